@@ -1,0 +1,70 @@
+# Everything here makes its own environment in .venv; Python 3.11+, bash and make are all it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+# The first of these that is new enough is used; `make PYTHON=/path/to/python test` overrides.
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
+PYTHON :=
+
+VENV := .venv
+# What a peer of the benchmarks pulls in (plugins, other versions) must never enter a test run.
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help demo test check bench clean
+
+help:  ## say what there is
+	@echo "usage: make TARGET"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*##\( .*\)/  \1\t\2/p' Makefile | expand -t 12
+
+demo: $(VENV)/.installed  ## build and test a small project in one session, step by step
+	@$(BIN)/python -m benchmarks.demo
+
+test: $(VENV)/.installed-dev  ## run the tests
+	@$(BIN)/python -m pytest -q
+
+check: $(VENV)/.installed-dev  ## ruff, mypy --strict, and who imports whom
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy --strict
+	@$(BIN)/python -m pytest -q tests/test_imports.py
+
+bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peers (BENCH=--quick for a taste)
+	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)
+
+clean:  ## remove what these targets made
+	@rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find shellsession tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A stamp is written last, so an interrupted installation is done again.
+%/.made:
+	@found=''; for python in $(or $(PYTHON),$(PYTHONS)); do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found="$$python"; break; fi; \
+	done; \
+	if [[ -z "$$found" ]]; then \
+	  echo "make: Python 3.11 or newer is needed; tried: $(or $(PYTHON),$(PYTHONS))" >&2; \
+	  echo "hint: install one, or name it: make PYTHON=/path/to/python3 TARGET" >&2; exit 1; \
+	fi; \
+	echo "making $* with $$("$$found" --version)"; \
+	"$$found" -m venv --clear $* || { \
+	  echo "hint: this Python cannot make environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+%/.installed: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable .
+	@touch $@
+
+%/.installed-dev: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable '.[dev]'
+	@touch $@
+
+%/.installed-bench: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable '.[bench]'
+	@touch $@
+
+.PRECIOUS: %/.made

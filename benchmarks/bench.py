@@ -1,0 +1,64 @@
+"""`make bench`: every bar of the project, measured in one run, as one table of ratios."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Contender, Row
+from benchmarks.report import text, write
+
+# Each section runs in a process of its own: what one imports or leaves in memory must not weigh on the next.
+SECTIONS = ("latency", "throughput", "commands", "scale")
+CONTEST = "contest"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke of a minute; prints, writes no results")
+    parser.add_argument("--only", choices=[*SECTIONS, CONTEST], help="one section; prints, writes no results")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # a section's process: its rows as JSON
+    options = parser.parse_args()
+    if options.into:
+        found = _measure(options.only)(options.quick)
+        options.into.write_text(json.dumps([asdict(one) for one in found]), encoding="utf-8")
+        return 0
+    return report(options.only, options.quick)
+
+
+def report(only: str | None, quick: bool) -> int:
+    wanted = [only] if only else [*SECTIONS, CONTEST]
+    found = {name: _section(name, quick) for name in wanted}
+    rows = [Row(**one) for name in SECTIONS for one in found.get(name, [])]
+    contenders = [Contender(**one) for one in found.get(CONTEST, [])]
+    said = text(rows, contenders, quick)
+    print(said, end="")
+    if not quick and not only:
+        write(said, contenders)
+        print("\nwritten: benchmarks/results.md, benchmarks/results.svg")
+    return 0
+
+
+def _measure(section: str) -> Callable[[bool], Sequence[Row | Contender]]:
+    measure: Callable[[bool], Sequence[Row | Contender]] = import_module(f"benchmarks.{section}").measure
+    return measure
+
+
+def _section(name: str, quick: bool) -> list[dict[str, Any]]:
+    print(f"measuring: {name}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="shellsession-bench-") as directory:
+        into = Path(directory, "rows.json")
+        argv = [sys.executable, "-m", "benchmarks.bench", "--only", name, "--into", str(into)]
+        subprocess.run([*argv, *(["--quick"] if quick else [])], check=True)
+        rows: list[dict[str, Any]] = json.loads(into.read_text(encoding="utf-8"))
+        return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Long commands and late ones: what the length of a text costs, and how far past its limit a timeout comes back."""
+
+import time
+from functools import partial
+
+from benchmarks.floor import Floor
+from benchmarks.measure import Row, Spread, duration, number, once, ratios, spread
+from shellsession import Session
+
+# Bytes of command text, and the bar in milliseconds.
+TEXTS = ((1_000, "1 KB", 0.3), (100_000, "100 KB", 8.0), (5_000_000, "5 MB", 400.0))
+
+# Commands that never end by themselves, and how late their timeout may come back.
+ENDLESS = (
+    ("sleep 100 | cat", 0.05),
+    ("while :; do :; done", 0.05),
+    ("trap '' INT; sleep 100", 0.4),
+)
+
+
+def text(size: int) -> str:
+    """Ordinary lines of 80 characters, the work of a generated script."""
+    line = ": a line of a generated script, as long as such lines are, and quite harmless ok"
+    return "\n".join([line] * (size // (len(line) + 1)))
+
+
+def measure(quick: bool) -> list[Row]:
+    return [*_texts(quick), *_timeouts(quick)]
+
+
+def _texts(quick: bool) -> list[Row]:
+    rows = []
+    with Floor() as floor, Session() as session:
+        for size, name, bar in TEXTS:
+            command = text(size)
+            # The floor's bash reads a pipe byte by byte: seconds for the longest text.
+            rounds = 3 if quick or size > 1_000_000 else 100
+            ours, theirs = [], []
+            for _ in range(rounds):
+                ours.append(once(partial(session.run, command)))
+                theirs.append(once(partial(floor.run, command)))
+            median = spread(ours).mid
+            against = f"floor {duration(spread(theirs).mid)}"
+            rows.append(_text_row(name, median, against, ratios(ours, theirs), bar))
+    return rows
+
+
+def _text_row(name: str, median: float, against: str, ratio: Spread, bar: float) -> Row:
+    what = f"{name} of command text"
+    return Row(what, duration(median), against, f"{ratio} x", f"< {bar:g} ms", median * 1e3 < bar)
+
+
+def _timeouts(quick: bool) -> list[Row]:
+    limit, rounds = 0.2, 3 if quick else 15
+    rows = []
+    for command, bar in ENDLESS:
+        late, kept = [], 0
+        with Session() as session:
+            session.run("cd / && STATE=here; note() { echo noted; }")
+            for _ in range(rounds):
+                start = time.perf_counter()
+                result = session.run(command, timeout=limit)
+                late.append(time.perf_counter() - start - limit)
+                after = session.run("echo $STATE $PWD $(note)")
+                kept += result.outcome == "timed_out" and result.state_kept and after.stdout == "here / noted\n"
+                session.run("trap - INT")
+        worst = max(late)
+        holds = worst <= bar and kept == rounds
+        ours = f"{number(spread(late).mid * 1e3)} ms late, worst {number(worst * 1e3)} ms"
+        state = f"state kept {kept} of {rounds}"
+        rows.append(Row(f"timeout of `{command}`", ours, "its limit", state, f"<= {bar * 1e3:g} ms, kept", holds))
+    return rows

@@ -1,0 +1,38 @@
+"""`make demo`: build and test a small project in one session, with a hang, a server and an `exit` on the way."""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.screen import Screen
+from benchmarks.story import PATIENCE, STEPS
+from shellsession import Session
+
+PROJECT = Path(__file__).parent / "demo_project"
+
+
+def main() -> int:
+    screen, failed = Screen(), 0
+    with tempfile.TemporaryDirectory(prefix="shellsession-demo-") as directory:
+        copy = Path(directory, "tally")
+        shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__", "dist"))
+        with Session(cwd=directory, extra_env={"PYTHON": sys.executable}) as session:
+            for number, step in enumerate(STEPS, 1):
+                screen.title(number, len(STEPS), step.title)
+                if step.restart:
+                    session.restart()
+                    screen.note("after session.restart()")
+                screen.command(step.command)
+                if step.timeout < PATIENCE:
+                    screen.note(f"timeout={step.timeout:g}")
+                result = session.run(step.command, timeout=step.timeout)
+                broken = step.broken_promises(result)
+                screen.result(result, broken)
+                failed += bool(broken)
+    screen.verdict(len(STEPS), failed)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Count the words of a text, the most frequent first."""

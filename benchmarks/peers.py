@@ -1,0 +1,128 @@
+"""What users would pick instead, each driven as its own documentation says, and what it does beside us."""
+
+import asyncio
+import logging
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+import pexpect.replwrap
+from langchain.agents.middleware._execution import HostExecutionPolicy
+from langchain.agents.middleware.shell_tool import ShellSession
+from swerex.runtime.abstract import BashAction, CreateBashSessionRequest
+from swerex.runtime.local import LocalRuntime
+
+from benchmarks.floor import Floor
+from shellsession import Session
+
+
+class Peer(Protocol):
+    """The least that all of them can do."""
+
+    def run(self, command: str, timeout: float = 60.0) -> str: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One contender: how to open it, and what it says of a command besides its output."""
+
+    name: str
+    open: Callable[[], Peer]
+    exit_code: str
+    stderr: str
+
+
+class Ours:
+    def __init__(self) -> None:
+        self._session = Session()
+
+    def run(self, command: str, timeout: float = 60.0) -> str:
+        return self._session.run(command, timeout=timeout).stdout
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class Bare:
+    """The floor; it has no timeout, so it is never asked for one."""
+
+    def __init__(self) -> None:
+        self._floor = Floor()
+
+    def run(self, command: str, timeout: float = 60.0) -> str:
+        return self._floor.run(command).decode(errors="replace")
+
+    def close(self) -> None:
+        self._floor.close()
+
+
+class FreshProcess:
+    def run(self, command: str, timeout: float = 60.0) -> str:
+        argv = ["bash", "-c", command]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False).stdout
+
+    def close(self) -> None:
+        pass
+
+
+class LangChain:
+    def __init__(self) -> None:
+        self._directory = tempfile.TemporaryDirectory(prefix="shellsession-bench-")
+        logging.getLogger("langchain").setLevel(logging.CRITICAL)  # its word on a timeout is not for this table
+        policy, workspace = HostExecutionPolicy(), Path(self._directory.name)
+        self._session = ShellSession(workspace, policy, ("/bin/bash",), dict(os.environ))
+        self._session.start()
+
+    def run(self, command: str, timeout: float = 60.0) -> str:
+        result = self._session.execute(command, timeout=timeout)
+        if result.timed_out:
+            raise TimeoutError(command)
+        return str(result.output)
+
+    def close(self) -> None:
+        self._session.stop(1.0)
+        self._directory.cleanup()
+
+
+class ReplWrap:
+    def __init__(self) -> None:
+        self._wrapper = pexpect.replwrap.bash()
+
+    def run(self, command: str, timeout: float = 60.0) -> str:
+        return str(self._wrapper.run_command(command, timeout=timeout))
+
+    def close(self) -> None:
+        self._wrapper.child.close(force=True)
+
+
+class SweRex:
+    def __init__(self) -> None:
+        logging.getLogger("rex-session").setLevel(logging.CRITICAL)
+        self._runner = asyncio.Runner()
+        self._runtime = LocalRuntime()
+        self._runner.run(self._runtime.create_session(CreateBashSessionRequest()))
+
+    def run(self, command: str, timeout: float = 60.0) -> str:
+        action = BashAction(command=command, timeout=timeout, check="silent")
+        return str(self._runner.run(self._runtime.run_in_session(action)).output)
+
+    def close(self) -> None:
+        self._runner.run(self._runtime.close())
+        self._runner.close()
+
+
+FLOOR = Kind("floor (raw pipes)", Bare, "yes", "not read")
+OURS = Kind("shellsession", Ours, "yes", "split")
+PEERS = (
+    Kind("subprocess.run", FreshProcess, "yes", "split"),
+    Kind(f"langchain {version('langchain')} ShellSession", LangChain, "yes", "prefixed"),
+    Kind(f"pexpect {version('pexpect')} replwrap", ReplWrap, "no", "merged"),
+    Kind(f"swe-rex {version('swe-rex')} LocalRuntime", SweRex, "2nd call", "merged"),
+)

@@ -1,0 +1,100 @@
+"""Many sessions in one process, and many commands in one session."""
+
+import gc
+import os
+import resource
+import statistics
+import subprocess
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+
+from benchmarks.floor import Floor
+from benchmarks.machine import MEBIBYTE, descendants, open_files, proportional, resident
+from benchmarks.measure import Row, duration, interleaved, number, once, ratios, spread, timed
+from shellsession import Session
+
+
+def first_answer() -> None:
+    """What a bash of one's own costs until it has answered once."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["bash"], stdin=pipe, stdout=pipe, bufsize=0) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"echo\n")
+        process.stdout.read(1)
+        process.kill()
+
+
+def measure(quick: bool) -> list[Row]:
+    return [*_many_sessions(50 if quick else 1_000), *_many_commands(3_000 if quick else 100_000)]
+
+
+@dataclass
+class Opened:
+    """Sessions side by side, with the seconds each took, and a bash of one's own in turn with each."""
+
+    sessions: list[Session] = field(default_factory=list)
+    opened: list[float] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+
+    def add(self, stack: ExitStack) -> None:
+        session = Session()
+        stack.callback(session.close)
+        self.opened.append(once(session.open))
+        self.answered.append(self.opened[-1] + once(partial(session.run, "true")))
+        self.theirs.append(once(first_answer))
+        self.sessions.append(session)
+
+    def answers(self) -> int:
+        return sum(session.run(f"echo {i}").stdout == f"{i}\n" for i, session in enumerate(self.sessions))
+
+
+def _many_sessions(count: int) -> list[Row]:
+    # Each session holds a handful of descriptors: what the administrator allows is what we ask for.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    many = Opened()
+    with ExitStack() as stack:
+        with Session() as warm:  # what one process pays once is no session's
+            warm.run("true")
+        before, host, files = descendants(os.getpid()), proportional(os.getpid()), open_files()
+        for _ in range(count):
+            many.add(stack)
+        answers = many.answers()
+        ours = sum(map(proportional, descendants(os.getpid()) - before)) + proportional(os.getpid()) - host
+        each, fds = ours / count / MEBIBYTE, f"{(open_files() - files) / count:.1f} fds each"
+        closing = once(stack.close)
+    rows = [
+        Row(f"{count} sessions at once", f"{answers} answer", fds, "", "all", answers == count),
+        Row("memory of each, the host's part included", f"{each:.2f} MiB Pss", "", "", "< 0.6 MiB", each < 0.6),
+    ]
+    for what, mine in (("open", many.opened), ("open and first answer", many.answered)):
+        ratio, against = ratios(mine, many.theirs), f"Popen's first answer {duration(spread(many.theirs).mid)}"
+        rows.append(Row(what, duration(spread(mine).mid), against, f"{ratio} x", "<= 2 x", ratio.mid <= 2))
+    return [*rows, Row(f"close of {count} sessions", duration(closing), "", "", "")]
+
+
+def _many_commands(count: int) -> list[Row]:
+    block = min(1_000, count // 3)
+    with Floor() as floor, Session() as session:
+        bash = int(session.run("echo $$").stdout)
+        bursts = {"floor": timed(floor.run), "sync": timed(session.run)}
+        interleaved(bursts, "true", 1, dict.fromkeys(bursts, 20))
+        first, floor_first = (statistics.median(burst("true", block)) for burst in (bursts["sync"], bursts["floor"]))
+        gc.collect()
+        files, host, shell = open_files(), resident(), resident(bash)
+        bursts["sync"]("true", count - 2 * block)
+        gc.collect()
+        grown = open_files() - files, (resident() - host) / MEBIBYTE, (resident(bash) - shell) / MEBIBYTE
+        last, floor_last = (statistics.median(burst("true", block)) for burst in (bursts["sync"], bursts["floor"]))
+    ratio, drift = last / first, floor_last / floor_first
+    what = f"{count} commands in one session"
+    flat = grown[0] <= 0 and max(grown[1:]) < 2
+    memory = f"host {grown[1]:+.2f} MiB, bash {grown[2]:+.2f} MiB, fds {grown[0]:+d}"
+    against = f"the first {block}: {duration(first)} (floor {number(drift)} x)"
+    return [
+        Row(f"{what}, p50 at the end", duration(last), against, f"{number(ratio)} x", "<= 1.2 x", ratio <= 1.2),
+        Row(f"{what}, growth", memory, "", "", "flat", flat),
+    ]

@@ -1,0 +1,80 @@
+"""A bash that stays open for your agent: right to the byte, alive after anything, near the physical floor.
+
+::
+
+    Session.run --> Request --> engine.framing --> [ bash: terminal + FIFOs ] --> engine.framing --> Result
+                    (models)    two typed lines      engine.shell owns it          the mark         (models)
+
+The public names, loaded when first used, so that a program pays only for what it uses.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engine.jobs import Job
+    from .errors import (
+        CommandError,
+        CommandFailed,
+        CommandTimeout,
+        InvalidRequest,
+        LimitReached,
+        NotRunning,
+        SessionBusy,
+        SessionClosed,
+        ShellSessionError,
+        ShellUnavailable,
+    )
+    from .models import TTY, Limits, Result
+    from .session import AsyncSession, Session
+
+_HOMES = {
+    "engine.jobs": ("Job",),
+    "errors": (
+        "CommandError",
+        "CommandFailed",
+        "CommandTimeout",
+        "InvalidRequest",
+        "LimitReached",
+        "NotRunning",
+        "SessionBusy",
+        "SessionClosed",
+        "ShellSessionError",
+        "ShellUnavailable",
+    ),
+    "models": ("TTY", "Limits", "Result"),
+    "session": ("AsyncSession", "Session"),
+}
+
+__all__ = [
+    "TTY",
+    "AsyncSession",
+    "CommandError",
+    "CommandFailed",
+    "CommandTimeout",
+    "InvalidRequest",
+    "Job",
+    "Limits",
+    "LimitReached",
+    "NotRunning",
+    "Result",
+    "Session",
+    "SessionBusy",
+    "SessionClosed",
+    "ShellSessionError",
+    "ShellUnavailable",
+]
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(import_module(f".{home}", __name__), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

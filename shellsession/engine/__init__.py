@@ -1,0 +1,1 @@
+"""One bash and what a command does to it."""

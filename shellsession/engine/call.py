@@ -1,0 +1,126 @@
+"""One command that bash is at: what it printed so far and how long it may go on.
+
+Law: it holds what is known of one command, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from ..models import Outcome, Request, Stream as StreamName
+from .framing import Framer
+from .output import Capture
+from .streams import Stream
+
+if TYPE_CHECKING:
+    from .dialogue import Dialogue
+
+# What expect can look back on, in bytes.
+_UNSEEN_MAX: Final = 1 << 20
+
+
+class Spill:
+    """A capped file that takes a stream whole, made when the first byte would be lost."""
+
+    def __init__(self, path: str, maximum: int) -> None:
+        self.path = path
+        self._room = maximum
+        self._file: BinaryIO | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._file is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            self._file = open(os.open(self.path, flags, 0o600), "wb", buffering=0)
+        if self._room > 0:
+            self._file.write(data[: self._room])
+            self._room -= len(data)
+
+    @property
+    def written(self) -> str | None:
+        return self.path if self._file is not None else None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Call:
+    """The state of one command from the moment it is typed to the moment its result is made."""
+
+    def __init__(self, request: Request, started: float) -> None:
+        limits = request.limits
+        self.request = request
+        self.started = started
+        self.until = None if request.timeout is None else started + request.timeout
+        self.framer = Framer(b"")
+        self.spills: dict[str, Spill] = {}
+        if limits.spill is not None:
+            self._spill_to(limits.spill, limits.spill_max)
+        self.stdout = self._capture("stdout")
+        self.stderr = self._capture("stderr")
+        self.out: Stream | None = None
+        self.err: Stream | None = None
+        self.older: list[int] = []  # bash's children from before: not ours to touch
+        self.killed: list[int] = []
+        self.ending: Outcome | None = None  # set once we have decided to end it
+        self.reason = ""
+        self.signal: int | None = None
+        self.attended = False  # somebody waits for it right now
+        self.deaf = False  # bash has let go of its socket
+        self.hung: set[int] = set()  # streams that nobody holds at the moment
+        self.hung_until = 0.0
+        self.last_output = started
+        self.look_at = 0.0
+        self.look_every = 0.0
+        self.idle_looks = 0
+        self.retyped = 0
+        self.modes = b""
+        self.pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
+        self.following = False  # come back as soon as there is news
+        self.heard = False
+        self.dialogue: Dialogue | None = None
+        self.unseen = bytearray()  # for expect: what none has looked at
+
+    def _spill_to(self, place: str, maximum: int) -> None:
+        if os.path.isdir(place):
+            base = os.path.join(place, f"call-{secrets.token_hex(6)}")
+            paths = {"stdout": base + ".stdout", "stderr": base + ".stderr"}
+        else:
+            paths = {"stdout": place, "stderr": place + ".stderr"}
+        self.spills = {name: Spill(path, maximum) for name, path in paths.items()}
+
+    def _capture(self, name: str) -> Capture:
+        spill = self.spills.get(name)
+        return Capture(self.request.limits.max_output, spill.write if spill else None)
+
+    def hear(self, name: StreamName, data: bytes, now: float) -> None:
+        """Output has come."""
+        self.last_output = now
+        (self.stdout if name == "stdout" else self.stderr).feed(data)
+        self.heard = True
+        if self.pieces is not None:
+            self.pieces.append((name, data))
+        if self.request.takes_terminal:
+            self.unseen += data
+            del self.unseen[:-_UNSEEN_MAX]
+        if self.request.on_output is not None:
+            self.request.on_output(name, data)
+
+    def fresh_capture(self) -> Capture:
+        """For what comes after the call: bounded alike, and counted apart."""
+        return Capture(self.request.limits.max_output)
+
+    def spill_files(self) -> tuple[str | None, str | None]:
+        """The files that were written, if any."""
+        out, err = self.spills.get("stdout"), self.spills.get("stderr")
+        return (out.written if out else None, err.written if err else None)
+
+    @property
+    def overflowed(self) -> bool:
+        return self.request.limits.on_overflow == "kill" and (self.stdout.overflowed or self.stderr.overflowed)
+
+    def close(self) -> None:
+        for spill in self.spills.values():
+            spill.close()

@@ -1,0 +1,73 @@
+"""pexpect's ``expect`` over a command that has the terminal.
+
+Law: the searching is pexpect's own; this only brings it what the command prints. What it reads stays in the results.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pexpect
+from pexpect.expect import Expecter, searcher_re, searcher_string
+from pexpect.spawnbase import SpawnBase
+
+from ..errors import InvalidRequest
+from .waiting import Steps
+
+if TYPE_CHECKING:
+    from .call import Call
+    from .steps import Engine
+
+_FOREVER = float("inf")
+
+
+class Dialogue:
+    """One command's terminal as pexpect sees it: ``before``, ``after`` and ``match`` are its own."""
+
+    def __init__(self) -> None:
+        self.screen = SpawnBase(timeout=None, encoding="utf-8", codec_errors="replace")
+
+    def expecter(self, patterns: Any, exact: bool) -> Expecter:
+        """Compile what to look for; raises InvalidRequest for what pexpect does not take."""
+        try:
+            if exact:
+                many = [patterns] if isinstance(patterns, str | bytes) or patterns in (pexpect.EOF, pexpect.TIMEOUT) else patterns
+                return Expecter(self.screen, searcher_string([_text(one) for one in many]))
+            return Expecter(self.screen, searcher_re(self.screen.compile_pattern_list(patterns)))
+        except TypeError as error:
+            raise InvalidRequest(f"expect: {error}") from None
+
+    def fresh(self, call: Call) -> str:
+        """What the command printed that no expect has seen yet."""
+        data = bytes(call.unseen)
+        call.unseen.clear()
+        text: str = self.screen._decoder.decode(data, final=False)
+        return text
+
+
+def _text(pattern: Any) -> Any:
+    return pattern.decode("utf-8", "replace") if isinstance(pattern, bytes) else pattern
+
+
+def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> Steps[int]:
+    """Wait for one of the patterns; its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
+    call = engine.running("expect from", ended_too=True)
+    if not call.request.takes_terminal:
+        raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
+    if call.dialogue is None:
+        call.dialogue = Dialogue()
+    expecter = call.dialogue.expecter(patterns, exact)
+    index: int | None = expecter.existing_data()
+    while True:
+        if index is None and (text := call.dialogue.fresh(call)):
+            index = expecter.new_data(text)
+        if index is not None:
+            return index
+        if engine.ended is not None:
+            end: int = expecter.eof()
+            return end
+        if until is not None and time.monotonic() >= until:
+            late: int = expecter.timeout()
+            return late
+        yield from engine.news(until if until is not None else _FOREVER, "yield")

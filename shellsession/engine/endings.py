@@ -1,0 +1,197 @@
+"""How commands and shells are ended: the ladder of signals, and what is done for the dead.
+
+Law: children first, bash last. What was there before a command is not touched by its end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Final
+
+from ..models import Result
+from . import processes, pump
+from .call import Call
+from .framing import Mark
+from .pump import DEAD, MARK
+from .shell import Shell, kill
+from .waiting import Steps, Wait
+
+if TYPE_CHECKING:
+    from .steps import Engine
+
+# First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
+_LADDER: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
+# SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
+_LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
+_TICK: Final = 0.002
+_ROUNDS: Final = 500
+_FAREWELL: Final = 1.0
+
+
+def interrupt(engine: Engine, call: Call) -> Steps[Result]:
+    """End the command and everything it started; keep the shell if it can be kept."""
+    shell = engine.live()
+    call.deaf = call.deaf and shell.status is None
+    for number, patience in _LADDER:
+        victims = processes.descendants(shell.pid, call.older)
+        shell.signal(signal.SIGINT)
+        if processes.state(shell.pid) == "T":
+            shell.signal(signal.SIGCONT)
+        _strike(call, victims, number)
+        what = yield from pump.pump(shell, call, time.monotonic() + patience)
+        if what == MARK:
+            return (yield from _rest(engine, call))
+        if what == DEAD:
+            return (yield from bury(engine, call))
+    for number, patience in _LAST:
+        shell.signal(number)
+        what = yield from pump.pump(shell, call, time.monotonic() + patience)
+        if what == MARK:
+            return (yield from _rest(engine, call))
+        if what == DEAD:
+            break
+    call.reason += "; the shell could not be brought back from it and was killed"
+    return (yield from bury(engine, call))
+
+
+def _strike(call: Call, victims: list[int], number: signal.Signals) -> None:
+    kill(victims, number)
+    call.signal = number
+    call.killed += [pid for pid in victims if pid not in call.killed]
+
+
+def _rest(engine: Engine, call: Call) -> Steps[Result]:
+    """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
+    shell = engine.live()
+    for _ in range(_ROUNDS):
+        victims = [pid for pid in processes.descendants(shell.pid, call.older) if processes.alive(pid)]
+        if not victims:
+            break
+        kill(victims)
+        call.killed += [pid for pid in victims if pid not in call.killed]
+        yield Wait((), time.monotonic() + _TICK)
+    for _ in range(3):
+        if (yield from pump.ask(shell, b"", os.urandom(16).hex().encode(), 0.3)) is not None:
+            return (yield from engine.finish(call))
+    return (yield from kill_shell(engine, call))
+
+
+def kill_shell(engine: Engine, call: Call) -> Steps[Result]:
+    """End the command together with its shell, at once."""
+    shell = engine.live()
+    call.signal = signal.SIGKILL
+    call.killed += [shell.pid]
+    yield from _put_down(shell, call)
+    return (yield from bury(engine, call))
+
+
+def bury(engine: Engine, call: Call) -> Steps[Result]:
+    """The shell is dead: nothing that it started may outlive it; say how it ended."""
+    shell = engine.live()
+    status = shell.status
+    yield from _sweep(shell, call)
+    pump.drain(shell, call)
+    mark = _last_words(call)
+    discard(engine, shell)
+    if call.ending is None and status is not None and status < 0:
+        call.signal = -status
+    code = None if status is None else 128 - status if status < 0 else status
+    if mark is not None:
+        code = mark.status
+    return engine.result(call, call.ending or "shell_exited", code, engine.options.cwd or os.getcwd(), state_kept=False)
+
+
+def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
+    """The command went well, but its shell can run no other: end it, and say so."""
+    yield from destroy(engine)
+    return engine.result(call, "shell_exited", mark.status, os.fsdecode(mark.cwd), state_kept=False)
+
+
+def _last_words(call: Call) -> Mark | None:
+    """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
+    capture = call.stderr if call.err is not None else call.stdout
+    said = capture.cut_after(b": /" + call.framer.nonce + b" ")
+    if not said:
+        return None
+    capture.cut_line()
+    return call.framer.feed(said)
+
+
+def farewell(engine: Engine) -> Steps[None]:
+    """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
+    shell, call = engine.shell, engine.call
+    engine.call = None
+    if shell is None:
+        return
+    if call is None and shell.status is None:
+        yield from _kill_below(shell)
+        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT\n", os.urandom(16).hex().encode(), _FAREWELL)
+        if said is not None and b"trap -- " in said:
+            shell.send(b"\\builtin exit\n")
+            until = time.monotonic() + _FAREWELL
+            while shell.status is None and time.monotonic() < until:
+                yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), min(until, time.monotonic() + 0.05))
+    yield from destroy(engine)
+
+
+def destroy(engine: Engine) -> Steps[None]:
+    """End the shell and everything below it, now."""
+    shell = engine.live()
+    engine.call = None
+    if shell.status is None:
+        yield from _put_down(shell)
+    yield from _sweep(shell)
+    discard(engine, shell)
+
+
+def abandon(engine: Engine) -> None:
+    """As ``destroy``, where no waiting is possible (the steps themselves are thrown away)."""
+    shell = engine.shell
+    if shell is not None:
+        kill([*processes.descendants(shell.pid), shell.pid])
+        kill(shell.strays())
+
+
+def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
+    for _ in range(_ROUNDS):
+        victims = [pid for pid in processes.descendants(shell.pid) if processes.alive(pid)]
+        if not victims:
+            return
+        kill(victims)
+        if call is not None:
+            call.killed += [pid for pid in victims if pid not in call.killed]
+        yield Wait((), time.monotonic() + _TICK)
+
+
+def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Stopped, bash starts nothing new, and as subreaper it gets every orphan: killed until none is left, none escapes."""
+    shell.signal(signal.SIGSTOP)
+    yield from _kill_below(shell, call)
+    shell.signal(signal.SIGKILL)
+    shell.swept = True
+    for _ in range(_ROUNDS):
+        if shell.status is not None:
+            return
+        yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), time.monotonic() + 0.01)
+
+
+def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Bash died by itself: its orphans went elsewhere, and are found by the mark they carry."""
+    for _ in range(_ROUNDS):
+        if shell.swept or not (strays := shell.strays()):
+            return
+        kill(strays)
+        if call is not None:
+            call.killed += [pid for pid in strays if pid not in call.killed]
+        yield Wait((), time.monotonic() + _TICK)
+
+
+def discard(engine: Engine, shell: Shell) -> None:
+    """Give back what the dead shell had."""
+    engine.shell = None
+    for job in engine.jobs:
+        job.close()
+    engine.on_close()
+    shell.close()

@@ -1,0 +1,132 @@
+"""What is typed to bash to run a command, and how its answer is recognised.
+
+Law: pure, and one-shot. A nonce is good for one mark of one command; anything else that arrives is noise.
+
+The mark is bash's own complaint about a redirection from a file that cannot exist::
+
+    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $PWD/NONCE"
+    bash: /NONCE 0 1 hiBs /home/me/NONCE: No such file or directory
+
+It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
+DEBUG trap (the failing redirection belongs to a group whose body never starts) nor to `set -x`; `!` keeps it from `set -e`
+and ERR traps. It goes to bash's own stderr, a socket that nothing else has: no output can look like it. Measured: 37 us
+for a round trip with it, 57 with `printf` to the terminal.
+
+The text runs under `! \\builtin eval`: `!` because a last status other than 0 (`false && true`) must not trip `set -e`
+a second time at our level, and `builtin` because bash switches `set -e` off *inside* the text for `! eval`, but not
+for `! builtin eval`. PIPESTATUS has the status that `!` turns round.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+# Text up to here is typed inline; beyond, bash reads it faster from a file. Measured: 1 KB 0.20 ms inline and 0.23
+# from a file; 10 KB 1.1 and 0.97; 5 MB 530 and 420.
+INLINE_MAX: Final = 2048
+
+# Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
+NOISE_MAX: Final = 1 << 16
+
+# How eval is reached, best first: the name that a function could hide, and what is typed. Only the first keeps
+# `set -e` alive inside the text; the others serve a shell whose `builtin` was replaced or disabled.
+SPELLINGS: Final = ((b"builtin", b"\\builtin eval"), (b"eval", b"\\eval"), (b"command", b"\\command eval"))
+
+_NAME_MAX: Final = 16
+_MARK = rb"/%b (-|\d*) (\d*) (\S*) ([^\0]*?)/%b"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Bash is back at its prompt: what it says of the command and of itself."""
+
+    status: int
+    flags: bytes
+    cwd: bytes
+    skipped: bool = False
+
+
+def quote(text: bytes) -> bytes:
+    """One line that bash reads back as ``text``, byte for byte."""
+    return b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
+
+
+def from_file(path: bytes, text: bytes) -> bytes:
+    """An argument that reads back as ``text`` from the file at ``path``.
+
+    ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them.
+    """
+    newlines = len(text) - len(text.rstrip(b"\n"))
+    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"")
+
+
+def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
+    """The line whose answer is the mark."""
+    return b'! { <_; } <"/%b %b $- $PWD/%b"\n' % (nonce, status, nonce)
+
+
+def version_line(nonce: bytes) -> bytes:
+    """As ``mark_line``, with bash's version times 100 (5.2 is 502) as the status."""
+    return mark_line(nonce, b"$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1])) $?")
+
+
+def command_lines(
+    argument: bytes, redirections: bytes, nonce: bytes, status: int, spelling: int = 0, isolated: bool = False
+) -> bytes:
+    """The two lines that run a command whose text is ``argument``, and report on it.
+
+    ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
+    success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call
+    (its mark has ``-`` for a status, and nothing was run); it costs 4 us, a question of its own would cost a round trip.
+    """
+    name, call = SPELLINGS[spelling]
+    restore = b"s%b() { \\builtin unset -f s%b; \\builtin return %d; }; s%b && :; " % (nonce, nonce, status, nonce)
+    run = b"%b %b" % (call, argument)
+    run = b"! ( %b ) %b" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
+    skipped = mark_line(nonce, b"- 0").rstrip(b"\n")
+    return b"if ! \\declare -F %b; then %b%b; else %b; fi\n%b" % (
+        name,
+        restore if status else b"",
+        run,
+        skipped,
+        mark_line(nonce),
+    )
+
+
+class Framer:
+    """Finds one mark in what bash says on its private socket, however it is cut."""
+
+    __slots__ = ("_pattern", "has_noise", "mark", "noise", "nonce")
+
+    def __init__(self, nonce: bytes) -> None:
+        self.nonce = nonce
+        self._pattern = re.compile(_MARK % (nonce, nonce))
+        self.noise = b""
+        self.mark: Mark | None = None
+        self.has_noise = False
+
+    def feed(self, data: bytes) -> Mark | None:
+        """Take the next bytes; the mark once it is whole. What follows a mark is noise."""
+        self.noise += data
+        if self.mark is None:
+            if found := self._pattern.search(self.noise):
+                self.mark = self._read(found)
+                # Before an ordinary mark stands nothing but bash's name (`bash: `).
+                self.has_noise = found.start() > _NAME_MAX
+            elif len(self.noise) > NOISE_MAX:
+                self.noise = self.noise[-NOISE_MAX // 2 :]
+        return self.mark
+
+    @staticmethod
+    def _read(found: re.Match[bytes]) -> Mark:
+        piped, last, flags, cwd = found.groups()
+        if piped == b"-":
+            return Mark(0, flags, cwd, skipped=True)
+        # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`); then `!` is undone by hand as far as it goes.
+        return Mark(int(piped) if piped else int(last == b"0"), flags, cwd)
+
+    def complains_of(self, path: bytes) -> bool:
+        """Did bash fail to open ``path``? Then our line did not run, in whatever language it says so."""
+        return b": " + path + b": " in self.noise

@@ -1,0 +1,157 @@
+"""What one host process owns together: its mark, its private directory, and the watcher that outlives it.
+
+Law: whoever takes a seat gives it back; with the last seat the watcher and the directory go too.
+
+Every process of a session carries the session's mark: a soft RLIMIT_LOCKS, a limit that the kernel has ignored since
+2.4 but that every child inherits. `env -i`, setsid and a double fork do not shed it. The mark of a session is
+``host number * 2**22 + seat number``: so the watcher knows all of its host by one range.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import processes
+
+_SEATS = 1 << 22
+_MAGIC = 0x5E << 32  # no administrator sets a limit of 2**61 file locks: what has one is ours
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What one shell may use: its mark (a number) and its directory (0700)."""
+
+    mark: int
+    directory: str
+
+
+class Guard:
+    """The seats of one host process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._number = _MAGIC | secrets.randbits(32)
+        self._directory: str | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+        self._taken = 0
+        self._next = 0
+
+    def take(self, bash: str) -> Seat:
+        """A new seat; the first one starts the watcher."""
+        with self._lock:
+            if self._directory is None:
+                self._directory = self._open(bash)
+            self._next = (self._next + 1) % _SEATS
+            self._taken += 1
+            directory = os.path.join(self._directory, str(self._next))
+            os.mkdir(directory, 0o700)
+            return Seat(self._number * _SEATS + self._next, directory)
+
+    def give_back(self, seat: Seat) -> None:
+        """Remove the seat's directory; with the last seat all else of this process."""
+        shutil.rmtree(seat.directory, ignore_errors=True)
+        with self._lock:
+            self._taken -= 1
+            if self._taken == 0:
+                self._close()
+
+    def _open(self, bash: str) -> str:
+        home = _home()
+        sweep(home)
+        pid = os.getpid()
+        name = f"{self._number:x}-{pid}-{processes.start_time(pid)}"
+        directory = os.path.join(home, name)
+        os.mkdir(directory, 0o700)
+        self._watcher = subprocess.Popen(
+            [bash, "--noprofile", "--norc", str(Path(__file__).with_name("watcher.bash")), str(pid)]
+            + [str(processes.start_time(pid)), str(self._number * _SEATS), str((self._number + 1) * _SEATS - 1), directory],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.defpath},
+            start_new_session=True,  # Ctrl-C at the host's terminal is not for it
+        )
+        return directory
+
+    def _close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.kill()  # not by closing its pipe: it would clean up beside us
+            self._watcher.wait()
+            if self._watcher.stdin is not None:
+                self._watcher.stdin.close()
+            self._watcher = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's watcher without touching it."""
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.close()  # else the watcher would not see the parent's end
+            self._watcher.returncode = 0  # not our child: nothing to wait for
+
+
+def _home() -> str:
+    """The directory of this user's hosts: private, in memory where there is such a place."""
+    user = os.getuid()
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", tempfile.gettempdir()):
+        if not base or not os.path.isabs(base):
+            continue
+        path = os.path.join(base, f"shellsession-{user}")
+        with suppress(OSError):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            found = os.lstat(path)
+            # Somebody else may have made it first, in a directory that all may write to.
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
+                return path
+    return tempfile.mkdtemp(prefix="shellsession-")
+
+
+def sweep(home: str) -> None:
+    """Remove what hosts left that were killed together with their watchers."""
+    for name in os.listdir(home):
+        parts = name.split("-")
+        if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+            continue
+        if processes.start_time(int(parts[1])) == int(parts[2]) and processes.alive(int(parts[1])):
+            continue
+        with suppress(ValueError):
+            first = int(parts[0], 16) * _SEATS
+            for pid in processes.marked(first, first + _SEATS - 1):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+
+
+_guard: Guard | None = None
+
+
+def the_guard() -> Guard:
+    """The guard of this process (a forked child gets its own)."""
+    global _guard
+    if _guard is None:
+        _guard = Guard()
+    return _guard
+
+
+def _after_fork() -> None:
+    global _guard
+    if _guard is not None:
+        _guard.forget()
+        _guard = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,102 @@
+"""What a call left running: its processes, and the streams they still hold.
+
+Law: a job's output is that call's for ever, it is bounded like any output, and somebody always reads it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from . import processes
+from .output import Capture
+from .shell import kill
+from .streams import Stream
+
+
+class Reader(Protocol):
+    """Who reads while nobody calls: a shared thread, or the asyncio loop."""
+
+    def add(self, fd: int, read: Callable[[], bool]) -> None: ...
+    def remove(self, fd: int) -> None: ...
+
+
+class Job:
+    """A live view of what one call left behind; it stays readable after its end."""
+
+    def __init__(self, command: str, pids: Sequence[int]) -> None:
+        self.command = command
+        self.pids = tuple(pids)
+        self._started = {pid: processes.start_time(pid) for pid in pids}
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[Stream, Capture]] = {}
+        self._captures: dict[str, Capture] = {}
+        self._reader: Reader | None = None
+
+    def __repr__(self) -> str:
+        return f"Job({self.command!r}, pids={self.pids}, {self.status})"
+
+    def adopt(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
+        """Take over a stream that a process still holds, and have it read from now on."""
+        self._captures[name] = capture
+        self._open[stream.fd] = (stream, capture)
+        self._reader = reader
+        reader.add(stream.fd, lambda: self._read(stream.fd))
+
+    def _read(self, fd: int) -> bool:
+        with self._lock:
+            if fd not in self._open:
+                return False
+            stream, capture = self._open[fd]
+            data = stream.read()
+            if data:
+                capture.feed(data)
+            elif data == b"":
+                del self._open[fd]
+                stream.close()
+                return False
+            return True
+
+    def alive(self) -> list[int]:
+        """Those of its processes that still live (a number that somebody else got since is not one of them)."""
+        return [pid for pid, start in self._started.items() if processes.start_time(pid) == start and processes.alive(pid)]
+
+    @property
+    def running(self) -> bool:
+        """Does a process of it live, or anybody hold its streams?"""
+        return bool(self._open or self.alive())
+
+    @property
+    def status(self) -> str:
+        """ "running" or "ended" (bash alone knows with which status: ``wait PID`` asks it)."""
+        return "running" if self.running else "ended"
+
+    def output(self, name: str) -> tuple[bytes, int]:
+        """The bytes kept of "stdout" or "stderr" since the call came back, and how many were omitted."""
+        with self._lock:
+            capture = self._captures.get(name)
+            return capture.peek()[:2] if capture else (b"", 0)
+
+    @property
+    def stdout(self) -> str:
+        return self.output("stdout")[0].decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.output("stderr")[0].decode("utf-8", "replace")
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill its processes and everything below them; the pids that were signalled."""
+        victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
+        kill(victims)
+        return tuple(victims)
+
+    def close(self) -> None:
+        """Let go of the streams."""
+        with self._lock:
+            while self._open:
+                fd, (stream, _) = self._open.popitem()
+                if self._reader is not None:
+                    self._reader.remove(fd)
+                stream.close()

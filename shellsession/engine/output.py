@@ -1,0 +1,91 @@
+"""Bounded memory for endless output: the first half and the last half are kept, the middle is counted.
+
+Law: pure. Bytes come in, bytes and exact counts go out; a file to spill into is handed in as a callable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Sink = Callable[[bytes], object]
+
+
+class Capture:
+    """One stream of one command, at most ``limit`` bytes of it (during a flood up to 1.5 times that in memory)."""
+
+    __slots__ = ("_dropped", "_half", "_head", "_limit", "_sink", "_spilling", "_tail", "total")
+
+    def __init__(self, limit: int, sink: Sink | None = None) -> None:
+        self._limit = limit
+        self._half = limit - limit // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+        self._sink = sink
+        self._spilling = False
+        self.total = 0
+
+    @property
+    def overflowed(self) -> bool:
+        return self.total > self._limit
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        self.total += len(data)
+        if self._sink is not None and (self._spilling or self.total > self._limit):
+            if not self._spilling:  # nothing was dropped so far: the file gets all of it
+                self._spilling = True
+                self._sink(bytes(self._head + self._tail))
+            self._sink(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._keep_tail(data)
+
+    def _keep_tail(self, data: bytes) -> None:
+        keep = self._limit - self._half
+        surplus = max(0, len(data) - keep)
+        self._tail += data[surplus:]
+        self._dropped += surplus
+        # Deleting from the front moves the rest: do it only when as much has piled up again.
+        if len(self._tail) > 2 * keep:
+            self._trim(keep)
+
+    def _trim(self, keep: int) -> None:
+        extra = len(self._tail) - keep
+        if extra > 0:
+            del self._tail[:extra]
+            self._dropped += extra
+
+    def cut_after(self, mark: bytes) -> bytes:
+        """Drop ``mark`` and all that follows it; return what was dropped (b"" when it is not there)."""
+        for part in (self._tail, self._head):
+            if (at := part.rfind(mark)) >= 0:
+                gone = bytes(part[at:])
+                del part[at:]
+                self.total -= len(gone)
+                return gone
+        return b""
+
+    def cut_line(self) -> None:
+        """Drop an unfinished last line."""
+        part = self._tail or self._head
+        end = part.rfind(b"\n") + 1
+        self.total -= len(part) - end
+        del part[end:]
+
+    def peek(self) -> tuple[bytes, int, int]:
+        """The bytes kept, the number omitted between, and where in the bytes the gap is."""
+        self._trim(self._limit - self._half)
+        return bytes(self._head + self._tail), self._dropped, len(self._head)
+
+    def take(self) -> tuple[bytes, int, int]:
+        """As ``peek``, and begin anew: what comes next is the next piece."""
+        piece = self.peek()
+        self._head.clear()
+        self._tail.clear()
+        self._dropped = 0
+        self.total = 0
+        return piece

@@ -1,0 +1,148 @@
+"""What the kernel tells about processes: the one room that reads /proc.
+
+Law: it looks and never acts; whatever it may not see (hidepid, another user's process) counts as not there.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Iterator
+
+# System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, and what waits for
+# a descriptor: poll, select, epoll_wait, pselect6, ppoll, epoll_pwait.
+_READ, _POLLS = {
+    "x86_64": (0, {7, 23, 232, 270, 271, 281}),
+    "aarch64": (63, {72, 73, 22}),
+}.get(platform.machine(), (-1, set()))
+
+
+def _read(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 1 << 16)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def available() -> bool:
+    """Is there a /proc that shows our own children?"""
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat after the name (which may hold anything): state first, then proc(5) field 4 on."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def state(pid: int) -> str:
+    """R, S, D, T, Z ... as in ps(1); "" when there is no such process."""
+    fields = _stat(pid)
+    return fields[0].decode() if fields else ""
+
+
+def start_time(pid: int) -> int:
+    """Clock ticks from boot to the process's start: with the pid it names a process for ever. 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[19]) if len(fields) > 19 else 0
+
+
+def alive(pid: int) -> bool:
+    """Is it there, and more than a zombie?"""
+    return state(pid) not in ("", "Z", "X")
+
+
+def children(pid: int) -> list[int]:
+    """The children of every thread of a process, zombies too."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+
+
+def descendants(pid: int, besides: Iterable[int] = ()) -> list[int]:
+    """Everything below a process, nearest first, without the families of ``besides``."""
+    seen = set(besides)
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        for child in children(queue.pop(0)):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def everyone() -> Iterator[int]:
+    """All process ids that we can see."""
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return
+    for name in names:
+        if name.isdigit():
+            yield int(name)
+
+
+def marked(low: int, high: int) -> list[int]:
+    """Living processes whose soft RLIMIT_LOCKS lies in the range: what a session started, whoever adopted it."""
+    found = []
+    for pid in everyone():
+        limits = _read(f"/proc/{pid}/limits")
+        at = limits.find(b"Max file locks")
+        if at >= 0:
+            soft = limits[at + 14 : at + 60].split()[0]
+            if soft.isdigit() and low <= int(soft) <= high and alive(pid):
+                found.append(pid)
+    return found
+
+
+def idle_at(pid: int, fd_target: str) -> bool:
+    """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
+    words = _read(f"/proc/{pid}/syscall").split()
+    return (
+        len(words) > 1
+        and words[0] == b"%d" % _READ
+        and int(words[1], 16) == 0
+        and link(f"/proc/{pid}/fd/0") == fd_target
+    )
+
+
+def link(path: str) -> str:
+    """Where a symbolic link points; "" when it may not be read."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def at_terminal(pid: int, terminal: str) -> str:
+    """What a process has to do with the terminal just now.
+
+    "reads": it sleeps in read(2) on it. "polls": it has it open and sleeps until some descriptor is ready.
+    "hidden": we may not look (setuid programs, ptrace_scope). "": nothing.
+    """
+    words = _read(f"/proc/{pid}/syscall").split()
+    if not words:
+        return "hidden" if alive(pid) else ""
+    if words[0] == b"running" or len(words) < 2:
+        return ""
+    number = int(words[0])
+    if number == _READ:
+        return "reads" if link(f"/proc/{pid}/fd/{int(words[1], 16)}") in (terminal, "/dev/tty") else ""
+    return "polls" if number in _POLLS and _holds_terminal(pid, terminal) else ""
+
+
+def _holds_terminal(pid: int, terminal: str) -> bool:
+    try:
+        fds = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    return any(link(f"/proc/{pid}/fd/{fd}") in (terminal, "/dev/tty") for fd in fds)

@@ -1,0 +1,219 @@
+"""The heart of waiting for a command: collect its output, and say what happened next.
+
+Law: it reads and looks, and decides nothing; the reasons it returns are the only things that can happen to a command.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Final, Literal
+
+from ..models import Stream as StreamName
+from . import processes
+from .call import Call
+from .framing import Framer, mark_line
+from .shell import Shell
+from .streams import Stream
+from .waiting import Steps, Wait
+
+What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news"]
+MARK: Final = "mark"
+DEAD: Final = "dead"
+TIMED_OUT: Final = "timed_out"
+IDLE: Final = "idle"
+INPUT: Final = "input"
+OVERFLOW: Final = "overflow"
+NEWS: Final = "news"
+
+# Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
+_QUICK: Final = 0.001
+# How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
+LOOK_TERMINAL: Final = 0.01
+LOOK_PLAIN: Final = 0.1
+_LOOK_MOST: Final = 1.0
+# A stream nobody holds reports "hung up" without end: leave it out for so long.
+_HUNG_PAUSE: Final = 0.02
+# A process that polls the terminal may wait for something else: believe it after so long a silence.
+_POLL_SILENCE: Final = 0.5
+# What a full read of a terminal or pipe gives at least; less means that it is empty now.
+_FULL: Final = 2048
+_ROUNDS: Final = 64
+# More than this cannot have been written before the mark: it is a pipe's or terminal's whole buffer.
+_DRAIN_MAX: Final = 2 << 20
+
+
+def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
+    """Collect output until something happens. Once ``call.ending`` is set, only mark, death and moment count."""
+    now = time.monotonic()
+    control = shell.control_fd
+    quick = now + _QUICK
+    while not call.deaf and (yield Wait((control,), quick if until is None or until > quick else until)):
+        if _hear(shell, call):
+            return MARK
+    while True:
+        ready = yield Wait(_listening(shell, call, now), _wake(call, until, now))
+        now = time.monotonic()
+        if ready:
+            if control in ready and _hear(shell, call):
+                return MARK
+            read_streams(shell, call, now)
+            if shell.pidfd in ready or (call.deaf and shell.status is not None):
+                return DEAD
+        if (what := _happened(shell, call, until, now)) is not None:
+            return what
+
+
+def _hear(shell: Shell, call: Call) -> bool:
+    data = shell.receive()
+    if data == b"":
+        call.deaf = True
+    elif data:
+        return call.framer.feed(data) is not None
+    return False
+
+
+def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
+    if call.hung and now >= call.hung_until:
+        call.hung.clear()
+    fds = [] if call.deaf else [shell.control_fd]
+    if shell.pidfd >= 0:
+        fds.append(shell.pidfd)
+    for stream in (call.out, call.err, shell.terminal):
+        if stream is not None and stream.fd not in call.hung and stream.fd not in fds:
+            fds.append(stream.fd)
+    return tuple(fds)
+
+
+def _wake(call: Call, until: float | None, now: float) -> float:
+    moment = call.look_at
+    if until is not None:
+        moment = min(moment, until)
+    if call.request.idle_timeout is not None:
+        moment = min(moment, call.last_output + call.request.idle_timeout)
+    if call.hung:
+        moment = min(moment, call.hung_until)
+    return moment
+
+
+def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
+    """Take what is there from all streams, without going on for ever."""
+    now = time.monotonic() if now is None else now
+    for name, stream in _streams(shell, call):
+        if stream.fd in call.hung:
+            continue
+        for _ in range(_ROUNDS):
+            data = stream.read()
+            if data:
+                _deliver(call, name, stream is shell.terminal, data, now)
+                if len(data) >= _FULL:
+                    continue
+            elif data == b"":
+                call.hung.add(stream.fd)
+                call.hung_until = now + _HUNG_PAUSE
+            break
+
+
+def _streams(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
+    streams: list[tuple[StreamName, Stream]] = [("stdout", call.out or shell.terminal)]
+    if call.err is not None:
+        streams.append(("stderr", call.err))
+    if call.out is not shell.terminal:
+        streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
+    return streams
+
+
+def _deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
+    # A call with pipes has no place for what a program tells the terminal; one with a terminal shows it as a person saw it.
+    if not from_terminal or call.request.tty:
+        call.hear(name, data, now)
+
+
+def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
+    """After the mark: all that was written before it is there already. The streams that somebody still holds."""
+    held: list[tuple[StreamName, Stream]] = []
+    now = time.monotonic()
+    for name, stream in _streams(shell, call):
+        taken = 0
+        while taken < _DRAIN_MAX:
+            data = stream.read()
+            if not data:
+                break
+            taken += len(data)
+            _deliver(call, name, stream is shell.terminal, data, now)
+        if data != b"" and stream is not shell.terminal:
+            held.append((name, stream))
+    return held
+
+
+def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What | None:
+    if call.ending is None:
+        if call.overflowed:
+            return OVERFLOW
+        if call.following and call.heard:
+            return NEWS
+    if until is not None and now >= until:
+        return TIMED_OUT
+    if call.ending is None and call.request.idle_timeout is not None:
+        if now >= call.last_output + call.request.idle_timeout:
+            return IDLE
+    return _look(shell, call, now) if now >= call.look_at else None
+
+
+def _look(shell: Shell, call: Call, now: float) -> What | None:
+    """Nothing was heard for a while: see what the kernel says of bash and of what it runs."""
+    first = LOOK_TERMINAL if call.request.takes_terminal else LOOK_PLAIN
+    silent = now - call.last_output
+    call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
+    call.look_at = now + call.look_every
+    if shell.status is not None:
+        return DEAD
+    if processes.state(shell.pid) == "T":
+        shell.signal(signal.SIGCONT)
+    elif not call.deaf and shell.idle():
+        return _rescue(shell, call)
+    if call.ending is None and silent >= first and _wants_input(shell, call, silent):
+        return INPUT
+    return None
+
+
+def _rescue(shell: Shell, call: Call) -> What | None:
+    """Bash is back at its prompt and gave no mark (an interrupt struck our line): ask again, then give it up."""
+    call.idle_looks += 1
+    call.look_at = time.monotonic() + LOOK_PLAIN
+    if call.idle_looks == 1:
+        shell.send(mark_line(call.framer.nonce))
+    elif call.idle_looks > 2:
+        shell.signal(signal.SIGKILL)
+    return None
+
+
+def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
+    terminal = shell.terminal.path.decode()
+    pids = [shell.pid, *processes.descendants(shell.pid, call.older)]
+    seen = {pid: processes.at_terminal(pid, terminal) for pid in pids}
+    if call.request.takes_terminal and shell.has_input():
+        return False  # typed, and not read yet: it will go on
+    if "reads" in seen.values():
+        return True
+    if silent < _POLL_SILENCE or not ({"polls", "hidden"} & set(seen.values())):
+        return False
+    if shell.terminal_modes() != call.modes:  # it has switched echo or lines off: it asks
+        return True
+    lone = [what for pid, what in seen.items() if pid != shell.pid]
+    return lone == ["polls"] or (lone == ["hidden"] and call.request.takes_terminal)
+
+
+def ask(shell: Shell, line: bytes, nonce: bytes, patience: float = 1.0) -> Steps[bytes | None]:
+    """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
+    framer = Framer(nonce)
+    shell.send(line + mark_line(nonce))
+    until = time.monotonic() + patience
+    while framer.mark is None:
+        if not (yield Wait((shell.control_fd,), until)):
+            return None
+        data = shell.receive()
+        if data == b"":
+            return None
+        framer.feed(data or b"")
+    return framer.noise

@@ -1,0 +1,332 @@
+"""One bash process: its terminal, its private socket, its streams, its signals and its end.
+
+Law: nobody else opens, signals or reaps. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import select
+import socket
+import termios
+import tty
+import warnings
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from ptyprocess import PtyProcess
+
+from ..errors import InvalidRequest, LimitReached, ShellUnavailable
+from ..models import Options
+from . import processes
+from .guard import Seat, the_guard
+from .streams import Stream, get_modes, pipe_stream, set_size, slave_path, terminal_stream
+
+# -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
+_ARGUMENTS = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
+BOOTSTRAP = Path(__file__).with_name("bootstrap.bash").read_bytes()
+
+# For programs without a person: no pagers, no colours by default, no questions.
+AGENT_ENV = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GH_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "DEBIAN_FRONTEND": "noninteractive",
+}
+# They steer an interactive bash itself and would act at our lines too, or end an idle shell (TMOUT).
+_DROPPED = ("PROMPT_COMMAND", "PS0", "TMOUT", "MAIL", "MAILPATH", "POSIXLY_CORRECT", "BASHOPTS", "SHELLOPTS", "HISTFILE")
+
+# Descriptors that one session may need at its busiest, and what a host needs beside them.
+_DESCRIPTORS = 24
+_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
+_libc = ctypes.CDLL(None, use_errno=True)
+# Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
+USABLE_DESCRIPTORS = 20
+
+
+def environment(options: Options) -> dict[str, str]:
+    """The environment bash starts with."""
+    env = dict(os.environ if options.env is None else options.env)
+    if options.agent_env and options.env is None:
+        env.update(AGENT_ENV)
+    env.update(options.extra_env or {})
+    return {name: value for name, value in env.items() if name not in _DROPPED}
+
+
+class Shell:
+    """A live bash; made by ``spawn``, ended by ``close``."""
+
+    def __init__(self, process: PtyProcess, control: socket.socket, seat: Seat, size: tuple[int, int]) -> None:
+        self.pid: int = process.pid
+        self.control = control
+        self.control_fd = control.fileno()
+        self.swept = False  # everything below bash was killed before bash was
+        self.seat = seat
+        self.size = size
+        self._ordinary = termios.tcgetattr(process.fd)
+        tty.setraw(process.fd)
+        os.set_blocking(process.fd, False)
+        self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
+        self._process = process
+        self._streams: dict[str, Stream] = {}
+        self._made = 0
+        self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
+        self._status: int | None = None
+        self._reaped = False
+        self.pidfd = _pidfd(self.pid)
+        self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
+        self.control_name = processes.link(f"/proc/{self.pid}/fd/0")
+
+    @classmethod
+    def spawn(cls, options: Options) -> Shell:
+        """Start bash. Raises ShellUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
+        bash = shutil.which(options.bash)
+        if bash is None:
+            raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
+        cwd = os.getcwd() if options.cwd is None else os.fspath(options.cwd)
+        if not os.path.isdir(cwd):
+            raise InvalidRequest(f"cwd {cwd!r} is not a directory")
+        with ExitStack() as undo:
+            ours, theirs = socket.socketpair()
+            undo.callback(theirs.close)
+            on_failure = undo.enter_context(ExitStack())
+            on_failure.callback(ours.close)
+            _check_descriptors(ours.fileno())
+            seat = the_guard().take(bash)
+            on_failure.callback(the_guard().give_back, seat)
+            try:
+                process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
+            except (OSError, ValueError) as error:
+                raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error
+            on_failure.pop_all()
+        ours.setblocking(False)
+        return cls(process, ours, seat, options.size)
+
+    # -- talking
+
+    def send(self, data: bytes) -> None:
+        """Type to bash. Its socket holds far more than any of our lines, so this never blocks."""
+        with suppress(OSError):  # bash is gone: reading will say so
+            self.control.send(data, socket.MSG_NOSIGNAL)
+
+    def receive(self) -> bytes | None:
+        """What bash says on its socket: bytes, None when nothing yet, b"" when it has let go of it."""
+        try:
+            return self.control.recv(1 << 16)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    # -- streams
+
+    def stream(self, kind: str) -> Stream:
+        """The stream of that kind ("tty", "out" or "err") for the next command; one that nobody else holds."""
+        stream = self._streams.get(kind)
+        if stream is None:
+            self._made += 1
+            if kind == "tty":
+                stream = terminal_stream(self.size)
+            else:
+                stream = pipe_stream(self.seat.directory, f"{kind}-{self._made}")
+            self._streams[kind] = stream
+        return stream
+
+    def part_with(self, stream: Stream) -> bool:
+        """Hand a stream over for good (a child holds it); False for the terminal, which stays the shell's."""
+        for kind, known in list(self._streams.items()):
+            if known is stream:
+                del self._streams[kind]
+                return True
+        return False
+
+    def drop_streams(self) -> None:
+        """Close all streams but the terminal: the next command gets new ones."""
+        while self._streams:
+            self._streams.popitem()[1].close()
+
+    def make_directory(self) -> None:
+        os.makedirs(self.seat.directory, 0o700, exist_ok=True)
+
+    def write_file(self, name: str, data: bytes) -> bytes:
+        """A private file with that content (0600); its path."""
+        self.make_directory()
+        path = os.path.join(self.seat.directory, name)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(data)
+        return os.fsencode(path)
+
+    def remove_file(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(os.path.join(self.seat.directory, name))
+
+    def resize(self, size: tuple[int, int]) -> None:
+        self.size = size
+        for stream in (self.terminal, *self._streams.values()):
+            if stream.modes is not None:
+                set_size(stream.fd, size)
+
+    # -- the terminal as a command's stdin
+
+    def cook_terminal(self, echo: bool) -> bytes:
+        """Ctrl-C, Ctrl-D and CR as everybody knows them; output stays as it is written. The modes set."""
+        modes = [*self._ordinary]
+        modes[1] &= ~termios.OPOST
+        modes[3] = modes[3] | termios.ECHO if echo else modes[3] & ~(termios.ECHO | termios.ECHOCTL)
+        termios.tcsetattr(self.terminal.fd, termios.TCSANOW, modes)
+        if self._keeper < 0:
+            self._keeper = os.open(self.terminal.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+        return get_modes(self.terminal.fd)
+
+    def has_input(self) -> bool:
+        """Is something typed that nobody has read yet?"""
+        poll = select.poll()
+        poll.register(self._keeper, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def reset_terminal(self) -> None:
+        """Raw again, and what was typed ahead for a command that has ended is not for the next."""
+        self.terminal.settle()
+        termios.tcflush(self._keeper, termios.TCIFLUSH)
+
+    def type(self, data: bytes) -> int:
+        """Write to the terminal as a keyboard does; the number of bytes it took, 0 when it is full."""
+        try:
+            return os.write(self.terminal.fd, data)
+        except BlockingIOError:
+            return 0
+
+    def terminal_modes(self) -> bytes:
+        return get_modes(self.terminal.fd)
+
+    # -- looking
+
+    def has_children(self) -> bool:
+        """Cheap: one pread on a kept descriptor."""
+        if self._children < 0:
+            return True
+        try:
+            return bool(os.pread(self._children, 16, 0))
+        except OSError:
+            return False
+
+    def usable(self) -> bool:
+        """Could bash still redirect a command? (`ulimit -n 3` takes that away for ever.)"""
+        try:
+            return resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0] >= USABLE_DESCRIPTORS
+        except (OSError, ValueError):
+            return True
+
+    def idle(self) -> bool:
+        """Does bash sit at its prompt with nothing left to read?"""
+        return processes.idle_at(self.pid, self.control_name)
+
+    # -- ending
+
+    def signal(self, number: int) -> None:
+        """Signal bash itself, never a stranger that got its number after it."""
+        with suppress(OSError):
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, number)
+            elif not self._reaped:
+                os.kill(self.pid, number)
+
+    @property
+    def status(self) -> int | None:
+        """How bash ended, as ``os.waitstatus_to_exitcode`` tells it (-n for signal n); None while it lives."""
+        if not self._reaped:
+            try:
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # the host reaps all its children itself: the status went there
+                self._reaped, self._status = True, 0
+            else:
+                if pid:
+                    self._reaped, self._status = True, os.waitstatus_to_exitcode(status)
+        return self._status if self._reaped else None
+
+    def strays(self) -> list[int]:
+        """What carries this session's mark, wherever it has gone; bash itself not counted."""
+        return [pid for pid in processes.marked(self.seat.mark, self.seat.mark) if pid != self.pid]
+
+    def close(self) -> None:
+        """Give back descriptors, files and the seat. Bash must be dead."""
+        self.control.close()
+        self.drop_streams()
+        for fd in (self.pidfd, self._children, self._keeper):
+            if fd >= 0:
+                os.close(fd)
+        self.pidfd = self._children = self._keeper = -1
+        # PtyProcess.close() sleeps; all it would do is close this descriptor.
+        self._process.fileobj.close()
+        self._process.closed = self._process.terminated = True
+        the_guard().give_back(self.seat)
+
+
+def kill(pids: list[int], number: int = signal.SIGKILL) -> None:
+    """Signal processes, those gone meanwhile excepted."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> PtyProcess:
+    def in_child() -> None:
+        for fd in (0, 1, 2):
+            os.dup2(control, fd)
+        os.close(control)
+        # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if signal.getsignal(number) == signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Whatever a command leaves behind becomes bash's child, and can be found from it.
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource_locks, (mark, resource.getrlimit(resource_locks)[1]))
+        os.chdir(cwd)
+
+    resource_locks = getattr(resource, "RLIMIT_LOCKS", 10)  # <asm-generic/resource.h>; Python does not name it
+    columns, rows = options.size
+    with warnings.catch_warnings():
+        # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return PtyProcess.spawn(
+            [bash, *_ARGUMENTS],
+            env=environment(options),
+            preexec_fn=in_child,
+            dimensions=(rows, columns),
+            pass_fds=(control,),
+        )
+
+
+def _check_descriptors(newest: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and newest + _DESCRIPTORS > soft:
+        raise LimitReached(
+            f"this process may open {soft} files (RLIMIT_NOFILE) and {newest} are in use; one more session would come too"
+            f" close. Raise the limit (ulimit -n, or resource.setrlimit; up to {hard} is allowed), or close sessions"
+        )
+
+
+def _open_quietly(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _pidfd(pid: int) -> int:
+    try:
+        return os.pidfd_open(pid)
+    except (OSError, AttributeError):  # Linux before 5.3: the end is seen a little later, by looking
+        return -1
+

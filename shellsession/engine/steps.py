@@ -1,0 +1,418 @@
+"""Each verb of a session, told once: open, run, wait, poll, send, interrupt, restart, close.
+
+Law: steps never wait; they yield what they wait for. Top to bottom this file is the story of a command: typed,
+attended, and either finished (bash gave its mark), handed back (it runs on), ended by us, or buried with its shell.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
+from ..models import OnTimeout, Options, Outcome, Request, Result
+from . import endings, processes, pump
+from .call import Call
+from .framing import INLINE_MAX, SPELLINGS, Framer, command_lines, from_file, quote, version_line
+from .jobs import Job, Reader
+from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
+from .shell import BOOTSTRAP, Shell
+from .streams import Stream
+from .waiting import DRAINER, Steps, Wait
+
+# Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
+_START_PATIENCE: Final = 60.0
+_OLDEST: Final = 404
+_JOBS_KEPT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The command runs on: why the caller gets it back, and with which words."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+class Engine:
+    """One session's bash, the command it is at, and what earlier commands left running."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.shell: Shell | None = None
+        self.call: Call | None = None  # a command that was handed back running
+        self.ended: Result | None = None  # its result, when it ended while nobody waited for that
+        self.last: Call | None = None  # the command begun last
+        self.jobs: list[Job] = []
+        self.status = 0
+        self.closed = False
+        self.size = options.size
+        self.reader: Reader = DRAINER
+        self.on_close: Callable[[], None] = lambda: None
+        self._spelling = 0
+
+    # -- open
+
+    def open(self) -> Steps[None]:
+        """Start bash if there is none, and run the startup commands."""
+        if self.closed:
+            raise SessionClosed("this session is closed: make a new one")
+        if self.shell is not None:
+            return
+        shell = self.shell = Shell.spawn(self.options)
+        shell.resize(self.size)
+        self.status, self._spelling = 0, 0
+        try:
+            yield from self._greet(shell)
+            for text in self.options.startup:
+                command = text.encode() if isinstance(text, str) else text
+                yield from self._attend(self._start(Request(command, tty=False)))
+            self.status = 0
+        except BaseException:
+            if self.shell is not None:
+                yield from endings.destroy(self)
+            raise
+        if self.shell is None:
+            raise ShellUnavailable("a startup command ended the shell: look at the session's startup commands")
+
+    def _greet(self, shell: Shell) -> Steps[None]:
+        framer = Framer(_nonce())
+        shell.send(BOOTSTRAP + version_line(framer.nonce))
+        until = time.monotonic() + _START_PATIENCE
+        while framer.mark is None:
+            if not (yield Wait((shell.control_fd,), until)):
+                raise ShellUnavailable(f"bash did not answer within {_START_PATIENCE:.0f} s")
+            data = shell.receive()
+            if data == b"":
+                said = framer.noise.decode("utf-8", "replace").strip()
+                raise ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
+            framer.feed(data or b"")
+        if framer.mark.status < _OLDEST:
+            major, minor = divmod(framer.mark.status, 100)
+            raise ShellUnavailable(f"bash {major}.{minor} is too old: 4.4 or newer is needed; pass bash=<path> to name another")
+
+    # -- run
+
+    def run(self, request: Request) -> Steps[Result]:
+        """Run one command until it ends, is handed back, or is ended."""
+        call = yield from self._begin(request)
+        return (yield from self._answer(call, self._attend(call)))
+
+    def follow(self, request: Request) -> Steps[Call]:
+        """Start a command that is followed bit by bit, with ``news``."""
+        call = self.call = yield from self._begin(request)
+        call.pieces = []
+        return call
+
+    def news(self, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
+        """Until the running command prints something, ends (``ended`` has its result), or the moment passes."""
+        call = self.running("hear")
+        call.following, call.heard = True, False
+        try:
+            came = yield from self._guarded(call, self._attend(call, until, on_timeout))
+        finally:
+            call.following = False
+        if isinstance(came, Result):
+            self.ended = came
+
+    def _begin(self, request: Request) -> Steps[Call]:
+        if self.call is not None:
+            raise SessionBusy(
+                "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
+            )
+        yield from self.open()
+        self.ended = None
+        self.last = self._start(request)
+        return self.last
+
+    def _answer(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result]:
+        came = yield from self._guarded(call, steps)
+        return came if isinstance(came, Result) else self._piece(call, came)
+
+    def _guarded(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result | HandedBack]:
+        """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
+        call.attended = True
+        try:
+            return (yield from steps)
+        except GeneratorExit:
+            self.call = None
+            endings.abandon(self)
+            raise
+        except BaseException:
+            self.call = None
+            if self.shell is not None:
+                call.ending = call.ending or "interrupted"
+                yield from endings.interrupt(self, call)
+            raise
+        finally:
+            call.attended = False
+
+    def _start(self, request: Request) -> Call:
+        """Type the command."""
+        shell = self.live()
+        call = Call(request, time.monotonic())
+        if shell.has_children():
+            call.older = processes.children(shell.pid)
+        self._settle_terminal(shell, call)
+        self._type(shell, call)
+        look = pump.LOOK_TERMINAL if request.takes_terminal else pump.LOOK_PLAIN
+        call.look_every, call.look_at = look, call.started + look
+        return call
+
+    def _settle_terminal(self, shell: Shell, call: Call) -> None:
+        while stale := shell.terminal.read():  # a background job's words for /dev/tty: no command's output
+            del stale
+        if call.request.takes_terminal:
+            call.modes = shell.cook_terminal(call.request.echo)
+        else:
+            call.modes = shell.terminal.modes or b""
+
+    def _type(self, shell: Shell, call: Call, spelling: int | None = None) -> None:
+        request = call.request
+        call.framer = Framer(_nonce())
+        terminal = request.takes_terminal
+        call.out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
+        call.err = None if request.merge_stderr else shell.stream("err")
+        if not terminal:
+            call.out.settle()
+        text = request.command
+        argument = quote(text) if len(text) <= INLINE_MAX else from_file(shell.write_file("text", text), text)
+        source = b"/dev/null"
+        if terminal:
+            source = shell.terminal.path
+        elif isinstance(request.stdin, bytes):
+            source = shell.write_file("stdin", request.stdin)
+        redirections = b"0<%b 1>%b 2>%b" % (source, call.out.path, call.err.path if call.err else b"&1")
+        spelling = self._spelling if spelling is None else spelling
+        shell.send(command_lines(argument, redirections, call.framer.nonce, self.status, spelling, request.isolated))
+
+    # -- attend
+
+    def _attend(
+        self, call: Call, until: float | None = None, on_timeout: OnTimeout | None = None
+    ) -> Steps[Result | HandedBack]:
+        """Stay with a command until something has to be said about it."""
+        until = call.until if until is None else until
+        policy = on_timeout or call.request.on_timeout
+        while True:
+            what = yield from pump.pump(self.live(), call, until)
+            if what == MARK:
+                if not (yield from self._must_retype(call)):
+                    return (yield from self.finish(call))
+            elif what == DEAD:
+                return (yield from endings.bury(self, call))
+            else:
+                break
+        ending, reason = _ENDINGS[what]
+        patient = what in (TIMED_OUT, IDLE) and policy == "yield"
+        if patient or what == NEWS or (what == INPUT and call.request.takes_terminal):
+            self.call = call
+            return HandedBack("running" if what == TIMED_OUT else ending, reason)
+        call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
+        self.call = None
+        if policy == "kill" and what != INPUT:
+            return (yield from endings.kill_shell(self, call))
+        return (yield from endings.interrupt(self, call))
+
+    def _must_retype(self, call: Call) -> Steps[bool]:
+        """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
+        mark, shell = call.framer.mark, self.live()
+        assert mark is not None
+        if not mark.skipped and mark.status != 127 and not call.framer.has_noise:
+            return False
+        if mark.skipped:  # a function hides the name by which we reach eval
+            self._spelling = (self._spelling + 1) % len(SPELLINGS)
+        elif mark.status == 127 and self._spelling == 0 and (yield from self._builtin_is_off(shell)):
+            self._spelling = 1
+            call.stderr.take()
+        elif any(call.framer.complains_of(path) for path in self._paths(call)):
+            shell.drop_streams()  # somebody removed our files
+            shell.make_directory()
+        else:
+            return False
+        call.retyped += 1
+        if call.retyped > len(SPELLINGS):
+            return False
+        self._type(shell, call)
+        return True
+
+    def _builtin_is_off(self, shell: Shell) -> Steps[bool]:
+        said = yield from pump.ask(shell, b"\\builtin :\n", _nonce())
+        return said is not None and b": builtin: " in said
+
+    @staticmethod
+    def _paths(call: Call) -> list[bytes]:
+        paths = [stream.path for stream in (call.out, call.err) if stream is not None]
+        directory = os.path.dirname(paths[-1])
+        return [*paths, directory + b"/text", directory + b"/stdin"]
+
+    # -- finish
+
+    def finish(self, call: Call) -> Steps[Result]:
+        """Bash gave its mark: take what is left of the output and say how it went."""
+        shell, mark = self.live(), call.framer.mark
+        assert mark is not None
+        self.call = None
+        self.status = mark.status
+        held = pump.drain(shell, call)
+        if call.request.takes_terminal:
+            shell.reset_terminal()
+        if call.request.stdin is not None:
+            shell.remove_file("stdin")
+        background = self._leave(shell, call, held)
+        if b"r" in mark.flags or not shell.usable():
+            # A restricted shell refuses every redirection, one without descriptors cannot make any.
+            call.reason = "the shell cannot run another command (set -r, or too few file descriptors)"
+            return (yield from endings.retire(self, call, mark))
+        outcome: Outcome = call.ending or "exited"
+        return self.result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)
+
+    def _leave(self, shell: Shell, call: Call, held: list[tuple[str, Stream]]) -> tuple[int, ...]:
+        """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
+        pids: list[int] = []
+        if shell.has_children():
+            older = set(call.older)
+            pids = [pid for pid in processes.children(shell.pid) if pid not in older and processes.alive(pid)]
+        if not pids and not held:
+            return ()
+        job = Job(call.request.command.decode("utf-8", "replace"), pids)
+        for name, stream in held:
+            if shell.part_with(stream):
+                job.adopt(name, stream, call.fresh_capture(), self.reader)
+        self.jobs.append(job)
+        if len(self.jobs) > _JOBS_KEPT:
+            self.jobs = [kept for kept in self.jobs if kept.running][-_JOBS_KEPT:] or self.jobs[-1:]
+        return tuple(pids)
+
+    def _piece(self, call: Call, handed: HandedBack) -> Result:
+        """What a command printed since the last time; it runs on."""
+        cwd = processes.link(f"/proc/{self.live().pid}/cwd")
+        return self.result(call, handed.outcome, None, cwd, reason=handed.reason)
+
+    def result(
+        self,
+        call: Call,
+        outcome: Outcome,
+        exit_code: int | None,
+        cwd: str,
+        state_kept: bool = True,
+        reason: str = "",
+        background: tuple[int, ...] = (),
+    ) -> Result:
+        stdout, stdout_omitted, stdout_cut = call.stdout.take()
+        stderr, stderr_omitted, stderr_cut = call.stderr.take()
+        out_file, err_file = call.spill_files()
+        return Result(
+            stdout,
+            stderr,
+            exit_code,
+            call.signal,
+            cwd,
+            time.monotonic() - call.started,
+            outcome,
+            state_kept,
+            reason or call.reason,
+            tuple(call.killed),
+            background,
+            stdout_omitted,
+            stderr_omitted,
+            out_file,
+            err_file,
+            stdout_cut,
+            stderr_cut,
+        )
+
+    # -- a command that was handed back
+
+    def wait(self, until: float | None) -> Steps[Result]:
+        """Stay with the running command until it ends, waits for input, or the moment passes."""
+        call = self.running("wait for", ended_too=True)
+        if self.ended is not None:
+            result, self.ended = self.ended, None
+            return result
+        return (yield from self._answer(call, self._attend(call, _FOREVER if until is None else until, "yield")))
+
+    def poll(self) -> Steps[Result]:
+        """What came since, without waiting."""
+        return (yield from self.wait(time.monotonic()))
+
+    def send(self, data: bytes, until: float | None) -> Steps[Result]:
+        """Type into the running command's terminal, then wait as ``wait`` does."""
+        yield from self.type(data)
+        return (yield from self.wait(until))
+
+    def type(self, data: bytes) -> Steps[None]:
+        """Type into the running command's terminal."""
+        call = self.running("send to")
+        if not call.request.takes_terminal:
+            raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
+        shell = self.live()
+        while data:
+            data = data[shell.type(data) :]
+            if data:  # the terminal is full: the command must read first, and may want to print before that
+                yield Wait((), time.monotonic() + 1.0, (shell.terminal.fd,))
+                pump.read_streams(shell, call)
+        call.look_every, call.look_at = pump.LOOK_TERMINAL, time.monotonic() + pump.LOOK_TERMINAL
+
+    def interrupt(self) -> Steps[Result]:
+        """End the running command and keep the shell."""
+        call = self.running("interrupt")
+        call.ending, call.reason = "interrupted", "interrupted on request"
+        self.call = None
+        return (yield from endings.interrupt(self, call))
+
+    # -- end
+
+    def restart(self) -> Steps[None]:
+        """A fresh bash, with the first cwd and environment, and the startup commands run again."""
+        if self.closed:
+            raise SessionClosed("this session is closed: make a new one")
+        yield from endings.farewell(self)
+        yield from self.open()
+
+    def close(self) -> Steps[None]:
+        """End everything that belongs to the session; nothing is left when this returns."""
+        self.closed = True
+        yield from endings.farewell(self)
+
+    def condemn(self, why: str) -> None:
+        """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
+        shell, call = self.shell, self.last
+        if shell is not None and call is not None and call.attended:
+            call.reason = why
+            shell.signal(signal.SIGKILL)
+
+    # -- small things
+
+    def live(self) -> Shell:
+        if self.shell is None:
+            raise ShellUnavailable("the shell is gone")
+        return self.shell
+
+    def running(self, verb: str, ended_too: bool = False) -> Call:
+        """The command that was handed back running (or has ended since, unheard)."""
+        if self.closed:
+            raise SessionClosed("this session is closed: make a new one")
+        call = self.last if ended_too and self.ended is not None else self.call
+        if call is None:
+            raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
+        return call
+
+
+_FOREVER: Final = float("inf")
+_ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
+    TIMED_OUT: ("timed_out", "the time limit passed"),
+    IDLE: ("idle", "no output came for the idle limit"),
+    INPUT: ("input", "the command waits for input from the terminal"),
+    OVERFLOW: ("overflow", "the output went over the limit"),
+    NEWS: ("running", ""),
+}
+
+
+def _nonce() -> bytes:
+    return os.urandom(16).hex().encode()
+

@@ -1,0 +1,98 @@
+"""Where a command's output comes out: a raw pseudo terminal or a FIFO, read from one end.
+
+Law: the host holds no writing end. When the last writer closes, reading says so (end of file), and as long as
+anybody holds the stream it does not: this tells exactly, for every kind of escape, whether a stream may be used again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import termios
+import tty
+from contextlib import suppress
+
+# The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
+_PIPE_SIZE = 1 << 20
+CHUNK = 1 << 16
+_TIOCGPTN = 0x80045430  # <asm-generic/ioctls.h>; os.ptsname came with Python 3.13
+_F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
+
+
+class Stream:
+    """One reading end and the path by which bash opens the other."""
+
+    __slots__ = ("fd", "modes", "path")
+
+    def __init__(self, fd: int, path: bytes, modes: bytes | None = None) -> None:
+        self.fd = fd
+        self.path = path
+        self.modes = modes
+
+    def read(self) -> bytes | None:
+        """What is there: bytes, None when nothing is there yet, b"" when nobody holds the other end."""
+        try:
+            return os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError:  # EIO: the last slave of a pseudo terminal is closed
+            return b""
+
+    def settle(self) -> None:
+        """Put a terminal's modes back to ours (`stty sane`, `reset` and the like change them)."""
+        if self.modes is not None and get_modes(self.fd) != self.modes:
+            set_modes(self.fd, self.modes)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            os.close(self.fd)
+        if self.modes is None:
+            with suppress(OSError):
+                os.unlink(self.path)
+
+
+def get_modes(fd: int) -> bytes:
+    """The terminal's modes as the kernel has them; through the master they are the slave's (2 us; tcgetattr 6)."""
+    return fcntl.ioctl(fd, termios.TCGETS, bytes(64))
+
+
+def set_modes(fd: int, modes: bytes) -> None:
+    with suppress(OSError):
+        fcntl.ioctl(fd, termios.TCSETS, modes)
+
+
+def slave_path(master: int) -> bytes:
+    """The path of a pseudo terminal's other side."""
+    return b"/dev/pts/%d" % struct.unpack("I", fcntl.ioctl(master, _TIOCGPTN, bytes(4)))[0]
+
+
+def set_size(fd: int, size: tuple[int, int]) -> None:
+    columns, rows = size
+    with suppress(OSError):
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def terminal_stream(size: tuple[int, int]) -> Stream:
+    """A new pseudo terminal, raw: what is written comes out unchanged."""
+    master, slave = os.openpty()
+    try:
+        tty.setraw(slave)
+        set_size(slave, size)
+        os.set_blocking(master, False)
+        return Stream(master, slave_path(master), get_modes(master))
+    except BaseException:
+        os.close(master)
+        raise
+    finally:
+        os.close(slave)
+
+
+def pipe_stream(directory: str, name: str) -> Stream:
+    """A new FIFO in a private directory."""
+    path = os.path.join(directory, name)
+    os.mkfifo(path, 0o600)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
+    return Stream(fd, os.fsencode(path))

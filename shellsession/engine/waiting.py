@@ -1,0 +1,228 @@
+"""The only code that waits: one way for plain threads, one for asyncio, and who reads while nobody calls.
+
+Law: it knows what to wait for and nothing of shells. Steps are generators: they yield a ``Wait``, are sent the
+descriptors that became ready (none: the moment passed), and return the answer. An exception that strikes while
+waiting (Ctrl-C, a cancelled task) is thrown into the steps, which may go on waiting to clean up after it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Collection, Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+
+class Wait(NamedTuple):
+    """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``)."""
+
+    read: tuple[int, ...] = ()
+    until: float | None = None
+    write: tuple[int, ...] = ()
+
+
+Ready = Collection[int]
+Steps = Generator[Wait, Ready, T]
+
+
+class Poller:
+    """Waits for one session; keeps its poll objects, as building one costs more than using it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], select.poll] = {}
+
+    def wait(self, wait: Wait) -> Ready:
+        key = (wait.read, wait.write)
+        poll = self._known.get(key)
+        if poll is None:
+            if len(self._known) > 8:
+                self._known.clear()
+            poll = self._known[key] = select.poll()
+            for fd in wait.read:
+                poll.register(fd, select.POLLIN)
+            for fd in wait.write:
+                poll.register(fd, select.POLLOUT)
+        left = None if wait.until is None else max(0, math.ceil((wait.until - time.monotonic()) * 1000))
+        return [fd for fd, _ in poll.poll(left)]
+
+
+def drive(steps: Steps[T], poller: Poller | None = None) -> T:
+    """Run steps to their end in this thread."""
+    wait_for = (poller or Poller()).wait
+    try:
+        wait = next(steps)
+        while True:
+            try:
+                ready = wait_for(wait)
+            except BaseException as error:
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(ready)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+class LoopPoller:
+    """As ``Poller``, for asyncio. What was waited for stays registered: putting it in and out costs 40 us."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._readers: set[int] = set()
+        self._future: asyncio.Future[Ready] | None = None
+
+    def _enter(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.forget_all()
+            self._loop = loop
+        return loop
+
+    def _wake(self, fd: int) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result((fd,))
+        elif self._loop is not None:  # ready while nobody waits: level-triggered, it would spin
+            self.forget(fd)
+
+    async def wait(self, wait: Wait) -> Ready:
+        loop = self._enter()
+        future: asyncio.Future[Ready] = loop.create_future()
+        self._future = future
+        for fd in self._readers.difference(wait.read):
+            self.forget(fd)
+        for fd in wait.read:
+            if fd not in self._readers:
+                loop.add_reader(fd, self._wake, fd)
+                self._readers.add(fd)
+        for fd in wait.write:
+            loop.add_writer(fd, self._wake, fd)
+        timer = None
+        if wait.until is not None:
+            timer = loop.call_later(max(0.0, wait.until - time.monotonic()), _resolve, future)
+        try:
+            return await future
+        finally:
+            self._future = None
+            if timer is not None:
+                timer.cancel()
+            for fd in wait.write:
+                loop.remove_writer(fd)
+
+    def forget(self, fd: int) -> None:
+        """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
+        if fd in self._readers:
+            self._readers.discard(fd)
+            if self._loop is not None and not self._loop.is_closed():
+                self._loop.remove_reader(fd)
+
+    def forget_all(self) -> None:
+        for fd in list(self._readers):
+            self.forget(fd)
+
+
+def _resolve(future: asyncio.Future[Ready]) -> None:
+    if not future.done():
+        future.set_result(())
+
+
+async def adrive(steps: Steps[T], poller: LoopPoller) -> T:
+    """Run steps to their end in this task."""
+    try:
+        wait = next(steps)
+        while True:
+            try:
+                ready = await poller.wait(wait)
+            except BaseException as error:
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(ready)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+class Drainer:
+    """One shared daemon thread that reads for background jobs, alive only while there are any.
+
+    ``add`` names a descriptor and what to call when it can be read; the callable returns False when it is done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: dict[int, Callable[[], bool]] = {}
+        self._wake: tuple[int, int] | None = None
+        self._owner = os.getpid()
+
+    def add(self, fd: int, read: Callable[[], bool]) -> None:
+        with self._lock:
+            if self._owner != os.getpid():  # a forked child has no copy of the thread
+                self._wanted, self._wake, self._owner = {}, None, os.getpid()
+            self._wanted[fd] = read
+            if self._wake is None:
+                self._wake = os.pipe()
+                threading.Thread(target=self._work, args=self._wake, name="shellsession-jobs", daemon=True).start()
+            else:
+                os.write(self._wake[1], b"+")
+
+    def remove(self, fd: int) -> None:
+        with self._lock:
+            if self._owner == os.getpid() and self._wanted.pop(fd, None) and self._wake:
+                os.write(self._wake[1], b"-")
+
+    def _work(self, wake: int, wake_end: int) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._wake = None
+                    os.close(wake)
+                    os.close(wake_end)
+                    return
+                poll = select.poll()
+                poll.register(wake, select.POLLIN)
+                for fd in self._wanted:
+                    poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll():
+                if fd == wake:
+                    os.read(wake, 4096)
+                elif (read := self._wanted.get(fd)) is not None and not read():
+                    with self._lock:
+                        self._wanted.pop(fd, None)
+
+
+class LoopDrainer:
+    """As ``Drainer``, on the running asyncio loop."""
+
+    def __init__(self) -> None:
+        self._loops: dict[int, asyncio.AbstractEventLoop] = {}
+
+    def add(self, fd: int, read: Callable[[], bool]) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+
+        def ready() -> None:
+            if not read():
+                self.remove(fd)
+
+        self._loops[fd] = loop
+        loop.add_reader(fd, ready)
+
+    def remove(self, fd: int) -> None:
+        loop = self._loops.pop(fd, None)
+        if loop is not None and not loop.is_closed():
+            with suppress(OSError, ValueError):
+                loop.remove_reader(fd)
+
+
+DRAINER = Drainer()

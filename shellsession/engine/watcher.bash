@@ -1,0 +1,32 @@
+# Outlives one host process, and then removes what that one left behind: processes by their mark, then its directory.
+# Law: it touches nothing without the mark. It never reads what a command wrote.
+# Arguments: the host's pid and start time, the lowest and highest mark, the directory. Stdin: a pipe from the host.
+pid=$1 start=$2 low=$3 high=$4 directory=$5
+ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's mark: we must survive its end
+
+lives() { # a zombie is gone; the start time tells a new owner of the number from the old
+  local line
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
+  set -- ${line##*) }
+  [[ $1 != [ZX] && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
+}
+
+# End of file on the pipe is the host's end, unless a fork of it holds the pipe: so look as well.
+while read -r -t 1; (( $? > 128 )); do
+  lives "$pid" || break
+done
+lives "$pid" && exit 0 # the host lives and has let go of us: it cleans up itself
+
+any=1
+for (( round = 0; round < 100; round++ )); do
+  found=
+  for limits in /proc/[0-9]*/limits; do
+    { mapfile -t lines <"$limits"; } 2>/dev/null || continue
+    [[ ${lines[*]} =~ 'Max file locks'[[:space:]]+([0-9]+) ]] || continue
+    (( BASH_REMATCH[1] >= low && BASH_REMATCH[1] <= high )) || continue
+    victim=${limits#/proc/} victim=${victim%/limits}
+    lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
+  done
+  [[ $found ]] || break
+done
+rm -rf -- "$directory"

@@ -1,0 +1,187 @@
+"""What goes in and what comes out: plain frozen records, checked once, cheap to make and to import."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from .errors import InvalidRequest
+
+Outcome = Literal["exited", "timed_out", "idle", "interrupted", "running", "input", "overflow", "shell_exited"]
+OnTimeout = Literal["interrupt", "kill", "yield"]
+OnOverflow = Literal["truncate", "kill"]
+Stream = Literal["stdout", "stderr"]
+OnOutput = Callable[[Stream, bytes], object]
+
+# As many bytes of command text as anybody has a reason to send; a mistake (a file read into
+# a command) is told before bash spends minutes parsing it.
+MAX_COMMAND: Final = 16 << 20
+
+
+class Terminal(enum.Enum):
+    """The type of ``TTY``: give the command the terminal as its stdin."""
+
+    TTY = "tty"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+TTY: Final = Terminal.TTY
+Stdin = str | bytes | Terminal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much of a command's output is kept.
+
+    ``max_output``: bytes kept per stream, half of them from the start and half from the end.
+    ``spill``: where output beyond that is written whole: a directory (a new pair of files per call),
+    or a file path (stdout there, stderr beside it with ``.stderr`` added); ``spill_max`` caps each file, in bytes.
+    ``on_overflow``: ``"truncate"`` drops the middle and counts it; ``"kill"`` ends the command.
+    """
+
+    max_output: int = 1 << 20
+    spill: str | None = None
+    spill_max: int = 1 << 30
+    on_overflow: OnOverflow = "truncate"
+
+    def __post_init__(self) -> None:
+        for name in ("max_output", "spill_max"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise InvalidRequest(f"limits.{name} is a number of bytes, 0 or more, not {value!r}")
+        if self.on_overflow not in ("truncate", "kill"):
+            raise InvalidRequest(f'limits.on_overflow is "truncate" or "kill", not {self.on_overflow!r}')
+        if self.spill is not None:
+            object.__setattr__(self, "spill", str(self.spill))
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Refuse what is no positive, finite number of seconds (None, no limit, is fine)."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise InvalidRequest(f"{name} is a positive number of seconds, or None for no limit; not {value!r}")
+
+
+def to_bytes(name: str, value: object) -> bytes:
+    """Text as UTF-8 (lone surrogates as the bytes they stand for), bytes as they are."""
+    if isinstance(value, str):
+        try:
+            return value.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"{name} cannot be written as UTF-8: {error}") from None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise InvalidRequest(f"{name} is str or bytes, not {type(value).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One command and how to run it; see ``Session.run`` for the meaning of each field."""
+
+    command: bytes
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    on_timeout: OnTimeout = "interrupt"
+    stdin: bytes | Terminal | None = None
+    tty: bool = True
+    echo: bool = False
+    merge_stderr: bool = False
+    isolated: bool = False
+    limits: Limits = Limits()
+    on_output: OnOutput | None = None
+
+    @property
+    def takes_terminal(self) -> bool:
+        return isinstance(self.stdin, Terminal)
+
+    def __post_init__(self) -> None:
+        if b"\0" in self.command:
+            raise InvalidRequest(f"the command holds a NUL byte (at {self.command.index(0)}), which bash cannot read")
+        if len(self.command) > MAX_COMMAND:
+            raise InvalidRequest(
+                f"the command is {len(self.command)} bytes long, more than {MAX_COMMAND}: put it into a file and source that"
+            )
+        check_seconds("timeout", self.timeout)
+        check_seconds("idle_timeout", self.idle_timeout)
+        if self.on_timeout not in ("interrupt", "kill", "yield"):
+            raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did, as far as it got.
+
+    ``exit_code`` is what bash's ``$?`` shows (128 + n when signal n killed the shell itself), None when nothing
+    was reported. ``signal`` is set when the shell itself, or the command by our hand, died of a signal.
+    ``state_kept`` is False when the shell is gone: the next command starts in a fresh one.
+    ``reason`` says in words why the call came back other than by the command's own end.
+    ``killed`` and ``background`` are process ids; ``duration`` is in seconds; ``*_omitted`` count dropped bytes.
+    """
+
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+    exit_code: int | None
+    signal: int | None
+    cwd: str
+    duration: float
+    outcome: Outcome
+    state_kept: bool = True
+    reason: str = ""
+    killed: tuple[int, ...] = ()
+    background: tuple[int, ...] = ()
+    stdout_omitted: int = 0
+    stderr_omitted: int = 0
+    stdout_file: str | None = None
+    stderr_file: str | None = None
+    stdout_cut: int = field(default=0, repr=False)
+    stderr_cut: int = field(default=0, repr=False)
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text; bytes that are no UTF-8 become U+FFFD."""
+        return text_of(self.stdout_bytes, self.stdout_omitted, self.stdout_cut)
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text; bytes that are no UTF-8 become U+FFFD."""
+        return text_of(self.stderr_bytes, self.stderr_omitted, self.stderr_cut)
+
+    @property
+    def ok(self) -> bool:
+        """True when the command ended by itself with status 0."""
+        return self.outcome == "exited" and self.exit_code == 0
+
+
+def text_of(data: bytes, omitted: int, cut: int) -> str:
+    """Decode output whose middle is missing at ``cut``, without half a character on either side of the gap."""
+    if not omitted:
+        return data.decode("utf-8", "replace")
+    head, tail = data[:cut], data[cut:]
+    for back in range(1, min(4, len(head) + 1)):
+        if head[-back] >= 0xC0:  # a lead byte this near the end: is its character whole?
+            need = 2 + (head[-back] >= 0xE0) + (head[-back] >= 0xF0)
+            head = head[: len(head) - back] if need > back else head
+            break
+    skip = 0
+    while skip < min(3, len(tail)) and 0x80 <= tail[skip] < 0xC0:
+        skip += 1
+    return head.decode("utf-8", "replace") + tail[skip:].decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a session's bash is started; see ``Session`` for the meaning of each field."""
+
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    extra_env: Mapping[str, str] | None = None
+    agent_env: bool = True
+    startup: tuple[str | bytes, ...] = ()
+    size: tuple[int, int] = (200, 50)
+    bash: str = "bash"
+    limits: Limits = Limits()

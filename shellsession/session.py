@@ -1,0 +1,457 @@
+"""Session and AsyncSession: one bash that stays open, for threads and for asyncio.
+
+Law: each verb is one line over ``engine.steps``; both classes have the same verbs with the same signatures.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Self
+
+from .engine.dialogue import expect
+from .engine.jobs import Job
+from .engine.steps import Engine
+from .engine.waiting import LoopDrainer, LoopPoller, Poller, Steps, T, adrive, drive
+from .errors import CommandFailed, CommandTimeout, InvalidRequest, SessionBusy, SessionClosed
+from .models import (
+    Limits,
+    OnOutput,
+    OnTimeout,
+    Options,
+    Request,
+    Result,
+    Stdin,
+    Stream,
+    Terminal,
+    check_seconds,
+    to_bytes,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+Seconds = float | None | EllipsisType
+Text = str | bytes
+
+
+class _Base:
+    """What both sessions are made of: the options, the engine, and the checking of arguments."""
+
+    def __init__(
+        self,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        extra_env: Mapping[str, str] | None = None,
+        *,
+        agent_env: bool = True,
+        timeout: float | None = 120.0,
+        on_timeout: OnTimeout = "interrupt",
+        tty: bool = True,
+        limits: Limits | None = None,
+        startup: Iterable[Text] = (),
+        size: tuple[int, int] = (200, 50),
+        bash: str = "bash",
+    ) -> None:
+        """Prepare a session; bash starts at the first command, or at ``open()``.
+
+        ``cwd``: where it starts (default: the host's, at that moment). ``env`` as in subprocess: None inherits, a
+        mapping replaces; ``extra_env`` adds. ``agent_env`` adds PAGER=cat, TERM=dumb and the like to what is inherited.
+        ``timeout`` (seconds), ``on_timeout``, ``tty`` and ``limits`` are the defaults of ``run``. ``startup``: commands
+        run after every start. ``size``: the terminal's (columns, rows). ``bash``: name or path of bash 4.4 or newer.
+        Raises InvalidRequest.
+        """
+        startup = tuple(startup) if not isinstance(startup, str | bytes) else (startup,)
+        self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=limits or Limits())
+        place = None if cwd is None else os.fspath(cwd)
+        if place is not None and not os.path.isdir(place):
+            raise InvalidRequest(f"cwd {place!r} is not a directory")
+        options = Options(place, env, extra_env, agent_env, startup, size, bash)
+        self._engine = Engine(options)
+        self._owner = os.getpid()
+        weakref.finalize(self, _end, self._engine, self._owner)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What the waiting needs."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} pid={self.pid} {'closed' if self.closed else 'open'}>"
+
+    @property
+    def pid(self) -> int | None:
+        """Bash's process id; None while there is no bash."""
+        shell = self._engine.shell
+        return shell.pid if shell else None
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed
+
+    @property
+    def before(self) -> Any:
+        """pexpect's ``before``: what came before the last match of ``expect``."""
+        return self._screen("before")
+
+    @property
+    def after(self) -> Any:
+        """pexpect's ``after``: what the last ``expect`` matched."""
+        return self._screen("after")
+
+    @property
+    def match(self) -> Any:
+        """pexpect's ``match``: the last match object of ``expect``."""
+        return self._screen("match")
+
+    def _screen(self, name: str) -> Any:
+        call = self._engine.last
+        return getattr(call.dialogue.screen, name) if call and call.dialogue else None
+
+    def _mine(self) -> Engine:
+        if self._owner != os.getpid():
+            raise SessionClosed("this session belongs to the process that made it; a forked child makes its own")
+        return self._engine
+
+    def _request(
+        self,
+        command: Text,
+        timeout: Seconds,
+        idle_timeout: float | None,
+        on_timeout: OnTimeout | None,
+        stdin: Stdin,
+        tty: bool | None,
+        merge_stderr: bool,
+        isolated: bool,
+        limits: Limits | None,
+        on_output: OnOutput | None,
+        echo: bool,
+    ) -> Request:
+        defaults = self._defaults
+        terminal = isinstance(stdin, Terminal)
+        if terminal and tty is False:
+            raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
+        return Request(
+            to_bytes("command", command),
+            defaults.timeout if timeout is ... else timeout,
+            idle_timeout,
+            on_timeout or defaults.on_timeout,
+            stdin if stdin is None or isinstance(stdin, Terminal) else to_bytes("stdin", stdin),
+            terminal or (defaults.tty if tty is None else tty),
+            echo,
+            merge_stderr,
+            isolated,
+            limits or defaults.limits,
+            on_output,
+        )
+
+    def _until(self, timeout: Seconds) -> float | None:
+        seconds = self._defaults.timeout if timeout is ... else timeout
+        check_seconds("timeout", seconds)
+        return None if seconds is None else time.monotonic() + seconds
+
+    def _doomed(self, why: str) -> None:
+        """End a command that another thread or task is running: it returns with its shell gone."""
+        self._engine.condemn(why)
+
+    def jobs(self) -> list[Job]:
+        """What earlier calls left running, and what came of it; the most recent last."""
+        return list(self._mine().jobs)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Set the terminal's size; a command that has the terminal gets SIGWINCH from the kernel."""
+        engine = self._mine()
+        engine.size = (columns, rows)
+        if engine.shell is not None:
+            engine.shell.resize(engine.size)
+
+
+def _checked(result: Result, check: bool) -> Result:
+    if check and result.outcome in ("timed_out", "idle"):
+        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
+    if check and result.exit_code != 0 and result.outcome not in ("running", "input"):
+        raise CommandFailed(f"the command ended with status {result.exit_code} ({result.outcome}); see .result", result)
+    return result
+
+
+def _end(engine: Engine, owner: int) -> None:
+    """At collection and at interpreter exit; never in a forked child, whose parent's shell this is."""
+    if os.getpid() == owner and engine.shell is not None:
+        drive(engine.close())
+
+
+class Session(_Base):
+    """One bash that stays open: cwd, variables, functions, aliases and options live from call to call.
+
+    Safe from many threads: calls are served one after the other. Use it in a ``with`` block, or ``close()`` it.
+    """
+
+    def _prepare(self) -> None:
+        self._poller = Poller()
+        self._lock = threading.Lock()
+        self._holder = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[Engine]:
+        engine = self._mine()
+        me = threading.get_ident()
+        if self._holder == me:
+            raise SessionBusy("a callback of a running command cannot use its session: use another one")
+        with self._lock:
+            self._holder = me
+            try:
+                yield engine
+            finally:
+                self._holder = 0
+
+    def _do(self, steps: Steps[T]) -> T:
+        with self._turn():
+            return drive(steps, self._poller)
+
+    def open(self) -> Self:
+        """Start bash now. Raises ShellUnavailable."""
+        self._do(self._mine().open())
+        return self
+
+    def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """Run a command (any bash text) and say what it did.
+
+        The command gets three streams of its own: an ``exec >file`` in it ends with it; all else persists.
+        ``timeout``: seconds it may run (``...``: the session's; None: for ever). ``idle_timeout``: seconds without
+        output. ``on_timeout``: "interrupt" ends the command and keeps the shell, "kill" ends the shell too, "yield"
+        hands it back running (see ``wait``). ``stdin``: None is /dev/null, str or bytes are fed whole, ``TTY`` gives it
+        the terminal in cooked mode (``echo=True`` for an echo). ``tty``: stdout is a terminal (columns, colours) or, with
+        False, a pipe (ten times the throughput). ``merge_stderr``: one stream, in order. ``isolated``: in a subshell
+        that sees the session's state and leaves none (there, ``$$`` and the session's jobs are still the session's).
+        ``on_output(stream, data)`` is called as output comes. ``check`` raises CommandFailed, CommandTimeout.
+        Also raises InvalidRequest before anything runs, SessionBusy, SessionClosed and ShellUnavailable.
+        """
+        request = self._request(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return _checked(self._do(self._mine().run(request)), check)
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> Iterator[tuple[Stream, bytes] | Result]:
+        """Run a command and iterate over its output as it comes; the last item is its Result.
+
+        Leaving the loop early interrupts the command.
+        """
+        request = self._request(
+            command, timeout, idle_timeout, None, stdin, tty, merge_stderr, isolated, limits, None, False
+        )
+        engine = self._mine()
+        call = self._do(engine.follow(request))
+        try:
+            while engine.ended is None:
+                self._do(engine.news())
+                while call.pieces:
+                    yield call.pieces.pop(0)
+            yield self._do(engine.wait(None))
+        finally:
+            if engine.call is call:
+                self._do(engine.interrupt())
+
+    def wait(self, timeout: Seconds = ...) -> Result:
+        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
+        return self._do(self._mine().wait(self._until(timeout)))
+
+    def poll(self) -> Result:
+        """What the running command printed since the last time, without waiting."""
+        return self._do(self._mine().poll())
+
+    def send(self, text: Text, timeout: Seconds = ...) -> Result:
+        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        return self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
+
+    def type(self, text: Text) -> None:
+        """Type into the running command's terminal, and do not wait: for use with ``expect``."""
+        self._do(self._mine().type(to_bytes("text", text)))
+
+    def interrupt(self) -> Result:
+        """End the running command, as a time limit does, and keep the shell."""
+        return self._do(self._mine().interrupt())
+
+    def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
+
+        ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
+        Raises pexpect.TIMEOUT, pexpect.EOF.
+        """
+        return self._do(expect(self._mine(), pattern, self._until(timeout), exact=False))
+
+    def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
+
+    def restart(self) -> None:
+        """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
+        self._doomed("the session was restarted meanwhile")
+        self._do(self._mine().restart())
+
+    def close(self) -> None:
+        """End the session and everything it started; a second time does nothing."""
+        if self._owner == os.getpid():
+            self._doomed("the session was closed meanwhile")
+            self._do(self._mine().close())
+
+
+class AsyncSession(_Base):
+    """``Session`` for asyncio: the same verbs, awaited. Tasks on one session are served one after the other."""
+
+    def _prepare(self) -> None:
+        self._poller = LoopPoller()
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._engine.reader = LoopDrainer()
+        self._engine.on_close = self._poller.forget_all
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _do(self, steps: Steps[T]) -> T:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:
+            self._turns = (loop, asyncio.Lock())
+        async with self._turns[1]:
+            return await adrive(steps, self._poller)
+
+    async def open(self) -> Self:
+        """Start bash now. Raises ShellUnavailable."""
+        await self._do(self._mine().open())
+        return self
+
+    async def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell."""
+        request = self._request(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return _checked(await self._do(self._mine().run(request)), check)
+
+    async def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        """Run a command and iterate over its output as it comes; the last item is its Result.
+
+        Leaving the loop early interrupts the command.
+        """
+        request = self._request(
+            command, timeout, idle_timeout, None, stdin, tty, merge_stderr, isolated, limits, None, False
+        )
+        engine = self._mine()
+        call = await self._do(engine.follow(request))
+        try:
+            while engine.ended is None:
+                await self._do(engine.news())
+                while call.pieces:
+                    yield call.pieces.pop(0)
+            yield await self._do(engine.wait(None))
+        finally:
+            if engine.call is call:
+                await self._do(engine.interrupt())
+
+    async def wait(self, timeout: Seconds = ...) -> Result:
+        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
+        return await self._do(self._mine().wait(self._until(timeout)))
+
+    async def poll(self) -> Result:
+        """What the running command printed since the last time, without waiting."""
+        return await self._do(self._mine().poll())
+
+    async def send(self, text: Text, timeout: Seconds = ...) -> Result:
+        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        return await self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
+
+    async def type(self, text: Text) -> None:
+        """Type into the running command's terminal, and do not wait: for use with ``expect``."""
+        await self._do(self._mine().type(to_bytes("text", text)))
+
+    async def interrupt(self) -> Result:
+        """End the running command, as a time limit does, and keep the shell."""
+        return await self._do(self._mine().interrupt())
+
+    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
+
+        ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
+        Raises pexpect.TIMEOUT, pexpect.EOF.
+        """
+        return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=False))
+
+    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
+
+    async def restart(self) -> None:
+        """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
+        self._doomed("the session was restarted meanwhile")
+        await self._do(self._mine().restart())
+
+    async def close(self) -> None:
+        """End the session and everything it started; a second time does nothing."""
+        if self._owner == os.getpid():
+            self._doomed("the session was closed meanwhile")
+            await self._do(self._mine().close())
