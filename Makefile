@@ -29,7 +29,7 @@ test: $(VENV)/.installed-dev  ## run the tests
 	@$(BIN)/python -m pytest -q
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, and who imports whom
-	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff check --output-format concise .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m mypy --strict
 	@$(BIN)/python -m pytest -q tests/test_imports.py

@@ -1,5 +1,6 @@
 """`make demo`: build and test a small project in one session, with a hang, a server and an `exit` on the way."""
 
+import os
 import shutil
 import sys
 import tempfile
@@ -12,12 +13,18 @@ from shellsession import Session
 PROJECT = Path(__file__).parent / "demo_project"
 
 
+def environment() -> dict[str, str]:
+    """What we inherit, with this Python for the project, and without what `make demo` says to makes inside it."""
+    ours = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}
+    return {name: value for name, value in os.environ.items() if name not in ours} | {"PYTHON": sys.executable}
+
+
 def main() -> int:
     screen, failed = Screen(), 0
     with tempfile.TemporaryDirectory(prefix="shellsession-demo-") as directory:
         copy = Path(directory, "tally")
         shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__", "dist"))
-        with Session(cwd=directory, extra_env={"PYTHON": sys.executable}) as session:
+        with Session(cwd=directory, env=environment()) as session:
             for number, step in enumerate(STEPS, 1):
                 screen.title(number, len(STEPS), step.title)
                 if step.restart:

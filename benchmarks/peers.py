@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pexpect.replwrap
-from langchain.agents.middleware._execution import HostExecutionPolicy
+from langchain.agents.middleware import HostExecutionPolicy
 from langchain.agents.middleware.shell_tool import ShellSession
 from swerex.runtime.abstract import BashAction, CreateBashSessionRequest
 from swerex.runtime.local import LocalRuntime

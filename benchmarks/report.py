@@ -18,7 +18,8 @@ Everything in a line ran side by side in one run. Latency: median (quartiles) ov
 ratios taken within each round. The floor is `benchmarks/floor.py`: a bare loop on pipes to one bash."""
 ABOUT_PEERS = """\
 Interleaved bursts of 4, 25 of them; multiples are of the floor in the same round. After a timeout: a variable is
-set, `sleep 3` runs out of 0.5 s, and the variable is asked for."""
+set, `sleep 3` runs out of 0.5 s, and the variable is asked for. The lines go to a terminal in shellsession, replwrap
+and swe-rex, to pipes in the others."""
 VERDICT = {True: "yes", False: "**NO**", None: ""}
 
 

@@ -10,7 +10,6 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -201,22 +200,16 @@ class Session(_Base):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def _turn(self) -> Iterator[Engine]:
-        engine = self._mine()
+    def _do(self, steps: Steps[T]) -> T:
         me = threading.get_ident()
         if self._holder == me:
             raise SessionBusy("a callback of a running command cannot use its session: use another one")
         with self._lock:
             self._holder = me
             try:
-                yield engine
+                return drive(steps, self._poller)
             finally:
                 self._holder = 0
-
-    def _do(self, steps: Steps[T]) -> T:
-        with self._turn():
-            return drive(steps, self._poller)
 
     def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
 
 from ..models import Outcome, Request, Stream as StreamName
 from .framing import Framer
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 # What expect can look back on, in bytes.
 _UNSEEN_MAX: Final = 1 << 20
+# How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
+LOOK_TERMINAL: Final = 0.01
+LOOK_PLAIN: Final = 0.1
 
 
 class Spill:
@@ -46,23 +49,34 @@ class Spill:
             self._file.close()
 
 
+def _spills(place: str, maximum: int) -> dict[str, Spill]:
+    base = os.path.join(place, f"call-{secrets.token_hex(6)}.") if os.path.isdir(place) else ""
+    paths = (base + "stdout", base + "stderr") if base else (place, place + ".stderr")
+    return {name: Spill(path, maximum) for name, path in zip(("stdout", "stderr"), paths, strict=True)}
+
+
+class Typed(NamedTuple):
+    """How a command was typed: the nonce of its mark, and its two streams (None: stderr goes to stdout)."""
+
+    nonce: bytes
+    out: Stream
+    err: Stream | None
+
+
 class Call:
     """The state of one command from the moment it is typed to the moment its result is made."""
 
-    def __init__(self, request: Request, started: float) -> None:
-        limits = request.limits
+    def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
         self.request = request
         self.started = started
         self.until = None if request.timeout is None else started + request.timeout
-        self.framer = Framer(b"")
-        self.spills: dict[str, Spill] = {}
-        if limits.spill is not None:
-            self._spill_to(limits.spill, limits.spill_max)
+        self.typed_as(typed)
+        self.older = older  # bash's children from before: not ours to touch
+        self.modes = modes  # the terminal's when it began
+        limits = request.limits
+        self.spills = _spills(limits.spill, limits.spill_max) if limits.spill is not None else {}
         self.stdout = self._capture("stdout")
         self.stderr = self._capture("stderr")
-        self.out: Stream | None = None
-        self.err: Stream | None = None
-        self.older: list[int] = []  # bash's children from before: not ours to touch
         self.killed: list[int] = []
         self.ending: Outcome | None = None  # set once we have decided to end it
         self.reason = ""
@@ -72,24 +86,20 @@ class Call:
         self.hung: set[int] = set()  # streams that nobody holds at the moment
         self.hung_until = 0.0
         self.last_output = started
-        self.look_at = 0.0
-        self.look_every = 0.0
+        self.look_every = LOOK_TERMINAL if request.takes_terminal else LOOK_PLAIN
+        self.look_at = started + self.look_every
         self.idle_looks = 0
         self.retyped = 0
-        self.modes = b""
         self.pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
-        self.following = False  # come back as soon as there is news
+        self.following = False  # come back as soon as something is heard
         self.heard = False
         self.dialogue: Dialogue | None = None
         self.unseen = bytearray()  # for expect: what none has looked at
 
-    def _spill_to(self, place: str, maximum: int) -> None:
-        if os.path.isdir(place):
-            base = os.path.join(place, f"call-{secrets.token_hex(6)}")
-            paths = {"stdout": base + ".stdout", "stderr": base + ".stderr"}
-        else:
-            paths = {"stdout": place, "stderr": place + ".stderr"}
-        self.spills = {name: Spill(path, maximum) for name, path in paths.items()}
+    def typed_as(self, typed: Typed) -> None:
+        """What was typed for it, and where its output comes out."""
+        self.framer = Framer(typed.nonce)
+        self.out, self.err = typed.out, typed.err
 
     def _capture(self, name: str) -> Capture:
         spill = self.spills.get(name)

@@ -73,7 +73,7 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
         call.killed += [pid for pid in victims if pid not in call.killed]
         yield Wait((), time.monotonic() + _TICK)
     for _ in range(3):
-        if (yield from pump.ask(shell, b"", os.urandom(16).hex().encode(), 0.3)) is not None:
+        if (yield from pump.ask(shell, b"", 0.3)) is not None:
             return (yield from engine.finish(call))
     return (yield from kill_shell(engine, call))
 
@@ -127,7 +127,7 @@ def farewell(engine: Engine) -> Steps[None]:
         return
     if call is None and shell.status is None:
         yield from _kill_below(shell)
-        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT\n", os.urandom(16).hex().encode(), _FAREWELL)
+        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT\n", _FAREWELL)
         if said is not None and b"trap -- " in said:
             shell.send(b"\\builtin exit\n")
             until = time.monotonic() + _FAREWELL

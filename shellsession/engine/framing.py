@@ -19,7 +19,6 @@ for `! builtin eval`. PIPESTATUS has the status that `!` turns round.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,7 +34,7 @@ NOISE_MAX: Final = 1 << 16
 SPELLINGS: Final = ((b"builtin", b"\\builtin eval"), (b"eval", b"\\eval"), (b"command", b"\\command eval"))
 
 _NAME_MAX: Final = 16
-_MARK = rb"/%b (-|\d*) (\d*) (\S*) ([^\0]*?)/%b"
+_INTERRUPTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,11 @@ def command_lines(
 class Framer:
     """Finds one mark in what bash says on its private socket, however it is cut."""
 
-    __slots__ = ("_pattern", "has_noise", "mark", "noise", "nonce")
+    __slots__ = ("_fence", "has_noise", "mark", "noise", "nonce")
 
     def __init__(self, nonce: bytes) -> None:
         self.nonce = nonce
-        self._pattern = re.compile(_MARK % (nonce, nonce))
+        self._fence = b"/" + nonce
         self.noise = b""
         self.mark: Mark | None = None
         self.has_noise = False
@@ -110,23 +109,41 @@ class Framer:
     def feed(self, data: bytes) -> Mark | None:
         """Take the next bytes; the mark once it is whole. What follows a mark is noise."""
         self.noise += data
-        if self.mark is None:
-            if found := self._pattern.search(self.noise):
-                self.mark = self._read(found)
-                # Before an ordinary mark stands nothing but bash's name (`bash: `).
-                self.has_noise = found.start() > _NAME_MAX
-            elif len(self.noise) > NOISE_MAX:
-                self.noise = self.noise[-NOISE_MAX // 2 :]
+        if self.mark is None and not self._find() and len(self.noise) > NOISE_MAX:
+            self.noise = self.noise[-NOISE_MAX // 2 :]
         return self.mark
 
-    @staticmethod
-    def _read(found: re.Match[bytes]) -> Mark:
-        piped, last, flags, cwd = found.groups()
-        if piped == b"-":
-            return Mark(0, flags, cwd, skipped=True)
-        # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`); then `!` is undone by hand as far as it goes.
-        return Mark(int(piped) if piped else int(last == b"0"), flags, cwd)
+    def _find(self) -> bool:
+        # `set -v` echoes our line before bash answers it: its unexpanded words are no mark, so look on.
+        start = self.noise.find(self._fence)
+        while start >= 0:
+            body = start + len(self._fence)
+            end = self.noise.find(self._fence, body)
+            if end < 0:
+                return False
+            self.mark = _read(self.noise[body:end])
+            if self.mark is not None:
+                # Before an ordinary mark stands nothing but bash's name (`bash: `).
+                self.has_noise = start > _NAME_MAX
+                return True
+            start = end
+        return False
 
     def complains_of(self, path: bytes) -> bool:
         """Did bash fail to open ``path``? Then our line did not run, in whatever language it says so."""
         return b": " + path + b": " in self.noise
+
+
+def _read(body: bytes) -> Mark | None:
+    words = body.split(b" ", 4)
+    if len(words) != 5 or words[0]:
+        return None
+    _, piped, last, flags, cwd = words
+    if piped == b"-":
+        return Mark(0, flags, cwd, skipped=True)
+    if not last.isdigit() or not (piped.isdigit() or not piped):
+        return None
+    # `!` leaves 0 or 1. Any other `$?` means that SIGINT threw bash out of our line (and is 130, or what was above
+    # 128 already before: sig.c). PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
+    status = _INTERRUPTED if last not in (b"0", b"1") else int(piped) if piped else int(last == b"0")
+    return Mark(status, flags, cwd)

@@ -24,7 +24,7 @@ from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
 from . import processes
 from .guard import Seat, the_guard
-from .streams import Stream, get_modes, pipe_stream, set_size, slave_path, terminal_stream
+from .streams import SMALL, Stream, get_modes, pipe_stream, set_size, slave_path, terminal_stream
 
 # -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
 _ARGUMENTS = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
@@ -77,6 +77,8 @@ class Shell:
         self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
         self._process = process
         self._streams: dict[str, Stream] = {}
+        self._glance = select.poll()
+        self._glance.register(self.terminal.fd, select.POLLIN)
         self._made = 0
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
         self._status: int | None = None
@@ -120,7 +122,7 @@ class Shell:
     def receive(self) -> bytes | None:
         """What bash says on its socket: bytes, None when nothing yet, b"" when it has let go of it."""
         try:
-            return self.control.recv(1 << 16)
+            return self.control.recv(SMALL)
         except BlockingIOError:
             return None
         except OSError:
@@ -138,20 +140,32 @@ class Shell:
             else:
                 stream = pipe_stream(self.seat.directory, f"{kind}-{self._made}")
             self._streams[kind] = stream
+            self._glance.register(stream.fd, select.POLLIN)
         return stream
+
+    def glance(self) -> dict[int, int]:
+        """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
+
+        One call for all streams (2 us), as most commands leave nothing to read. The kernel hands over what was
+        written to a terminal before it answers, so nothing is missed.
+        """
+        return dict(self._glance.poll(0))
 
     def part_with(self, stream: Stream) -> bool:
         """Hand a stream over for good (a child holds it); False for the terminal, which stays the shell's."""
         for kind, known in list(self._streams.items()):
             if known is stream:
                 del self._streams[kind]
+                self._glance.unregister(stream.fd)
                 return True
         return False
 
     def drop_streams(self) -> None:
         """Close all streams but the terminal: the next command gets new ones."""
         while self._streams:
-            self._streams.popitem()[1].close()
+            stream = self._streams.popitem()[1]
+            self._glance.unregister(stream.fd)
+            stream.close()
 
     def make_directory(self) -> None:
         os.makedirs(self.seat.directory, 0o700, exist_ok=True)
@@ -172,7 +186,7 @@ class Shell:
     def resize(self, size: tuple[int, int]) -> None:
         self.size = size
         for stream in (self.terminal, *self._streams.values()):
-            if stream.modes is not None:
+            if stream.modes:
                 set_size(stream.fd, size)
 
     # -- the terminal as a command's stdin

@@ -16,7 +16,7 @@ from typing import Final
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
 from ..models import OnTimeout, Options, Outcome, Request, Result
 from . import endings, processes, pump
-from .call import Call
+from .call import LOOK_TERMINAL, Call, Typed
 from .framing import INLINE_MAX, SPELLINGS, Framer, command_lines, from_file, quote, version_line
 from .jobs import Job, Reader
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
@@ -80,7 +80,7 @@ class Engine:
             raise ShellUnavailable("a startup command ended the shell: look at the session's startup commands")
 
     def _greet(self, shell: Shell) -> Steps[None]:
-        framer = Framer(_nonce())
+        framer = Framer(os.urandom(16).hex().encode())
         shell.send(BOOTSTRAP + version_line(framer.nonce))
         until = time.monotonic() + _START_PATIENCE
         while framer.mark is None:
@@ -152,33 +152,23 @@ class Engine:
             call.attended = False
 
     def _start(self, request: Request) -> Call:
-        """Type the command."""
+        """Type the command. What bash does not need to begin is done while it works already."""
         shell = self.live()
-        call = Call(request, time.monotonic())
+        older: list[int] = []
         if shell.has_children():
-            call.older = processes.children(shell.pid)
-        self._settle_terminal(shell, call)
-        self._type(shell, call)
-        look = pump.LOOK_TERMINAL if request.takes_terminal else pump.LOOK_PLAIN
-        call.look_every, call.look_at = look, call.started + look
-        return call
+            older = processes.children(shell.pid)
+            shell.terminal.skip()  # a background job's words for /dev/tty: no command's output
+        modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
+        typed = self._type(shell, request, self._spelling)
+        return Call(request, time.monotonic(), typed, older, modes)
 
-    def _settle_terminal(self, shell: Shell, call: Call) -> None:
-        while stale := shell.terminal.read():  # a background job's words for /dev/tty: no command's output
-            del stale
-        if call.request.takes_terminal:
-            call.modes = shell.cook_terminal(call.request.echo)
-        else:
-            call.modes = shell.terminal.modes or b""
-
-    def _type(self, shell: Shell, call: Call, spelling: int | None = None) -> None:
-        request = call.request
-        call.framer = Framer(_nonce())
+    def _type(self, shell: Shell, request: Request, spelling: int) -> Typed:
+        nonce = os.urandom(16).hex().encode()
         terminal = request.takes_terminal
-        call.out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
-        call.err = None if request.merge_stderr else shell.stream("err")
+        out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
+        err = None if request.merge_stderr else shell.stream("err")
         if not terminal:
-            call.out.settle()
+            out.settle()
         text = request.command
         argument = quote(text) if len(text) <= INLINE_MAX else from_file(shell.write_file("text", text), text)
         source = b"/dev/null"
@@ -186,9 +176,9 @@ class Engine:
             source = shell.terminal.path
         elif isinstance(request.stdin, bytes):
             source = shell.write_file("stdin", request.stdin)
-        redirections = b"0<%b 1>%b 2>%b" % (source, call.out.path, call.err.path if call.err else b"&1")
-        spelling = self._spelling if spelling is None else spelling
-        shell.send(command_lines(argument, redirections, call.framer.nonce, self.status, spelling, request.isolated))
+        redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
+        shell.send(command_lines(argument, redirections, nonce, self.status, spelling, request.isolated))
+        return Typed(nonce, out, err)
 
     # -- attend
 
@@ -237,11 +227,11 @@ class Engine:
         call.retyped += 1
         if call.retyped > len(SPELLINGS):
             return False
-        self._type(shell, call)
+        call.typed_as(self._type(shell, call.request, self._spelling))
         return True
 
     def _builtin_is_off(self, shell: Shell) -> Steps[bool]:
-        said = yield from pump.ask(shell, b"\\builtin :\n", _nonce())
+        said = yield from pump.ask(shell, b"\\builtin :\n")
         return said is not None and b": builtin: " in said
 
     @staticmethod
@@ -356,7 +346,7 @@ class Engine:
             if data:  # the terminal is full: the command must read first, and may want to print before that
                 yield Wait((), time.monotonic() + 1.0, (shell.terminal.fd,))
                 pump.read_streams(shell, call)
-        call.look_every, call.look_at = pump.LOOK_TERMINAL, time.monotonic() + pump.LOOK_TERMINAL
+        call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
 
     def interrupt(self) -> Steps[Result]:
         """End the running command and keep the shell."""
@@ -411,8 +401,3 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     OVERFLOW: ("overflow", "the output went over the limit"),
     NEWS: ("running", ""),
 }
-
-
-def _nonce() -> bytes:
-    return os.urandom(16).hex().encode()
-

@@ -15,7 +15,9 @@ from contextlib import suppress
 
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
 _PIPE_SIZE = 1 << 20
+# Reading into 64 KiB when a line is there costs more in malloc and page faults than the read: begin small.
 CHUNK = 1 << 16
+SMALL = 1 << 12
 _TIOCGPTN = 0x80045430  # <asm-generic/ioctls.h>; os.ptsname came with Python 3.13
 _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
 
@@ -25,29 +27,34 @@ class Stream:
 
     __slots__ = ("fd", "modes", "path")
 
-    def __init__(self, fd: int, path: bytes, modes: bytes | None = None) -> None:
+    def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
         self.fd = fd
         self.path = path
         self.modes = modes
 
-    def read(self) -> bytes | None:
+    def read(self, size: int = CHUNK) -> bytes | None:
         """What is there: bytes, None when nothing is there yet, b"" when nobody holds the other end."""
         try:
-            return os.read(self.fd, CHUNK)
+            return os.read(self.fd, size)
         except BlockingIOError:
             return None
         except OSError:  # EIO: the last slave of a pseudo terminal is closed
             return b""
 
+    def skip(self) -> None:
+        """Throw away what is there."""
+        while self.read():
+            pass
+
     def settle(self) -> None:
         """Put a terminal's modes back to ours (`stty sane`, `reset` and the like change them)."""
-        if self.modes is not None and get_modes(self.fd) != self.modes:
+        if self.modes and get_modes(self.fd) != self.modes:
             set_modes(self.fd, self.modes)
 
     def close(self) -> None:
         with suppress(OSError):
             os.close(self.fd)
-        if self.modes is None:
+        if not self.modes:
             with suppress(OSError):
                 os.unlink(self.path)
 
