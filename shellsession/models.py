@@ -104,7 +104,7 @@ class Request:
             raise InvalidRequest(f"the command holds a NUL byte (at {self.command.index(0)}), which bash cannot read")
         if len(self.command) > MAX_COMMAND:
             raise InvalidRequest(
-                f"the command is {len(self.command)} bytes long, more than {MAX_COMMAND}: put it into a file and source that"
+                f"the command is {len(self.command)} bytes long, over {MAX_COMMAND}: put it into a file and source that"
             )
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)

@@ -238,8 +238,8 @@ class Session(_Base):
         ``timeout``: seconds it may run (``...``: the session's; None: for ever). ``idle_timeout``: seconds without
         output. ``on_timeout``: "interrupt" ends the command and keeps the shell, "kill" ends the shell too, "yield"
         hands it back running (see ``wait``). ``stdin``: None is /dev/null, str or bytes are fed whole, ``TTY`` gives it
-        the terminal in cooked mode (``echo=True`` for an echo). ``tty``: stdout is a terminal (columns, colours) or, with
-        False, a pipe (ten times the throughput). ``merge_stderr``: one stream, in order. ``isolated``: in a subshell
+        the terminal in cooked mode (``echo=True`` for an echo). ``tty``: stdout is a terminal (columns, colours) or,
+        with False, a pipe (ten times the throughput). ``merge_stderr``: one stream, in order. ``isolated``: in a subshell
         that sees the session's state and leaves none (there, ``$$`` and the session's jobs are still the session's).
         ``on_output(stream, data)`` is called as output comes. ``check`` raises CommandFailed, CommandTimeout.
         Also raises InvalidRequest before anything runs, SessionBusy, SessionClosed and ShellUnavailable.

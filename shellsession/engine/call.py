@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..models import Outcome, Request, Stream as StreamName
 from .framing import Framer
@@ -30,23 +30,17 @@ class Spill:
     def __init__(self, path: str, maximum: int) -> None:
         self.path = path
         self._room = maximum
-        self._file: BinaryIO | None = None
+        self.written: str | None = None
 
     def write(self, data: bytes) -> None:
-        if self._file is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            self._file = open(os.open(self.path, flags, 0o600), "wb", buffering=0)
-        if self._room > 0:
-            self._file.write(data[: self._room])
-            self._room -= len(data)
-
-    @property
-    def written(self) -> str | None:
-        return self.path if self._file is not None else None
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        # Opened for each piece: a call that is never finished leaves no descriptor behind.
+        fresh = os.O_TRUNC if self.written is None else os.O_APPEND
+        self.written = self.path
+        data = data[: self._room]
+        self._room -= len(data)
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | fresh, 0o600)
+        with open(fd, "wb", buffering=0) as file:
+            file.write(data)
 
 
 def _spills(place: str, maximum: int) -> dict[str, Spill]:
@@ -130,7 +124,3 @@ class Call:
     @property
     def overflowed(self) -> bool:
         return self.request.limits.on_overflow == "kill" and (self.stdout.overflowed or self.stderr.overflowed)
-
-    def close(self) -> None:
-        for spill in self.spills.values():
-            spill.close()

@@ -5,6 +5,7 @@ Law: the searching is pexpect's own; this only brings it what the command prints
 
 from __future__ import annotations
 
+import codecs
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,18 @@ class Dialogue:
     """One command's terminal as pexpect sees it: ``before``, ``after`` and ``match`` are its own."""
 
     def __init__(self) -> None:
-        self.screen = SpawnBase(timeout=None, encoding="utf-8", codec_errors="replace")
+        self.screen: SpawnBase[str] = SpawnBase(timeout=None, encoding="utf-8", codec_errors="replace")
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def expecter(self, patterns: Any, exact: bool) -> Expecter:
+    def expecter(self, patterns: Any, exact: bool) -> Expecter[str]:
         """Compile what to look for; raises InvalidRequest for what pexpect does not take."""
         try:
             if exact:
-                many = [patterns] if isinstance(patterns, str | bytes) or patterns in (pexpect.EOF, pexpect.TIMEOUT) else patterns
+                many = (
+                    [patterns]
+                    if isinstance(patterns, str | bytes) or patterns in (pexpect.EOF, pexpect.TIMEOUT)
+                    else patterns
+                )
                 return Expecter(self.screen, searcher_string([_text(one) for one in many]))
             return Expecter(self.screen, searcher_re(self.screen.compile_pattern_list(patterns)))
         except TypeError as error:
@@ -42,8 +48,7 @@ class Dialogue:
         """What the command printed that no expect has seen yet."""
         data = bytes(call.unseen)
         call.unseen.clear()
-        text: str = self.screen._decoder.decode(data, final=False)
-        return text
+        return self._decoder.decode(data)
 
 
 def _text(pattern: Any) -> Any:

@@ -166,7 +166,7 @@ def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
-    """Stopped, bash starts nothing new, and as subreaper it gets every orphan: killed until none is left, none escapes."""
+    """Stopped, bash starts nothing new, and as subreaper it gets every orphan: kill until none is left."""
     shell.signal(signal.SIGSTOP)
     yield from _kill_below(shell, call)
     shell.signal(signal.SIGKILL)

@@ -8,8 +8,8 @@ The mark is bash's own complaint about a redirection from a file that cannot exi
     bash: /NONCE 0 1 hiBs /home/me/NONCE: No such file or directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
-DEBUG trap (the failing redirection belongs to a group whose body never starts) nor to `set -x`; `!` keeps it from `set -e`
-and ERR traps. It goes to bash's own stderr, a socket that nothing else has: no output can look like it. Measured: 37 us
+DEBUG trap (the failing redirection belongs to a group whose body never starts) nor to `set -x`; `!` keeps it from
+`set -e` and ERR traps. It goes to bash's own stderr, a socket that nothing else has: no output can look like it. Measured: 37 us
 for a round trip with it, 57 with `printf` to the terminal.
 
 The text runs under `! \\builtin eval`: `!` because a last status other than 0 (`false && true`) must not trip `set -e`
@@ -78,7 +78,7 @@ def command_lines(
 
     ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
     success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call
-    (its mark has ``-`` for a status, and nothing was run); it costs 4 us, a question of its own would cost a round trip.
+    (its mark has ``-`` for a status, and nothing was run). It costs 4 us; a question of its own, a round trip.
     """
     name, call = SPELLINGS[spelling]
     restore = b"s%b() { \\builtin unset -f s%b; \\builtin return %d; }; s%b && :; " % (nonce, nonce, status, nonce)

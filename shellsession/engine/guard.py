@@ -70,12 +70,14 @@ class Guard:
         home = _home()
         sweep(home)
         pid = os.getpid()
-        name = f"{self._number:x}-{pid}-{processes.start_time(pid)}"
+        start = str(processes.start_time(pid))
+        name = f"{self._number:x}-{pid}-{start}"
         directory = os.path.join(home, name)
         os.mkdir(directory, 0o700)
+        script = str(Path(__file__).with_name("watcher.bash"))
+        marks = (self._number * _SEATS, (self._number + 1) * _SEATS - 1)
         self._watcher = subprocess.Popen(
-            [bash, "--noprofile", "--norc", str(Path(__file__).with_name("watcher.bash")), str(pid)]
-            + [str(processes.start_time(pid)), str(self._number * _SEATS), str((self._number + 1) * _SEATS - 1), directory],
+            [bash, "--noprofile", "--norc", script, str(pid), start, *map(str, marks), directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

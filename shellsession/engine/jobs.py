@@ -60,7 +60,9 @@ class Job:
 
     def alive(self) -> list[int]:
         """Those of its processes that still live (a number that somebody else got since is not one of them)."""
-        return [pid for pid, start in self._started.items() if processes.start_time(pid) == start and processes.alive(pid)]
+        return [
+            pid for pid, start in self._started.items() if processes.start_time(pid) == start and processes.alive(pid)
+        ]
 
     @property
     def running(self) -> bool:

@@ -124,7 +124,7 @@ def _streams(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
 
 
 def _deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
-    # A call with pipes has no place for what a program tells the terminal; one with a terminal shows it as a person saw it.
+    # A call with pipes has no place for what a program tells the terminal; one with a terminal shows what a person saw.
     if not from_terminal or call.request.tty:
         call.hear(name, data, now)
 
@@ -156,9 +156,9 @@ def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What
             return NEWS
     if until is not None and now >= until:
         return TIMED_OUT
-    if call.ending is None and call.request.idle_timeout is not None:
-        if now >= call.last_output + call.request.idle_timeout:
-            return IDLE
+    idle = call.request.idle_timeout
+    if call.ending is None and idle is not None and now >= call.last_output + idle:
+        return IDLE
     return _look(shell, call, now) if now >= call.look_at else None
 
 

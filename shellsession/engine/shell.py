@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import select
 import shutil
 import signal
-import select
 import socket
 import termios
 import tty
@@ -42,7 +42,17 @@ AGENT_ENV = {
     "DEBIAN_FRONTEND": "noninteractive",
 }
 # They steer an interactive bash itself and would act at our lines too, or end an idle shell (TMOUT).
-_DROPPED = ("PROMPT_COMMAND", "PS0", "TMOUT", "MAIL", "MAILPATH", "POSIXLY_CORRECT", "BASHOPTS", "SHELLOPTS", "HISTFILE")
+_DROPPED = (
+    "PROMPT_COMMAND",
+    "PS0",
+    "TMOUT",
+    "MAIL",
+    "MAILPATH",
+    "POSIXLY_CORRECT",
+    "BASHOPTS",
+    "SHELLOPTS",
+    "HISTFILE",
+)
 
 # Descriptors that one session may need at its busiest, and what a host needs beside them.
 _DESCRIPTORS = 24
@@ -326,7 +336,7 @@ def _check_descriptors(newest: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and newest + _DESCRIPTORS > soft:
         raise LimitReached(
-            f"this process may open {soft} files (RLIMIT_NOFILE) and {newest} are in use; one more session would come too"
+            f"this process may open {soft} files (RLIMIT_NOFILE) and {newest} are in use; one more comes too"
             f" close. Raise the limit (ulimit -n, or resource.setrlimit; up to {hard} is allowed), or close sessions"
         )
 
@@ -343,4 +353,3 @@ def _pidfd(pid: int) -> int:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):  # Linux before 5.3: the end is seen a little later, by looking
         return -1
-

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
-from ..models import OnTimeout, Options, Outcome, Request, Result
+from ..models import OnTimeout, Options, Outcome, Request, Result, Stream as StreamName
 from . import endings, processes, pump
 from .call import LOOK_TERMINAL, Call, Typed
 from .framing import INLINE_MAX, SPELLINGS, Framer, command_lines, from_file, quote, version_line
@@ -93,7 +93,9 @@ class Engine:
             framer.feed(data or b"")
         if framer.mark.status < _OLDEST:
             major, minor = divmod(framer.mark.status, 100)
-            raise ShellUnavailable(f"bash {major}.{minor} is too old: 4.4 or newer is needed; pass bash=<path> to name another")
+            raise ShellUnavailable(
+                f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another"
+            )
 
     # -- run
 
@@ -261,7 +263,7 @@ class Engine:
         outcome: Outcome = call.ending or "exited"
         return self.result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)
 
-    def _leave(self, shell: Shell, call: Call, held: list[tuple[str, Stream]]) -> tuple[int, ...]:
+    def _leave(self, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
         """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
         pids: list[int] = []
         if shell.has_children():

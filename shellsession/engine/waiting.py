@@ -177,7 +177,7 @@ class Drainer:
 
     def remove(self, fd: int) -> None:
         with self._lock:
-            if self._owner == os.getpid() and self._wanted.pop(fd, None) and self._wake:
+            if self._owner == os.getpid() and self._wanted.pop(fd, None) is not None and self._wake is not None:
                 os.write(self._wake[1], b"-")
 
     def _work(self, wake: int, wake_end: int) -> None:
@@ -197,7 +197,7 @@ class Drainer:
                     os.read(wake, 4096)
                 elif (read := self._wanted.get(fd)) is not None and not read():
                     with self._lock:
-                        self._wanted.pop(fd, None)
+                        del self._wanted[fd]
 
 
 class LoopDrainer:
