@@ -83,6 +83,8 @@ class Capture:
 
     def take(self) -> tuple[bytes, int, int]:
         """As ``peek``, and begin anew: what comes next is the next piece."""
+        if not self.total:
+            return b"", 0, 0
         piece = self.peek()
         self._head.clear()
         self._tail.clear()

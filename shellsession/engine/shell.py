@@ -307,25 +307,28 @@ def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> Pty
         for fd in (0, 1, 2):
             os.dup2(control, fd)
         os.close(control)
-        # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
-        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-            if signal.getsignal(number) == signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)
+        for number in ignored:
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Whatever a command leaves behind becomes bash's child, and can be found from it.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource_locks, (mark, resource.getrlimit(resource_locks)[1]))
+            resource.setrlimit(locks, (mark, hard))
         os.chdir(cwd)
 
-    resource_locks = getattr(resource, "RLIMIT_LOCKS", 10)  # <asm-generic/resource.h>; Python does not name it
+    # All that can be worked out before the fork is: after it, each page that Python touches is copied.
+    locks = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
+    hard = resource.getrlimit(locks)[1]
+    # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
+    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
+    env = environment(options)
     columns, rows = options.size
     with warnings.catch_warnings():
         # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
         warnings.simplefilter("ignore", DeprecationWarning)
         return PtyProcess.spawn(
             [bash, *_ARGUMENTS],
-            env=environment(options),
+            env=env,
             preexec_fn=in_child,
             dimensions=(rows, columns),
             pass_fds=(control,),

@@ -54,6 +54,7 @@ class Engine:
         self.reader: Reader = DRAINER
         self.on_close: Callable[[], None] = lambda: None
         self._spelling = 0
+        self._family = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- open
 
@@ -65,7 +66,7 @@ class Engine:
             return
         shell = self.shell = Shell.spawn(self.options)
         shell.resize(self.size)
-        self.status, self._spelling = 0, 0
+        self.status, self._spelling, self._family = 0, 0, False
         try:
             yield from self._greet(shell)
             for text in self.options.startup:
@@ -126,7 +127,8 @@ class Engine:
             raise SessionBusy(
                 "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
             )
-        yield from self.open()
+        if self.shell is None or self.closed:
+            yield from self.open()
         self.ended = None
         self.last = self._start(request)
         return self.last
@@ -157,7 +159,7 @@ class Engine:
         """Type the command. What bash does not need to begin is done while it works already."""
         shell = self.live()
         older: list[int] = []
-        if shell.has_children():
+        if self._family and shell.has_children():
             older = processes.children(shell.pid)
             shell.terminal.skip()  # a background job's words for /dev/tty: no command's output
         modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
@@ -169,7 +171,7 @@ class Engine:
         terminal = request.takes_terminal
         out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
         err = None if request.merge_stderr else shell.stream("err")
-        if not terminal:
+        if out.modes and not terminal:
             out.settle()
         text = request.command
         argument = quote(text) if len(text) <= INLINE_MAX else from_file(shell.write_file("text", text), text)
@@ -266,7 +268,8 @@ class Engine:
     def _leave(self, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
         """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
         pids: list[int] = []
-        if shell.has_children():
+        self._family = shell.has_children()
+        if self._family:
             older = set(call.older)
             pids = [pid for pid in processes.children(shell.pid) if pid not in older and processes.alive(pid)]
         if not pids and not held:

@@ -48,7 +48,7 @@ class Stream:
 
     def settle(self) -> None:
         """Put a terminal's modes back to ours (`stty sane`, `reset` and the like change them)."""
-        if self.modes and get_modes(self.fd) != self.modes:
+        if fcntl.ioctl(self.fd, termios.TCGETS, _BLANK) != self.modes:
             set_modes(self.fd, self.modes)
 
     def close(self) -> None:
@@ -59,9 +59,12 @@ class Stream:
                 os.unlink(self.path)
 
 
+_BLANK = bytes(64)  # more than struct termios of any architecture
+
+
 def get_modes(fd: int) -> bytes:
     """The terminal's modes as the kernel has them; through the master they are the slave's (2 us; tcgetattr 6)."""
-    return fcntl.ioctl(fd, termios.TCGETS, bytes(64))
+    return fcntl.ioctl(fd, termios.TCGETS, _BLANK)
 
 
 def set_modes(fd: int, modes: bytes) -> None:

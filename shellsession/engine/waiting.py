@@ -34,6 +34,10 @@ Ready = Collection[int]
 Steps = Generator[Wait, Ready, T]
 
 
+# poll(2) takes its time in milliseconds as an int; steps are asked again then.
+_LONGEST = 1e6
+
+
 class Poller:
     """Waits for one session; keeps its poll objects, as building one costs more than using it."""
 
@@ -41,18 +45,20 @@ class Poller:
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], select.poll] = {}
 
     def wait(self, wait: Wait) -> Ready:
-        key = (wait.read, wait.write)
-        poll = self._known.get(key)
-        if poll is None:
-            if len(self._known) > 8:
-                self._known.clear()
-            poll = self._known[key] = select.poll()
-            for fd in wait.read:
-                poll.register(fd, select.POLLIN)
-            for fd in wait.write:
-                poll.register(fd, select.POLLOUT)
-        left = None if wait.until is None else max(0, math.ceil((wait.until - time.monotonic()) * 1000))
+        read, until, write = wait
+        poll = self._known.get((read, write)) or self._learn(read, write)
+        left = None if until is None else max(0, math.ceil(min(until - time.monotonic(), _LONGEST) * 1000))
         return [fd for fd, _ in poll.poll(left)]
+
+    def _learn(self, read: tuple[int, ...], write: tuple[int, ...]) -> select.poll:
+        if len(self._known) > 8:
+            self._known.clear()
+        poll = self._known[read, write] = select.poll()
+        for fd in read:
+            poll.register(fd, select.POLLIN)
+        for fd in write:
+            poll.register(fd, select.POLLOUT)
+        return poll
 
 
 def drive(steps: Steps[T], poller: Poller | None = None) -> T:

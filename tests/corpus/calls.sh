@@ -212,14 +212,6 @@ echo "$? $x"
 doesnotexist
 #--- next call
 echo $?
-### unterminated text does not leak
-echo "open
-#--- next call
-echo "closed"
-#--- next call
-cat <<EOF
-#--- next call
-echo EOF
 ### posix mode on
 set -o posix
 #--- next call
@@ -288,7 +280,3 @@ trap - DEBUG; shopt -u extdebug; echo skip no more
 echo a # comment
 #--- next call
 echo b #
-### backslash at the end of a call
-echo a \
-#--- next call
-echo b
