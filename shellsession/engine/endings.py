@@ -127,9 +127,9 @@ def farewell(engine: Engine) -> Steps[None]:
         return
     if call is None and shell.status is None:
         yield from _kill_below(shell)
-        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT\n", _FAREWELL)
+        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT", _FAREWELL)
         if said is not None and b"trap -- " in said:
-            shell.send(b"\\builtin exit\n")
+            shell.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _FAREWELL
             while shell.status is None and time.monotonic() < until:
                 yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), min(until, time.monotonic() + 0.05))

@@ -4,8 +4,8 @@ Law: pure, and one-shot. A nonce is good for one mark of one command; anything e
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $PWD/NONCE"
-    bash: /NONCE 0 1 hiBs /home/me/NONCE: No such file or directory
+    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $SHELLOPTS $PWD/NONCE"
+    bash: /NONCE 0 1 hiBs braceexpand:hashall /home/me/NONCE: No such file or directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
 DEBUG trap (the failing redirection belongs to a group whose body never starts) nor to `set -x`; `!` keeps it from
@@ -29,9 +29,16 @@ INLINE_MAX: Final = 2048
 # Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
 NOISE_MAX: Final = 1 << 16
 
-# How eval is reached, best first: the name that a function could hide, and what is typed. Only the first keeps
-# `set -e` alive inside the text; the others serve a shell whose `builtin` was replaced or disabled.
-SPELLINGS: Final = ((b"builtin", b"\\builtin eval"), (b"eval", b"\\eval"), (b"command", b"\\command eval"))
+# How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
+# `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
+# `.` comes last: it takes a file, lets `return` pass, and keeps DEBUG traps out.
+SPELLINGS: Final = (
+    (b"builtin", b"\\builtin eval"),
+    (b"eval", b"\\eval"),
+    (b"command", b"\\command eval"),
+    (b".", b"\\."),
+)
+SOURCE: Final = len(SPELLINGS) - 1
 
 _NAME_MAX: Final = 16
 _INTERRUPTED: Final = 130
@@ -44,6 +51,7 @@ class Mark:
     status: int
     flags: bytes
     cwd: bytes
+    history: bool = False
     skipped: bool = False
 
 
@@ -62,8 +70,16 @@ def from_file(path: bytes, text: bytes) -> bytes:
 
 
 def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
-    """The line whose answer is the mark."""
-    return b'! { <_; } <"/%b %b $- $PWD/%b"\n' % (nonce, status, nonce)
+    """The line whose answer is the mark.
+
+    It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
+    for no reserved word, whatever it is.
+    """
+    return b"\n%b\n" % _complaint(nonce, status)
+
+
+def _complaint(nonce: bytes, status: bytes) -> bytes:
+    return b'! { <_; } <"/%b %b $- $SHELLOPTS $PWD/%b"' % (nonce, status, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
@@ -72,26 +88,40 @@ def version_line(nonce: bytes) -> bytes:
 
 
 def command_lines(
-    argument: bytes, redirections: bytes, nonce: bytes, status: int, spelling: int = 0, isolated: bool = False
+    argument: bytes,
+    redirections: bytes,
+    nonce: bytes,
+    status: int = 0,
+    spelling: int = 0,
+    isolated: bool = False,
+    ours_in_history: int = 0,
 ) -> bytes:
     """The two lines that run a command whose text is ``argument``, and report on it.
 
     ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
     success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call
     (its mark has ``-`` for a status, and nothing was run). It costs 4 us; a question of its own, a round trip.
+    ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
     name, call = SPELLINGS[spelling]
     restore = b"s%b() { \\builtin unset -f s%b; \\builtin return %d; }; s%b && :; " % (nonce, nonce, status, nonce)
     run = b"%b %b" % (call, argument)
     run = b"! ( %b ) %b" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
-    skipped = mark_line(nonce, b"- 0").rstrip(b"\n")
+    skipped = _complaint(nonce, b"- $?")
     return b"if ! \\declare -F %b; then %b%b; else %b; fi\n%b" % (
         name,
-        restore if status else b"",
+        _history(argument, ours_in_history) + restore if status or ours_in_history else b"",
         run,
         skipped,
         mark_line(nonce),
     )
+
+
+def _history(argument: bytes, lines: int) -> bytes:
+    if not lines:
+        return b""
+    # -s puts its words in place of the line being run; what is left of ours stands before them.
+    return b"\\builtin history -s -- %b; " % argument + b"\\builtin history -d -2; " * (lines - 1)
 
 
 class Framer:
@@ -135,15 +165,16 @@ class Framer:
 
 
 def _read(body: bytes) -> Mark | None:
-    words = body.split(b" ", 4)
-    if len(words) != 5 or words[0]:
+    words = body.split(b" ", 5)
+    if len(words) != 6 or words[0]:
         return None
-    _, piped, last, flags, cwd = words
+    _, piped, last, flags, options, cwd = words
+    if not last.isdigit() or not (piped.isdigit() or piped in (b"", b"-")):
+        return None
     if piped == b"-":
         return Mark(0, flags, cwd, skipped=True)
-    if not last.isdigit() or not (piped.isdigit() or not piped):
-        return None
+    history = b":history" in options
     # `!` leaves 0 or 1. Any other `$?` means that SIGINT threw bash out of our line (and is 130, or what was above
     # 128 already before: sig.c). PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
     status = _INTERRUPTED if last not in (b"0", b"1") else int(piped) if piped else int(last == b"0")
-    return Mark(status, flags, cwd)
+    return Mark(status, flags, cwd, history)

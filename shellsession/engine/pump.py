@@ -209,7 +209,8 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
     framer = Framer(os.urandom(16).hex().encode())
-    shell.send(line + mark_line(framer.nonce))
+    shell.ours_in_history += 2 if line else 1
+    shell.send(b"\n" + line + mark_line(framer.nonce))
     until = time.monotonic() + patience
     while framer.mark is None:
         if not (yield Wait((shell.control_fd,), until)):

@@ -78,6 +78,7 @@ class Shell:
         self.pid: int = process.pid
         self.control = control
         self.control_fd = control.fileno()
+        self.ours_in_history = 0
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
         self.size = size

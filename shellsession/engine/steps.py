@@ -17,7 +17,7 @@ from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, She
 from ..models import OnTimeout, Options, Outcome, Request, Result, Stream as StreamName
 from . import endings, processes, pump
 from .call import LOOK_TERMINAL, Call, Typed
-from .framing import INLINE_MAX, SPELLINGS, Framer, command_lines, from_file, quote, version_line
+from .framing import INLINE_MAX, SOURCE, SPELLINGS, Framer, command_lines, from_file, quote, version_line
 from .jobs import Job, Reader
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
 from .shell import BOOTSTRAP, Shell
@@ -54,6 +54,7 @@ class Engine:
         self.reader: Reader = DRAINER
         self.on_close: Callable[[], None] = lambda: None
         self._spelling = 0
+        self._history = False  # `set -o history` is on: bash records what we type
         self._family = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- open
@@ -66,7 +67,7 @@ class Engine:
             return
         shell = self.shell = Shell.spawn(self.options)
         shell.resize(self.size)
-        self.status, self._spelling, self._family = 0, 0, False
+        self.status, self._spelling, self._family, self._history = 0, 0, False, False
         try:
             yield from self._greet(shell)
             for text in self.options.startup:
@@ -174,14 +175,21 @@ class Engine:
         if out.modes and not terminal:
             out.settle()
         text = request.command
-        argument = quote(text) if len(text) <= INLINE_MAX else from_file(shell.write_file("text", text), text)
+        if spelling == SOURCE:
+            argument = quote(shell.write_file("text", text))
+        elif len(text) <= INLINE_MAX:
+            argument = quote(text)
+        else:
+            argument = from_file(shell.write_file("text", text), text)
         source = b"/dev/null"
         if terminal:
             source = shell.terminal.path
         elif isinstance(request.stdin, bytes):
             source = shell.write_file("stdin", request.stdin)
         redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
-        shell.send(command_lines(argument, redirections, nonce, self.status, spelling, request.isolated))
+        ours = 1 + shell.ours_in_history if self._history else 0
+        shell.send(command_lines(argument, redirections, nonce, self.status, spelling, request.isolated, ours))
+        shell.ours_in_history = 1
         return Typed(nonce, out, err)
 
     # -- attend
@@ -216,13 +224,14 @@ class Engine:
         """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
         mark, shell = call.framer.mark, self.live()
         assert mark is not None
-        if not mark.skipped and mark.status != 127 and not call.framer.has_noise:
+        if not mark.skipped and mark.status not in (1, 127) and not call.framer.has_noise:
             return False
         if mark.skipped:  # a function hides the name by which we reach eval
             self._spelling = (self._spelling + 1) % len(SPELLINGS)
-        elif mark.status == 127 and self._spelling == 0 and (yield from self._builtin_is_off(shell)):
-            self._spelling = 1
-            call.stderr.take()
+        elif mark.status in (1, 127) and (yield from self._is_disabled(shell, call)):
+            self._spelling = (self._spelling + 1) % len(SPELLINGS)
+            pump.drain(shell, call)
+            call.stderr.take()  # bash's complaint about our word
         elif any(call.framer.complains_of(path) for path in self._paths(call)):
             shell.drop_streams()  # somebody removed our files
             shell.make_directory()
@@ -234,9 +243,16 @@ class Engine:
         call.typed_as(self._type(shell, call.request, self._spelling))
         return True
 
-    def _builtin_is_off(self, shell: Shell) -> Steps[bool]:
-        said = yield from pump.ask(shell, b"\\builtin :\n")
-        return said is not None and b": builtin: " in said
+    def _is_disabled(self, shell: Shell, call: Call) -> Steps[bool]:
+        """Did `enable -n` take away the name by which we reach eval?"""
+        name, words = SPELLINGS[self._spelling]
+        pump.read_streams(shell, call)
+        complaints = (b": %b: " % name, b": eval: ")
+        stderr = call.stderr.peek()[0]
+        if call.stdout.total or not any(complaint in stderr for complaint in complaints):
+            return False
+        said = yield from pump.ask(shell, words + (b" /dev/null" if self._spelling == SOURCE else b" :"))
+        return said is not None and any(complaint in said for complaint in complaints)
 
     @staticmethod
     def _paths(call: Call) -> list[bytes]:
@@ -251,19 +267,27 @@ class Engine:
         shell, mark = self.live(), call.framer.mark
         assert mark is not None
         self.call = None
-        self.status = mark.status
+        self.status, self._history = mark.status, mark.history
         held = pump.drain(shell, call)
         if call.request.takes_terminal:
             shell.reset_terminal()
         if call.request.stdin is not None:
             shell.remove_file("stdin")
         background = self._leave(shell, call, held)
+        if b"E" in mark.flags and b"T" in mark.flags and (yield from self._is_refused(shell)):
+            call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
+            return (yield from endings.retire(self, call, mark))
         if b"r" in mark.flags or not shell.usable():
             # A restricted shell refuses every redirection, one without descriptors cannot make any.
             call.reason = "the shell cannot run another command (set -r, or too few file descriptors)"
             return (yield from endings.retire(self, call, mark))
         outcome: Outcome = call.ending or "exited"
         return self.result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)
+
+    def _is_refused(self, shell: Shell) -> Steps[bool]:
+        """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
+        said = yield from pump.ask(shell, b"\\builtin trap -p DEBUG; \\builtin echo ran")
+        return said is not None and (b"ran\n" not in said or b"trap -- " in said)
 
     def _leave(self, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
         """Make a job of what goes on: new children of bash, or somebody who holds the streams."""

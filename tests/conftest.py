@@ -1,0 +1,53 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from shellsession import Session
+
+# The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
+_SHARED = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
+settings.register_profile("steady", derandomize=True, database=None, max_examples=60, **_SHARED)
+settings.register_profile("explore", database=None, max_examples=1000, **_SHARED)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+def emptied(directory: Path) -> Path:
+    """The directory, empty."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty directory for a command to work in; always at the same path within one test."""
+    return emptied(tmp_path / "place")
+
+
+@pytest.fixture
+def new_session(place: Path) -> Iterator[Callable[..., Session]]:
+    """Makes sessions in ``place`` that are closed after the test."""
+    with ExitStack() as opened:
+
+        def make(**options: Any) -> Session:
+            options.setdefault("cwd", place)
+            options.setdefault("timeout", 20.0)
+            return opened.enter_context(Session(**options))
+
+        yield make
+
+
+@pytest.fixture
+def sh(new_session: Callable[..., Session]) -> Session:
+    """One session in ``place``."""
+    return new_session()

@@ -1,0 +1,198 @@
+"""What bash itself says to a text: the reference of the differential tests.
+
+Law: the text is typed to a fresh ``bash --noprofile --norc -i`` at its prompt, its commands read /dev/null, and stdout
+and stderr are what the call under test has. What we know to differ stands in ``KNOWN_DIFFERENCES`` and nowhere else.
+
+Interactive bash without line editing reads its input in pieces of 1024 bytes. So one line, typed first, can point
+descriptor 0 at /dev/null while the text itself already sits inside bash: no command can read it, and its end is an
+end of file, at which bash leaves with the last status.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+import tty
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from support import session_members
+
+# Both sides start with exactly this.
+ENVIRONMENT: Final = {
+    "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
+    "HOME": "/",
+    "LC_ALL": "C.UTF-8",
+    "TERM": "dumb",
+}
+# No history: a pasted `A!B` is text (the issue asks for that), and no test may write anybody's ~/.bash_history.
+_BASH: Final = ("bash", "--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i")
+_FIRST_LINE: Final = b"PS1= PS2=; exec </dev/null\n"
+_INPUT_PIECE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came out of a text, and the status it left."""
+
+    stdout: bytes
+    stderr: bytes
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference that is no mistake: why, an example, and what is rewritten before the comparison."""
+
+    why: str
+    example: bytes
+    pattern: bytes
+    becomes: bytes = b""
+    streams: tuple[str, ...] = ("stderr",)
+    only_reference: bool = False
+    when: bytes = b""  # only in texts in which this (a regular expression) is found
+
+
+KNOWN_DIFFERENCES: Final = (
+    Difference(
+        "a prompt prints its prompt (the first line of the reference makes all later ones empty)",
+        b"echo hi",
+        rb"\Abash-[\d.]+[#$] ",
+        only_reference=True,
+    ),
+    Difference(
+        "at the end of its input the reference says that it leaves",
+        b"echo hi",
+        rb"(There are (stopped|running) jobs\.\n)?exit\n\Z",
+        only_reference=True,
+    ),
+    Difference(
+        "`[1] PID` of a job that starts: another number each time",
+        b"true & wait",
+        rb"^\[\d+\] \d+\n",
+    ),
+    Difference(
+        "`[1]+  Done  sleep` comes with the next prompt, and the session has none",
+        b"true & wait",
+        rb"^\[\d+\][+ -]? +(Done|Exit \d+|Running|Stopped|Terminated|Killed|Hangup|User defined)\b.*\n",
+    ),
+    Difference(
+        "`eval` adds one to the depth that `set -x` shows by repeating the first character of PS4",
+        b"set -x; echo hi",
+        rb"^([+>])\1* ",
+        rb"\1 ",
+        ("stdout", "stderr"),
+        when=rb"set -\w*x|xtrace",
+    ),
+    Difference(
+        "a syntax error may carry a line number",
+        b"",
+        rb"^bash: (?:eval: )?line \d+: (?=syntax error|unexpected EOF)",
+        b"bash: ",
+    ),
+    Difference(
+        "a here-document that ends early carries a line number, and we start to count elsewhere",
+        b"cat <<EOF\nbody",
+        rb"here-document at line \d+ delimited",
+        b"here-document at line N delimited",
+    ),
+)
+
+# Scripts of the corpus that come out otherwise as a whole; a test holds that they still do.
+DIFFERENT_SCRIPTS: Final[dict[str, str]] = {}
+
+
+def typed(text: bytes, directory: Path, on_terminal: bool, patience: float = 20.0) -> Said:
+    """Type ``text`` to a fresh bash in ``directory``; stdout is a raw terminal or, like stderr always, a pipe."""
+    entered = _FIRST_LINE + text + b"\n"
+    assert len(entered) <= _INPUT_PIECE, f"{len(entered)} bytes: bash would not hold the text in its own memory"
+    host, terminal = os.openpty()
+    tty.setraw(terminal)
+    out_end, out = (host, terminal) if on_terminal else os.pipe()
+    err_end, err = os.pipe()
+    stdin, typing = os.pipe()
+    os.write(typing, entered)
+    os.close(typing)
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+    process = subprocess.Popen(
+        _BASH, stdin=stdin, stdout=out, stderr=err, cwd=directory, env=ENVIRONMENT, preexec_fn=own_terminal
+    )
+    for fd in {stdin, err} if on_terminal else {stdin, err, out}:
+        os.close(fd)
+    try:
+        collected = _collect(process, out_end, err_end, patience)
+    finally:
+        for pid in session_members(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+        for fd in {host, terminal, out_end, err_end}:
+            os.close(fd)
+    status = process.returncode
+    return Said(collected[out_end], collected[err_end], 128 - status if status < 0 else status)
+
+
+def _collect(process: subprocess.Popen[bytes], out: int, err: int, patience: float) -> dict[int, bytes]:
+    """Everything both streams hold until bash has ended."""
+    collected = {out: b"", err: b""}
+    ended = os.pidfd_open(process.pid)
+    poll = select.poll()
+    for fd in (out, err, ended):
+        os.set_blocking(fd, False)
+        poll.register(fd, select.POLLIN)
+    deadline = time.monotonic() + patience
+    try:
+        while True:
+            ready = [fd for fd, _ in poll.poll(max(0.0, deadline - time.monotonic()) * 1000)]
+            assert ready, f"bash itself did not end within {patience} s; it said {collected}"
+            for fd in (out, err):
+                while piece := _read(fd):
+                    collected[fd] += piece
+                if fd in ready and ended not in ready and not _open_at_the_other_end(fd):
+                    poll.unregister(fd)
+            if ended in ready:
+                return collected
+    finally:
+        os.close(ended)
+
+
+def _read(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except (BlockingIOError, OSError):
+        return b""
+
+
+def _open_at_the_other_end(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return not any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
+def comparable(
+    said: Said, text: bytes, *, reference: bool, shell_ended: bool = False, without: Difference | None = None
+) -> Said:
+    """``said`` with the known differences taken out.
+
+    Where the text itself ended its shell (``shell_ended``) there was no end of input to announce.
+    """
+    streams = {"stdout": said.stdout, "stderr": said.stderr}
+    for difference in KNOWN_DIFFERENCES:
+        leaving = b"exit" in difference.pattern
+        if difference is without or (difference.only_reference and not reference) or (leaving and shell_ended):
+            continue
+        if difference.when and not re.search(difference.when, text):
+            continue
+        for name in difference.streams:
+            streams[name] = re.sub(difference.pattern, difference.becomes, streams[name], flags=re.MULTILINE)
+    return Said(streams["stdout"], streams["stderr"], said.status)

@@ -1,0 +1,38 @@
+"""The corpus: scripts by theme in ``corpus/*.sh``, each under a line ``### name``.
+
+A line ``#--- next call`` parts a script into several calls of one session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_CORPUS = Path(__file__).with_name("corpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A text, or several for one session one after the other."""
+
+    name: str
+    calls: tuple[bytes, ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def text(self) -> bytes:
+        return b"\n".join(self.calls)
+
+
+def corpus(*themes: str) -> Iterator[Script]:
+    """All scripts, or those of some themes."""
+    for path in sorted(_CORPUS.glob("*.sh")):
+        if themes and path.stem not in themes:
+            continue
+        for entry in ("\n" + path.read_text(encoding="utf-8")).split("\n### ")[1:]:
+            name, _, text = entry.partition("\n")
+            calls = text.removesuffix("\n").split("\n#--- next call\n")
+            yield Script(f"{path.stem}: {name}", tuple(call.encode() for call in calls))

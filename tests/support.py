@@ -1,0 +1,77 @@
+"""What several test files need: waiting for events, and looking at processes from outside."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+# Slow machines get more patience, never another meaning: SHELLSESSION_TEST_PATIENCE=3 makes every safety limit 3 x.
+PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
+
+_numbers = itertools.count(os.getpid() % 10_000 * 1000)
+
+
+def unique_seconds() -> str:
+    """A number of seconds for ``sleep`` that no other process on this machine sleeps: its command line is its name."""
+    return f"77{next(_numbers):09d}"
+
+
+def wait_until(question: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+    """Ask again until the answer is true; the answer. No fixed sleeps: it costs what the event costs."""
+    deadline = time.monotonic() + patience
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
+        time.sleep(0.002)
+    return answer
+
+
+def process_ids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def stat_fields(pid: int) -> list[str]:
+    """State, parent, process group, session ... of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def is_alive(pid: int) -> bool:
+    fields = stat_fields(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def with_argument(argument: str) -> list[int]:
+    """Every living process that has exactly this word on its command line."""
+    word = argument.encode()
+    return [pid for pid in process_ids() if word in command_line(pid).split(b"\0") and is_alive(pid)]
+
+
+def session_members(session: int) -> list[int]:
+    """Every living process of a kernel session."""
+    return [pid for pid in process_ids() if (fields := stat_fields(pid)) and fields[3] == str(session) and fields[0] != "Z"]
+
+
+def descendants(root: int) -> set[int]:
+    """Every living process below ``root``."""
+    parents = {pid: int(fields[1]) for pid in process_ids() if (fields := stat_fields(pid)) and fields[0] not in "ZX"}
+    found: set[int] = set()
+    layer = {root}
+    while layer:
+        layer = {pid for pid, parent in parents.items() if parent in layer} - found
+        found |= layer
+    return found

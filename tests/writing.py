@@ -1,0 +1,110 @@
+"""Bash texts written by hypothesis from a small grammar: every line is complete, ends, and says the same each time."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+Text = st.SearchStrategy[str]
+
+# The reference holds the whole text in bash's input buffer of 1024 bytes.
+_LONGEST = 960
+
+_BARE = st.sampled_from(["a", "b1", "x.y", "12", "-n", "--", "é", "a=b", "*", "?1", "~", "5%"])
+_INSIDE = st.sampled_from(["", " ", "a  b", "it", "世界", "*", "\t", "#", "!x", "(", "]", "a;b", "&", "|", "\\\\", "5%"])
+_PATTERNS = st.sampled_from(["a", "*", "?", "[ab]*", "1", "*b", "é"])
+_VARIABLES = st.sampled_from(["v", "w"])
+
+
+def _glue(*parts: str | Text) -> Text:
+    """Strings and strategies for strings, one after the other."""
+    return st.tuples(*(st.just(part) if isinstance(part, str) else part for part in parts)).map("".join)
+
+
+def _some(of: Text, separator: str = " ", least: int = 0, most: int = 3) -> Text:
+    return st.lists(of, min_size=least, max_size=most).map(separator.join)
+
+
+def _sums() -> Text:
+    atom = st.sampled_from(["0", "1", "7", "v", "w", "i", "0x1f", "${#v}"])
+    operator = st.sampled_from("+ - * / % < == && || & ^ << ,".split())
+    return st.one_of(atom, _glue(atom, " ", operator, " ", atom), _glue("(", atom, operator, atom, ") * ", atom))
+
+
+def _words(commands: Text) -> Text:
+    expansion = st.one_of(
+        _glue("$", _VARIABLES),
+        _glue("${", _VARIABLES, st.sampled_from([":-d", "-", ":+x y", "%b*", "#*a", "//a/_", ":1", ":0:2", "^^", "@Q"]), "}"),
+        _glue("${#", _VARIABLES, "}"),
+        _glue("$((", _sums(), "))"),
+        _glue("$(", commands, ")"),
+        st.sampled_from(["$?", "$#", "$*", "${a[*]}", "${#a[@]}", "${a[1]-}", "${nope:?gone}", "${!v-}"]),
+    )
+    return st.one_of(
+        _BARE,
+        _glue("'", _INSIDE, "'"),
+        _glue('"', _INSIDE, expansion, _INSIDE, '"'),
+        expansion,
+        _glue("$'", st.sampled_from(["\\x41", "\\n", "\\'", "\\377", "\\e[0m"]), "'"),
+        st.sampled_from(["{1..3}", "{a,b}c", '"$@"', '"${a[@]}"', "pre{,fix}"]),
+    )
+
+
+def _simple(words: Text, functions: bool) -> Text:
+    plain = [
+        _glue("echo ", _some(words)),
+        _glue("echo ", _some(words), " >&2"),
+        _glue("printf '<%s>' ", _some(words)),
+        _glue(_VARIABLES, "=", words),
+        _glue("a=(", _some(words), ")"),
+        _glue("a+=(", _some(words, least=1), ")"),
+        _glue("set -- ", _some(words)),
+        _glue("(exit ", st.sampled_from(["0", "1", "3", "255"]), ")"),
+        _glue("((", _sums(), "))"),
+        _glue("[[ ", words, " == ", _PATTERNS, " ]]"),
+        _glue("[ ", words, " = ", words, " ]"),
+        _glue("read ", _VARIABLES, " <<<", words),
+        _glue("eval ", _some(words, least=1, most=2)),
+        st.sampled_from(["true", "false", ":", "nosuch", "shift", "cd /nope", "unset v", "read v", "cat", "wc -c", "cat f1"]),
+        st.sampled_from(["set -u", "set +u", "set -f", "set -o pipefail", "shopt -s nullglob", "IFS=,", "unset IFS"]),
+        st.sampled_from(["trap 'echo E$?' ERR", "trap - ERR", "trap 'echo D' DEBUG", "trap - DEBUG", "set -E", "set -T"]),
+        st.sampled_from(["set -e", "set +e", "set -x", "set +x", "set -v", "set +v", "break", "return 4", "exit 5"]),
+    ]
+    if functions:
+        plain.append(_glue("f ", _some(words)))
+    return st.one_of(*plain)
+
+
+def _compound(commands: Text, words: Text, functions: bool) -> Text:
+    several = _some(commands, "; ", least=1, most=2)
+    kinds = [
+        _glue("if ", commands, "; then ", several, "; else ", commands, "; fi"),
+        _glue("for ", _VARIABLES, " in ", _some(words), "; do ", several, "; done"),
+        _glue("case ", words, " in ", _PATTERNS, ") ", several, ";; *) ", commands, ";; esac"),
+        _glue("i=0; while ((i++ < 2)); do ", several, "; done"),
+        _glue("{ ", several, "; }"),
+        _glue("( ", several, " )"),
+        _glue(commands, st.sampled_from([" && ", " || "]), commands),
+        _glue("! ", commands),
+        _glue(commands, st.sampled_from([" | cat", " | tr a-z A-Z", " | wc -c", " | { read v; cat; echo \"$v\"; }", " |& cat"])),
+        _glue("{ ", commands, "; } ", st.sampled_from([">f1; cat f1", "2>&1", ">/dev/null", "2>/dev/null", "<<<here", ">&2"])),
+        _glue(_commands(0, functions=False), " & wait"),  # a longer one would have a notice of several lines
+        _glue("cat <( ", commands, " )"),
+    ]
+    if functions:
+        kinds.append(_glue("f() { ", several, "; }"))
+    return st.one_of(*kinds)
+
+
+def _commands(depth: int, functions: bool) -> Text:
+    if depth == 0:
+        return st.sampled_from(["true", "false", "echo x", "echo e >&2", "echo $v", "(exit 9)", "v=1"])
+    inner = _commands(depth - 1, functions=False)
+    words = _words(inner)
+    simple = _simple(words, functions)
+    return st.one_of(simple, simple, _compound(inner if depth < 2 else _commands(depth - 1, False), words, functions))
+
+
+def texts() -> st.SearchStrategy[bytes]:
+    """One to six lines."""
+    lines = _some(_commands(3, functions=True), "\n", least=1, most=6)
+    return lines.map(str.encode).filter(lambda text: len(text) <= _LONGEST)
