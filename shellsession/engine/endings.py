@@ -1,4 +1,4 @@
-"""How commands and shells are ended: the ladder of signals, and what is done for the dead.
+"""How commands and shells end: by themselves, by the ladder of signals, and what is done for the dead.
 
 Law: children first, bash last. What was there before a command is not touched by its end.
 """
@@ -10,8 +10,9 @@ import signal
 import time
 from typing import TYPE_CHECKING, Final
 
-from ..models import Result
+from ..models import Outcome, Result
 from . import processes, pump
+from .answers import leave, result
 from .call import Call
 from .framing import Mark
 from .pump import DEAD, MARK
@@ -28,6 +29,35 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _TICK: Final = 0.002
 _ROUNDS: Final = 500
 _FAREWELL: Final = 1.0
+
+
+def finish(engine: Engine, call: Call) -> Steps[Result]:
+    """Bash gave its mark: take what is left of the output and say how it went."""
+    shell, mark = engine.live(), call.framer.mark
+    assert mark is not None
+    engine.call = None
+    engine.status, engine.history = mark.status, mark.history
+    held = pump.drain(shell, call)
+    if call.request.takes_terminal:
+        shell.reset_terminal()
+    if call.request.stdin is not None:
+        shell.remove_file("stdin")
+    background = leave(engine, shell, call, held)
+    if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
+        call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
+        return (yield from retire(engine, call, mark))
+    if b"r" in mark.flags or not shell.usable():
+        # A restricted shell refuses every redirection, one without descriptors cannot make any.
+        call.reason = "the shell cannot run another command (set -r, or too few file descriptors)"
+        return (yield from retire(engine, call, mark))
+    outcome: Outcome = call.ending or "exited"
+    return result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)
+
+
+def _is_refused(shell: Shell) -> Steps[bool]:
+    """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
+    said = yield from pump.ask(shell, b"\\builtin trap -p DEBUG; \\builtin echo ran")
+    return said is not None and (b"ran\n" not in said or b"trap -- " in said)
 
 
 def interrupt(engine: Engine, call: Call) -> Steps[Result]:
@@ -74,7 +104,7 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
         yield Wait((), time.monotonic() + _TICK)
     for _ in range(3):
         if (yield from pump.ask(shell, b"", 0.3)) is not None:
-            return (yield from engine.finish(call))
+            return (yield from finish(engine, call))
     return (yield from kill_shell(engine, call))
 
 
@@ -100,13 +130,13 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     code = None if status is None else 128 - status if status < 0 else status
     if mark is not None:
         code = mark.status
-    return engine.result(call, call.ending or "shell_exited", code, engine.options.cwd or os.getcwd(), state_kept=False)
+    return result(call, call.ending or "shell_exited", code, engine.options.cwd or os.getcwd(), state_kept=False)
 
 
 def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
     """The command went well, but its shell can run no other: end it, and say so."""
     yield from destroy(engine)
-    return engine.result(call, "shell_exited", mark.status, os.fsdecode(mark.cwd), state_kept=False)
+    return result(call, "shell_exited", mark.status, os.fsdecode(mark.cwd), state_kept=False)
 
 
 def _last_words(call: Call) -> Mark | None:

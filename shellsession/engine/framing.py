@@ -9,8 +9,8 @@ The mark is bash's own complaint about a redirection from a file that cannot exi
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
 DEBUG trap (the failing redirection belongs to a group whose body never starts) nor to `set -x`; `!` keeps it from
-`set -e` and ERR traps. It goes to bash's own stderr, a socket that nothing else has: no output can look like it. Measured: 37 us
-for a round trip with it, 57 with `printf` to the terminal.
+`set -e` and ERR traps. It goes to bash's own stderr, a socket that nothing else has: no output can look like it.
+Measured: 37 us for a round trip with it, 57 with `printf` to the terminal.
 
 The text runs under `! \\builtin eval`: `!` because a last status other than 0 (`false && true`) must not trip `set -e`
 a second time at our level, and `builtin` because bash switches `set -e` off *inside* the text for `! eval`, but not

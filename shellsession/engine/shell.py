@@ -5,74 +5,27 @@ Law: nobody else opens, signals or reaps. Nothing here waits.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import termios
 import tty
-import warnings
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import suppress
 
 from ptyprocess import PtyProcess
 
-from ..errors import InvalidRequest, LimitReached, ShellUnavailable
-from ..models import Options
 from . import processes
 from .guard import Seat, the_guard
 from .streams import SMALL, Stream, get_modes, pipe_stream, set_size, slave_path, terminal_stream
 
-# -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
-_ARGUMENTS = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
-BOOTSTRAP = Path(__file__).with_name("bootstrap.bash").read_bytes()
-
-# For programs without a person: no pagers, no colours by default, no questions.
-AGENT_ENV = {
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GH_PAGER": "cat",
-    "MANPAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",
-    "DEBIAN_FRONTEND": "noninteractive",
-}
-# They steer an interactive bash itself and would act at our lines too, or end an idle shell (TMOUT).
-_DROPPED = (
-    "PROMPT_COMMAND",
-    "PS0",
-    "TMOUT",
-    "MAIL",
-    "MAILPATH",
-    "POSIXLY_CORRECT",
-    "BASHOPTS",
-    "SHELLOPTS",
-    "HISTFILE",
-)
-
-# Descriptors that one session may need at its busiest, and what a host needs beside them.
-_DESCRIPTORS = 24
-_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
-_libc = ctypes.CDLL(None, use_errno=True)
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
 USABLE_DESCRIPTORS = 20
 
 
-def environment(options: Options) -> dict[str, str]:
-    """The environment bash starts with."""
-    env = dict(os.environ if options.env is None else options.env)
-    if options.agent_env and options.env is None:
-        env.update(AGENT_ENV)
-    env.update(options.extra_env or {})
-    return {name: value for name, value in env.items() if name not in _DROPPED}
-
-
 class Shell:
-    """A live bash; made by ``spawn``, ended by ``close``."""
+    """A live bash; made by ``spawn.spawn``, ended by ``close``."""
 
     def __init__(self, process: PtyProcess, control: socket.socket, seat: Seat, size: tuple[int, int]) -> None:
         self.pid: int = process.pid
@@ -97,31 +50,6 @@ class Shell:
         self.pidfd = _pidfd(self.pid)
         self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
         self.control_name = processes.link(f"/proc/{self.pid}/fd/0")
-
-    @classmethod
-    def spawn(cls, options: Options) -> Shell:
-        """Start bash. Raises ShellUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
-        bash = shutil.which(options.bash)
-        if bash is None:
-            raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
-        cwd = os.getcwd() if options.cwd is None else os.fspath(options.cwd)
-        if not os.path.isdir(cwd):
-            raise InvalidRequest(f"cwd {cwd!r} is not a directory")
-        with ExitStack() as undo:
-            ours, theirs = socket.socketpair()
-            undo.callback(theirs.close)
-            on_failure = undo.enter_context(ExitStack())
-            on_failure.callback(ours.close)
-            _check_descriptors(ours.fileno())
-            seat = the_guard().take(bash)
-            on_failure.callback(the_guard().give_back, seat)
-            try:
-                process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
-            except (OSError, ValueError) as error:
-                raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error
-            on_failure.pop_all()
-        ours.setblocking(False)
-        return cls(process, ours, seat, options.size)
 
     # -- talking
 
@@ -301,48 +229,6 @@ def kill(pids: list[int], number: int = signal.SIGKILL) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> PtyProcess:
-    def in_child() -> None:
-        for fd in (0, 1, 2):
-            os.dup2(control, fd)
-        os.close(control)
-        for number in ignored:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # Whatever a command leaves behind becomes bash's child, and can be found from it.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(locks, (mark, hard))
-        os.chdir(cwd)
-
-    # All that can be worked out before the fork is: after it, each page that Python touches is copied.
-    locks = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
-    hard = resource.getrlimit(locks)[1]
-    # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
-    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-    env = environment(options)
-    columns, rows = options.size
-    with warnings.catch_warnings():
-        # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return PtyProcess.spawn(
-            [bash, *_ARGUMENTS],
-            env=env,
-            preexec_fn=in_child,
-            dimensions=(rows, columns),
-            pass_fds=(control,),
-        )
-
-
-def _check_descriptors(newest: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and newest + _DESCRIPTORS > soft:
-        raise LimitReached(
-            f"this process may open {soft} files (RLIMIT_NOFILE) and {newest} are in use; one more comes too"
-            f" close. Raise the limit (ulimit -n, or resource.setrlimit; up to {hard} is allowed), or close sessions"
-        )
 
 
 def _open_quietly(path: str) -> int:

@@ -10,32 +10,23 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
-from ..models import OnTimeout, Options, Outcome, Request, Result, Stream as StreamName
-from . import endings, processes, pump
-from .call import LOOK_TERMINAL, Call, Typed
-from .framing import INLINE_MAX, SOURCE, SPELLINGS, Framer, command_lines, from_file, quote, version_line
+from ..models import OnTimeout, Options, Outcome, Request, Result
+from . import endings, pump, typist
+from .answers import HandedBack, piece
+from .call import LOOK_TERMINAL, Call
+from .framing import Framer, version_line
 from .jobs import Job, Reader
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
-from .shell import BOOTSTRAP, Shell
-from .streams import Stream
+from .shell import Shell
+from .spawn import BOOTSTRAP, spawn
 from .waiting import DRAINER, Steps, Wait
 
 # Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
 _START_PATIENCE: Final = 60.0
 _OLDEST: Final = 404
-_JOBS_KEPT: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class HandedBack:
-    """The command runs on: why the caller gets it back, and with which words."""
-
-    outcome: Outcome
-    reason: str = ""
 
 
 class Engine:
@@ -53,9 +44,9 @@ class Engine:
         self.size = options.size
         self.reader: Reader = DRAINER
         self.on_close: Callable[[], None] = lambda: None
-        self._spelling = 0
-        self._history = False  # `set -o history` is on: bash records what we type
-        self._family = False  # bash had children when the last command ended; an idle bash gets no new ones
+        self.spelling = 0
+        self.history = False  # `set -o history` is on: bash records what we type
+        self.family = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- open
 
@@ -65,14 +56,14 @@ class Engine:
             raise SessionClosed("this session is closed: make a new one")
         if self.shell is not None:
             return
-        shell = self.shell = Shell.spawn(self.options)
+        shell = self.shell = spawn(self.options)
         shell.resize(self.size)
-        self.status, self._spelling, self._family, self._history = 0, 0, False, False
+        self.status, self.spelling, self.family, self.history = 0, 0, False, False
         try:
             yield from self._greet(shell)
             for text in self.options.startup:
                 command = text.encode() if isinstance(text, str) else text
-                yield from self._attend(self._start(Request(command, tty=False)))
+                yield from self._attend(typist.start(self, Request(command, tty=False)))
             self.status = 0
         except BaseException:
             if self.shell is not None:
@@ -131,12 +122,12 @@ class Engine:
         if self.shell is None or self.closed:
             yield from self.open()
         self.ended = None
-        self.last = self._start(request)
+        self.last = typist.start(self, request)
         return self.last
 
     def _answer(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result]:
         came = yield from self._guarded(call, steps)
-        return came if isinstance(came, Result) else self._piece(call, came)
+        return came if isinstance(came, Result) else piece(self, call, came)
 
     def _guarded(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result | HandedBack]:
         """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
@@ -156,42 +147,6 @@ class Engine:
         finally:
             call.attended = False
 
-    def _start(self, request: Request) -> Call:
-        """Type the command. What bash does not need to begin is done while it works already."""
-        shell = self.live()
-        older: list[int] = []
-        if self._family and shell.has_children():
-            older = processes.children(shell.pid)
-            shell.terminal.skip()  # a background job's words for /dev/tty: no command's output
-        modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
-        typed = self._type(shell, request, self._spelling)
-        return Call(request, time.monotonic(), typed, older, modes)
-
-    def _type(self, shell: Shell, request: Request, spelling: int) -> Typed:
-        nonce = os.urandom(16).hex().encode()
-        terminal = request.takes_terminal
-        out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
-        err = None if request.merge_stderr else shell.stream("err")
-        if out.modes and not terminal:
-            out.settle()
-        text = request.command
-        if spelling == SOURCE:
-            argument = quote(shell.write_file("text", text))
-        elif len(text) <= INLINE_MAX:
-            argument = quote(text)
-        else:
-            argument = from_file(shell.write_file("text", text), text)
-        source = b"/dev/null"
-        if terminal:
-            source = shell.terminal.path
-        elif isinstance(request.stdin, bytes):
-            source = shell.write_file("stdin", request.stdin)
-        redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
-        ours = 1 + shell.ours_in_history if self._history else 0
-        shell.send(command_lines(argument, redirections, nonce, self.status, spelling, request.isolated, ours))
-        shell.ours_in_history = 1
-        return Typed(nonce, out, err)
-
     # -- attend
 
     def _attend(
@@ -203,8 +158,8 @@ class Engine:
         while True:
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
-                if not (yield from self._must_retype(call)):
-                    return (yield from self.finish(call))
+                if not (yield from typist.must_retype(self, call)):
+                    return (yield from endings.finish(self, call))
             elif what == DEAD:
                 return (yield from endings.bury(self, call))
             else:
@@ -219,131 +174,6 @@ class Engine:
         if policy == "kill" and what != INPUT:
             return (yield from endings.kill_shell(self, call))
         return (yield from endings.interrupt(self, call))
-
-    def _must_retype(self, call: Call) -> Steps[bool]:
-        """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
-        mark, shell = call.framer.mark, self.live()
-        assert mark is not None
-        if not mark.skipped and mark.status not in (1, 127) and not call.framer.has_noise:
-            return False
-        if mark.skipped:  # a function hides the name by which we reach eval
-            self._spelling = (self._spelling + 1) % len(SPELLINGS)
-        elif mark.status in (1, 127) and (yield from self._is_disabled(shell, call)):
-            self._spelling = (self._spelling + 1) % len(SPELLINGS)
-            pump.drain(shell, call)
-            call.stderr.take()  # bash's complaint about our word
-        elif any(call.framer.complains_of(path) for path in self._paths(call)):
-            shell.drop_streams()  # somebody removed our files
-            shell.make_directory()
-        else:
-            return False
-        call.retyped += 1
-        if call.retyped > len(SPELLINGS):
-            return False
-        call.typed_as(self._type(shell, call.request, self._spelling))
-        return True
-
-    def _is_disabled(self, shell: Shell, call: Call) -> Steps[bool]:
-        """Did `enable -n` take away the name by which we reach eval?"""
-        name, words = SPELLINGS[self._spelling]
-        pump.read_streams(shell, call)
-        complaints = (b": %b: " % name, b": eval: ")
-        stderr = call.stderr.peek()[0]
-        if call.stdout.total or not any(complaint in stderr for complaint in complaints):
-            return False
-        said = yield from pump.ask(shell, words + (b" /dev/null" if self._spelling == SOURCE else b" :"))
-        return said is not None and any(complaint in said for complaint in complaints)
-
-    @staticmethod
-    def _paths(call: Call) -> list[bytes]:
-        paths = [stream.path for stream in (call.out, call.err) if stream is not None]
-        directory = os.path.dirname(paths[-1])
-        return [*paths, directory + b"/text", directory + b"/stdin"]
-
-    # -- finish
-
-    def finish(self, call: Call) -> Steps[Result]:
-        """Bash gave its mark: take what is left of the output and say how it went."""
-        shell, mark = self.live(), call.framer.mark
-        assert mark is not None
-        self.call = None
-        self.status, self._history = mark.status, mark.history
-        held = pump.drain(shell, call)
-        if call.request.takes_terminal:
-            shell.reset_terminal()
-        if call.request.stdin is not None:
-            shell.remove_file("stdin")
-        background = self._leave(shell, call, held)
-        if b"E" in mark.flags and b"T" in mark.flags and (yield from self._is_refused(shell)):
-            call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
-            return (yield from endings.retire(self, call, mark))
-        if b"r" in mark.flags or not shell.usable():
-            # A restricted shell refuses every redirection, one without descriptors cannot make any.
-            call.reason = "the shell cannot run another command (set -r, or too few file descriptors)"
-            return (yield from endings.retire(self, call, mark))
-        outcome: Outcome = call.ending or "exited"
-        return self.result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)
-
-    def _is_refused(self, shell: Shell) -> Steps[bool]:
-        """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
-        said = yield from pump.ask(shell, b"\\builtin trap -p DEBUG; \\builtin echo ran")
-        return said is not None and (b"ran\n" not in said or b"trap -- " in said)
-
-    def _leave(self, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
-        """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
-        pids: list[int] = []
-        self._family = shell.has_children()
-        if self._family:
-            older = set(call.older)
-            pids = [pid for pid in processes.children(shell.pid) if pid not in older and processes.alive(pid)]
-        if not pids and not held:
-            return ()
-        job = Job(call.request.command.decode("utf-8", "replace"), pids)
-        for name, stream in held:
-            if shell.part_with(stream):
-                job.adopt(name, stream, call.fresh_capture(), self.reader)
-        self.jobs.append(job)
-        if len(self.jobs) > _JOBS_KEPT:
-            self.jobs = [kept for kept in self.jobs if kept.running][-_JOBS_KEPT:] or self.jobs[-1:]
-        return tuple(pids)
-
-    def _piece(self, call: Call, handed: HandedBack) -> Result:
-        """What a command printed since the last time; it runs on."""
-        cwd = processes.link(f"/proc/{self.live().pid}/cwd")
-        return self.result(call, handed.outcome, None, cwd, reason=handed.reason)
-
-    def result(
-        self,
-        call: Call,
-        outcome: Outcome,
-        exit_code: int | None,
-        cwd: str,
-        state_kept: bool = True,
-        reason: str = "",
-        background: tuple[int, ...] = (),
-    ) -> Result:
-        stdout, stdout_omitted, stdout_cut = call.stdout.take()
-        stderr, stderr_omitted, stderr_cut = call.stderr.take()
-        out_file, err_file = call.spill_files()
-        return Result(
-            stdout,
-            stderr,
-            exit_code,
-            call.signal,
-            cwd,
-            time.monotonic() - call.started,
-            outcome,
-            state_kept,
-            reason or call.reason,
-            tuple(call.killed),
-            background,
-            stdout_omitted,
-            stderr_omitted,
-            out_file,
-            err_file,
-            stdout_cut,
-            stderr_cut,
-        )
 
     # -- a command that was handed back
 

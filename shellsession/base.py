@@ -1,0 +1,166 @@
+"""What both sessions are made of: the options, the engine, and the checking of arguments.
+
+Law: bad arguments are refused here, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from types import EllipsisType
+from typing import Any
+
+from .engine.jobs import Job
+from .engine.steps import Engine
+from .engine.waiting import drive
+from .errors import CommandFailed, CommandTimeout, InvalidRequest, SessionClosed
+from .models import Limits, OnOutput, OnTimeout, Options, Request, Result, Stdin, Terminal, check_seconds, to_bytes
+
+Seconds = float | None | EllipsisType
+Text = str | bytes
+
+
+class Base:
+    """What both sessions are made of: the options, the engine, and the checking of arguments."""
+
+    def __init__(
+        self,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        extra_env: Mapping[str, str] | None = None,
+        *,
+        agent_env: bool = True,
+        timeout: float | None = 120.0,
+        on_timeout: OnTimeout = "interrupt",
+        tty: bool = True,
+        limits: Limits | None = None,
+        startup: Iterable[Text] = (),
+        size: tuple[int, int] = (200, 50),
+        bash: str = "bash",
+    ) -> None:
+        """Prepare a session; bash starts at the first command, or at ``open()``.
+
+        ``cwd``: where it starts (default: the host's, at that moment). ``env`` as in subprocess: None inherits, a
+        mapping replaces; ``extra_env`` adds. ``agent_env`` adds PAGER=cat, TERM=dumb and the like to what is inherited.
+        ``timeout`` (seconds), ``on_timeout``, ``tty`` and ``limits`` are the defaults of ``run``. ``startup``: commands
+        run after every start. ``size``: the terminal's (columns, rows). ``bash``: name or path of bash 4.4 or newer.
+        Raises InvalidRequest.
+        """
+        startup = tuple(startup) if not isinstance(startup, str | bytes) else (startup,)
+        self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=limits or Limits())
+        place = None if cwd is None else os.fspath(cwd)
+        if place is not None and not os.path.isdir(place):
+            raise InvalidRequest(f"cwd {place!r} is not a directory")
+        options = Options(place, env, extra_env, agent_env, startup, size, bash)
+        self._engine = Engine(options)
+        self._owner = os.getpid()
+        weakref.finalize(self, _end, self._engine, self._owner)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What the waiting needs."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} pid={self.pid} {'closed' if self.closed else 'open'}>"
+
+    @property
+    def pid(self) -> int | None:
+        """Bash's process id; None while there is no bash."""
+        shell = self._engine.shell
+        return shell.pid if shell else None
+
+    @property
+    def closed(self) -> bool:
+        return self._engine.closed
+
+    @property
+    def before(self) -> Any:
+        """pexpect's ``before``: what came before the last match of ``expect``."""
+        return self._screen("before")
+
+    @property
+    def after(self) -> Any:
+        """pexpect's ``after``: what the last ``expect`` matched."""
+        return self._screen("after")
+
+    @property
+    def match(self) -> Any:
+        """pexpect's ``match``: the last match object of ``expect``."""
+        return self._screen("match")
+
+    def _screen(self, name: str) -> Any:
+        call = self._engine.last
+        return getattr(call.dialogue.screen, name) if call and call.dialogue else None
+
+    def _mine(self) -> Engine:
+        if self._owner != os.getpid():
+            raise SessionClosed("this session belongs to the process that made it; a forked child makes its own")
+        return self._engine
+
+    def _request(
+        self,
+        command: Text,
+        timeout: Seconds,
+        idle_timeout: float | None,
+        on_timeout: OnTimeout | None,
+        stdin: Stdin,
+        tty: bool | None,
+        merge_stderr: bool,
+        isolated: bool,
+        limits: Limits | None,
+        on_output: OnOutput | None,
+        echo: bool,
+    ) -> Request:
+        defaults = self._defaults
+        terminal = isinstance(stdin, Terminal)
+        if terminal and tty is False:
+            raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
+        return Request(
+            to_bytes("command", command),
+            defaults.timeout if timeout is ... else timeout,
+            idle_timeout,
+            on_timeout or defaults.on_timeout,
+            stdin if stdin is None or isinstance(stdin, Terminal) else to_bytes("stdin", stdin),
+            terminal or (defaults.tty if tty is None else tty),
+            echo,
+            merge_stderr,
+            isolated,
+            limits or defaults.limits,
+            on_output,
+        )
+
+    def _until(self, timeout: Seconds) -> float | None:
+        seconds = self._defaults.timeout if timeout is ... else timeout
+        check_seconds("timeout", seconds)
+        return None if seconds is None else time.monotonic() + seconds
+
+    def _doomed(self, why: str) -> None:
+        """End a command that another thread or task is running: it returns with its shell gone."""
+        self._engine.condemn(why)
+
+    def jobs(self) -> list[Job]:
+        """What earlier calls left running, and what came of it; the most recent last."""
+        return list(self._mine().jobs)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Set the terminal's size; a command that has the terminal gets SIGWINCH from the kernel."""
+        engine = self._mine()
+        engine.size = (columns, rows)
+        if engine.shell is not None:
+            engine.shell.resize(engine.size)
+
+
+def checked(result: Result, check: bool) -> Result:
+    if check and result.outcome in ("timed_out", "idle"):
+        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
+    if check and result.exit_code != 0 and result.outcome not in ("running", "input"):
+        raise CommandFailed(f"the command ended with status {result.exit_code} ({result.outcome}); see .result", result)
+    return result
+
+
+def _end(engine: Engine, owner: int) -> None:
+    """At collection and at interpreter exit; never in a forked child, whose parent's shell this is."""
+    if os.getpid() == owner and engine.shell is not None:
+        drive(engine.close())

@@ -1,0 +1,88 @@
+"""What is said of a command: its result, a piece of it while it runs on, and what it left running.
+
+Law: everything that was printed is in one result and in no other; what was dropped is counted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..models import Outcome, Result, Stream as StreamName
+from . import processes
+from .call import Call
+from .jobs import Job
+from .shell import Shell
+from .streams import Stream
+
+if TYPE_CHECKING:
+    from .steps import Engine
+
+_JOBS_KEPT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The command runs on: why the caller gets it back, and with which words."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
+    """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
+    pids: list[int] = []
+    engine.family = shell.has_children()
+    if engine.family:
+        older = set(call.older)
+        pids = [pid for pid in processes.children(shell.pid) if pid not in older and processes.alive(pid)]
+    if not pids and not held:
+        return ()
+    job = Job(call.request.command.decode("utf-8", "replace"), pids)
+    for name, stream in held:
+        if shell.part_with(stream):
+            job.adopt(name, stream, call.fresh_capture(), engine.reader)
+    engine.jobs.append(job)
+    if len(engine.jobs) > _JOBS_KEPT:
+        engine.jobs = [kept for kept in engine.jobs if kept.running][-_JOBS_KEPT:] or engine.jobs[-1:]
+    return tuple(pids)
+
+
+def piece(engine: Engine, call: Call, handed: HandedBack) -> Result:
+    """What a command printed since the last time; it runs on."""
+    cwd = processes.link(f"/proc/{engine.live().pid}/cwd")
+    return result(call, handed.outcome, None, cwd, reason=handed.reason)
+
+
+def result(
+    call: Call,
+    outcome: Outcome,
+    exit_code: int | None,
+    cwd: str,
+    state_kept: bool = True,
+    reason: str = "",
+    background: tuple[int, ...] = (),
+) -> Result:
+    stdout, stdout_omitted, stdout_cut = call.stdout.take()
+    stderr, stderr_omitted, stderr_cut = call.stderr.take()
+    out_file, err_file = call.spill_files()
+    return Result(
+        stdout,
+        stderr,
+        exit_code,
+        call.signal,
+        cwd,
+        time.monotonic() - call.started,
+        outcome,
+        state_kept,
+        reason or call.reason,
+        tuple(call.killed),
+        background,
+        stdout_omitted,
+        stderr_omitted,
+        out_file,
+        err_file,
+        stdout_cut,
+        stderr_cut,
+    )

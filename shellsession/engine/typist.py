@@ -1,0 +1,101 @@
+"""How a command is typed to bash, and typed again when our own line provably failed.
+
+Law: the text itself is run once at the most. Only what never began may be typed again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from ..models import Request
+from . import processes, pump
+from .call import Call, Typed
+from .framing import INLINE_MAX, SOURCE, SPELLINGS, command_lines, from_file, quote
+from .shell import Shell
+from .waiting import Steps
+
+if TYPE_CHECKING:
+    from .steps import Engine
+
+
+def start(engine: Engine, request: Request) -> Call:
+    """Type the command. What bash does not need to begin is done while it works already."""
+    shell = engine.live()
+    older: list[int] = []
+    if engine.family and shell.has_children():
+        older = processes.children(shell.pid)
+        shell.terminal.skip()  # a background job's words for /dev/tty: no command's output
+    modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
+    typed = _type(engine, shell, request)
+    return Call(request, time.monotonic(), typed, older, modes)
+
+
+def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
+    nonce = os.urandom(16).hex().encode()
+    terminal = request.takes_terminal
+    out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
+    err = None if request.merge_stderr else shell.stream("err")
+    if out.modes and not terminal:
+        out.settle()
+    text = request.command
+    spelling = engine.spelling
+    if spelling == SOURCE:
+        argument = quote(shell.write_file("text", text))
+    elif len(text) <= INLINE_MAX:
+        argument = quote(text)
+    else:
+        argument = from_file(shell.write_file("text", text), text)
+    source = b"/dev/null"
+    if terminal:
+        source = shell.terminal.path
+    elif isinstance(request.stdin, bytes):
+        source = shell.write_file("stdin", request.stdin)
+    redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
+    ours = 1 + shell.ours_in_history if engine.history else 0
+    shell.send(command_lines(argument, redirections, nonce, engine.status, spelling, request.isolated, ours))
+    shell.ours_in_history = 1
+    return Typed(nonce, out, err)
+
+
+def must_retype(engine: Engine, call: Call) -> Steps[bool]:
+    """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
+    mark, shell = call.framer.mark, engine.live()
+    assert mark is not None
+    if not mark.skipped and mark.status not in (1, 127) and not call.framer.has_noise:
+        return False
+    if mark.skipped:  # a function hides the name by which we reach eval
+        engine.spelling = (engine.spelling + 1) % len(SPELLINGS)
+    elif mark.status in (1, 127) and (yield from _is_disabled(engine, shell, call)):
+        engine.spelling = (engine.spelling + 1) % len(SPELLINGS)
+        pump.drain(shell, call)
+        call.stderr.take()  # bash's complaint about our word
+    elif any(call.framer.complains_of(path) for path in _paths(call)):
+        shell.drop_streams()  # somebody removed our files
+        shell.make_directory()
+    else:
+        return False
+    call.retyped += 1
+    if call.retyped > len(SPELLINGS):
+        return False
+    call.typed_as(_type(engine, shell, call.request))
+    return True
+
+
+def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
+    """Did `enable -n` take away the name by which we reach eval?"""
+    name, words = SPELLINGS[engine.spelling]
+    pump.read_streams(shell, call)
+    complaints = (b": %b: " % name, b": eval: ")
+    stderr = call.stderr.peek()[0]
+    if call.stdout.total or not any(complaint in stderr for complaint in complaints):
+        return False
+    said = yield from pump.ask(shell, words + (b" /dev/null" if engine.spelling == SOURCE else b" :"))
+    return said is not None and any(complaint in said for complaint in complaints)
+
+
+def _paths(call: Call) -> list[bytes]:
+    paths = [stream.path for stream in (call.out, call.err) if stream is not None]
+    directory = os.path.dirname(paths[-1])
+    return [*paths, directory + b"/text", directory + b"/stdin"]
