@@ -14,7 +14,7 @@ from ..models import Outcome, Result
 from . import processes, pump
 from .answers import leave, result
 from .call import Call
-from .framing import Mark
+from .framing import Mark, is_blank
 from .pump import DEAD, MARK
 from .shell import Shell, kill
 from .waiting import Steps, Wait
@@ -36,7 +36,9 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     shell, mark = engine.live(), call.framer.mark
     assert mark is not None
     engine.call = None
-    engine.status, engine.history = mark.status, mark.history
+    engine.history = mark.history
+    if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
+        engine.status = mark.status
     held = pump.drain(shell, call)
     if call.request.takes_terminal:
         shell.reset_terminal()

@@ -60,6 +60,13 @@ def quote(text: bytes) -> bytes:
     return b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
 
 
+def is_blank(text: bytes) -> bool:
+    """Is there nothing to run: only blanks, empty lines and comments?"""
+    if text.lstrip(b" \t\n")[:1] not in (b"", b"#"):
+        return False
+    return all(line.lstrip(b" \t")[:1] in (b"", b"#") for line in text.split(b"\n"))
+
+
 def from_file(path: bytes, text: bytes) -> bytes:
     """An argument that reads back as ``text`` from the file at ``path``.
 

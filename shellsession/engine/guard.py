@@ -73,7 +73,7 @@ class Guard:
         start = str(processes.start_time(pid))
         name = f"{self._number:x}-{pid}-{start}"
         directory = os.path.join(home, name)
-        os.mkdir(directory, 0o700)
+        os.makedirs(directory, 0o700)  # home too: another host may just have left it
         script = str(Path(__file__).with_name("watcher.bash"))
         marks = (self._number * _SEATS, (self._number + 1) * _SEATS - 1)
         self._watcher = subprocess.Popen(
@@ -96,6 +96,8 @@ class Guard:
             self._watcher = None
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+            with suppress(OSError):  # another host of this user is in it
+                os.rmdir(os.path.dirname(self._directory))
             self._directory = None
 
     def forget(self) -> None:

@@ -203,7 +203,8 @@ class Drainer:
                     os.read(wake, 4096)
                 elif (read := self._wanted.get(fd)) is not None and not read():
                     with self._lock:
-                        del self._wanted[fd]
+                        if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
+                            del self._wanted[fd]
 
 
 class LoopDrainer:
