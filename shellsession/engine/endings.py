@@ -48,9 +48,9 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
-    if b"r" in mark.flags or not shell.usable():
+    if b"r" in mark.flags or call.framer.lost_descriptor or not shell.usable():
         # A restricted shell refuses every redirection, one without descriptors cannot make any.
-        call.reason = "the shell cannot run another command (set -r, or too few file descriptors)"
+        call.reason = "the shell cannot run another command (set -r, descriptors closed, or too few of them)"
         return (yield from retire(engine, call, mark))
     outcome: Outcome = call.ending or "exited"
     return result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)

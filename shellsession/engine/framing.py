@@ -19,6 +19,7 @@ for `! builtin eval`. PIPESTATUS has the status that `!` turns round.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,21 +39,28 @@ SPELLINGS: Final = (
     (b"command", b"\\command eval"),
     (b".", b"\\."),
 )
-SOURCE: Final = len(SPELLINGS) - 1
+SOURCE: Final = 3
+# Without the guard: for a shell where `declare` itself was replaced.
+UNGUARDED: Final = len(SPELLINGS)
 
 _NAME_MAX: Final = 16
 _INTERRUPTED: Final = 130
+_LOST: Final = re.compile(rb": 1\d: ")
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Bash is back at its prompt: what it says of the command and of itself."""
+    """Bash is back at its prompt: what it says of the command and of itself.
+
+    ``skipped``: the guard kept the text from running. ``broken``: our own line made no sense to bash.
+    """
 
     status: int
     flags: bytes
     cwd: bytes
     history: bool = False
     skipped: bool = False
+    broken: bool = False
 
 
 def quote(text: bytes) -> bytes:
@@ -110,14 +118,17 @@ def command_lines(
     (its mark has ``-`` for a status, and nothing was run). It costs 4 us; a question of its own, a round trip.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
-    name, call = SPELLINGS[spelling]
+    name, call = SPELLINGS[spelling % UNGUARDED]
     restore = b"s%b() { \\builtin unset -f s%b; \\builtin return %d; }; s%b && :; " % (nonce, nonce, status, nonce)
     run = b"%b %b" % (call, argument)
     run = b"! ( %b ) %b" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
+    prologue = _history(argument, ours_in_history) + restore if status or ours_in_history else b""
+    if spelling == UNGUARDED:
+        return prologue + run + b"\n" + mark_line(nonce)
     skipped = _complaint(nonce, b"- $?")
     return b"if ! \\declare -F %b; then %b%b; else %b; fi\n%b" % (
         name,
-        _history(argument, ours_in_history) + restore if status or ours_in_history else b"",
+        prologue,
         run,
         skipped,
         mark_line(nonce),
@@ -166,6 +177,11 @@ class Framer:
             start = end
         return False
 
+    @property
+    def lost_descriptor(self) -> bool:
+        """Did bash fail to put back its own descriptors (`exec 10>&-` closes one)? It has no input any more then."""
+        return self.has_noise and _LOST.search(self.noise) is not None
+
     def complains_of(self, path: bytes) -> bool:
         """Did bash fail to open ``path``? Then our line did not run, in whatever language it says so."""
         return b": " + path + b": " in self.noise
@@ -181,7 +197,10 @@ def _read(body: bytes) -> Mark | None:
     if piped == b"-":
         return Mark(0, flags, cwd, skipped=True)
     history = b":history" in options
-    # `!` leaves 0 or 1. Any other `$?` means that SIGINT threw bash out of our line (and is 130, or what was above
-    # 128 already before: sig.c). PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
-    status = _INTERRUPTED if last not in (b"0", b"1") else int(piped) if piped else int(last == b"0")
-    return Mark(status, flags, cwd, history)
+    # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
+    # as high: sig.c). The rest is bash's verdict on our line, as when a keyword of it is an alias.
+    if len(last) > 2:
+        return Mark(_INTERRUPTED, flags, cwd, history)
+    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
+    status = int(piped) if piped else int(last == b"0")
+    return Mark(status, flags, cwd, history, broken=last not in (b"0", b"1"))

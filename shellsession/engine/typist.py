@@ -6,13 +6,14 @@ Law: the text itself is run once at the most. Only what never began may be typed
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import TYPE_CHECKING
 
 from ..models import Request
 from . import processes, pump
 from .call import Call, Typed
-from .framing import INLINE_MAX, SOURCE, SPELLINGS, command_lines, from_file, quote
+from .framing import INLINE_MAX, SOURCE, SPELLINGS, UNGUARDED, command_lines, from_file, quote
 from .shell import Shell
 from .waiting import Steps
 
@@ -63,12 +64,16 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
-    if not mark.skipped and mark.status not in (1, 127) and not call.framer.has_noise:
+    if not mark.skipped and not mark.broken and mark.status not in (1, 127) and not call.framer.has_noise:
         return False
+    if mark.broken or call.retyped > UNGUARDED:
+        call.reason = "the shell no longer runs what is typed to it (aliases for keywords?), and was killed"
+        shell.signal(signal.SIGKILL)
+        return True
     if mark.skipped:  # a function hides the name by which we reach eval
-        engine.spelling = (engine.spelling + 1) % len(SPELLINGS)
+        engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
     elif mark.status in (1, 127) and (yield from _is_disabled(engine, shell, call)):
-        engine.spelling = (engine.spelling + 1) % len(SPELLINGS)
+        engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
         pump.drain(shell, call)
         call.stderr.take()  # bash's complaint about our word
     elif any(call.framer.complains_of(path) for path in _paths(call)):
@@ -77,15 +82,13 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
     else:
         return False
     call.retyped += 1
-    if call.retyped > len(SPELLINGS):
-        return False
     call.typed_as(_type(engine, shell, call.request))
     return True
 
 
 def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
     """Did `enable -n` take away the name by which we reach eval?"""
-    name, words = SPELLINGS[engine.spelling]
+    name, words = SPELLINGS[engine.spelling % UNGUARDED]
     pump.read_streams(shell, call)
     complaints = (b": %b: " % name, b": eval: ")
     stderr = call.stderr.peek()[0]
