@@ -157,16 +157,24 @@ class Result:
         return self.outcome == "exited" and self.exit_code == 0
 
 
+def unfinished(data: bytes) -> bytes:
+    """The first bytes of a UTF-8 character at the end of ``data`` whose last ones have not come."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:
+            whole = 2 + (byte >= 0xE0) + (byte >= 0xF0)
+            return data[-back:] if back < whole else b""
+        if byte < 0x80:
+            break
+    return b""
+
+
 def text_of(data: bytes, omitted: int, cut: int) -> str:
     """Decode output whose middle is missing at ``cut``, without half a character on either side of the gap."""
     if not omitted:
         return data.decode("utf-8", "replace")
     head, tail = data[:cut], data[cut:]
-    for back in range(1, min(4, len(head) + 1)):
-        if head[-back] >= 0xC0:  # a lead byte this near the end: is its character whole?
-            need = 2 + (head[-back] >= 0xE0) + (head[-back] >= 0xF0)
-            head = head[: len(head) - back] if need > back else head
-            break
+    head = head[: len(head) - len(unfinished(head))]
     skip = 0
     while skip < min(3, len(tail)) and 0x80 <= tail[skip] < 0xC0:
         skip += 1

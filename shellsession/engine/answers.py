@@ -33,7 +33,6 @@ class HandedBack:
 def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
     """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
     pids: list[int] = []
-    engine.family = shell.has_children()
     if engine.family:
         older = set(call.older)
         pids = [pid for pid in processes.children(shell.pid) if pid not in older and processes.alive(pid)]
@@ -44,15 +43,15 @@ def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName,
         if shell.part_with(stream):
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
-    if len(engine.jobs) > _JOBS_KEPT:
-        engine.jobs = [kept for kept in engine.jobs if kept.running][-_JOBS_KEPT:] or engine.jobs[-1:]
+    if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
+        engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
     return tuple(pids)
 
 
 def piece(engine: Engine, call: Call, handed: HandedBack) -> Result:
     """What a command printed since the last time; it runs on."""
     cwd = processes.link(f"/proc/{engine.live().pid}/cwd")
-    return result(call, handed.outcome, None, cwd, reason=handed.reason)
+    return result(call, handed.outcome, None, cwd, reason=handed.reason, final=False)
 
 
 def result(
@@ -63,9 +62,10 @@ def result(
     state_kept: bool = True,
     reason: str = "",
     background: tuple[int, ...] = (),
+    final: bool = True,
 ) -> Result:
-    stdout, stdout_omitted, stdout_cut = call.stdout.take()
-    stderr, stderr_omitted, stderr_cut = call.stderr.take()
+    stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
+    stderr, stderr_omitted, stderr_cut = call.stderr.take(final)
     out_file, err_file = call.spill_files()
     return Result(
         stdout,

@@ -9,7 +9,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..models import Outcome, Request, Stream as StreamName
+from ..models import Outcome, Request, Stream as StreamName, Terminal
 from .framing import Framer
 from .output import Capture
 from .streams import Stream
@@ -50,11 +50,11 @@ def _spills(place: str, maximum: int) -> dict[str, Spill]:
 
 
 class Typed(NamedTuple):
-    """How a command was typed: the nonce of its mark, and its two streams (None: stderr goes to stdout)."""
+    """How a command was typed: the nonce of its mark, its own streams, and all that is read for it."""
 
     nonce: bytes
-    out: Stream
-    err: Stream | None
+    own: tuple[Stream, ...]
+    streams: tuple[tuple[StreamName, Stream], ...]
 
 
 class Call:
@@ -64,13 +64,17 @@ class Call:
         self.request = request
         self.started = started
         self.until = None if request.timeout is None else started + request.timeout
+        self.terminal = isinstance(request.stdin, Terminal)  # it was given the terminal
         self.typed_as(typed)
         self.older = older  # bash's children from before: not ours to touch
         self.modes = modes  # the terminal's when it began
         limits = request.limits
-        self.spills = _spills(limits.spill, limits.spill_max) if limits.spill is not None else {}
-        self.stdout = self._capture("stdout")
-        self.stderr = self._capture("stderr")
+        self.spills: dict[str, Spill] = {}
+        if limits.spill is None:
+            self.stdout, self.stderr = Capture(limits.max_output), Capture(limits.max_output)
+        else:
+            self.spills = _spills(limits.spill, limits.spill_max)
+            self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in self.spills.values())
         self.killed: list[int] = []
         self.ending: Outcome | None = None  # set once we have decided to end it
         self.reason = ""
@@ -80,7 +84,7 @@ class Call:
         self.hung: set[int] = set()  # streams that nobody holds at the moment
         self.hung_until = 0.0
         self.last_output = started
-        self.look_every = LOOK_TERMINAL if request.takes_terminal else LOOK_PLAIN
+        self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
         self.idle_looks = 0
         self.retyped = 0
@@ -93,11 +97,7 @@ class Call:
     def typed_as(self, typed: Typed) -> None:
         """What was typed for it, and where its output comes out."""
         self.framer = Framer(typed.nonce)
-        self.out, self.err = typed.out, typed.err
-
-    def _capture(self, name: str) -> Capture:
-        spill = self.spills.get(name)
-        return Capture(self.request.limits.max_output, spill.write if spill else None)
+        self.own, self.streams = typed.own, typed.streams
 
     def hear(self, name: StreamName, data: bytes, now: float) -> None:
         """Output has come."""
@@ -106,7 +106,7 @@ class Call:
         self.heard = True
         if self.pieces is not None:
             self.pieces.append((name, data))
-        if self.request.takes_terminal:
+        if self.terminal:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
         if self.request.on_output is not None:
@@ -118,8 +118,9 @@ class Call:
 
     def spill_files(self) -> tuple[str | None, str | None]:
         """The files that were written, if any."""
-        out, err = self.spills.get("stdout"), self.spills.get("stderr")
-        return (out.written if out else None, err.written if err else None)
+        if not self.spills:
+            return None, None
+        return self.spills["stdout"].written, self.spills["stderr"].written
 
     @property
     def overflowed(self) -> bool:

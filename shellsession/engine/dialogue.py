@@ -58,7 +58,7 @@ def _text(pattern: Any) -> Any:
 def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> Steps[int]:
     """Wait for one of the patterns; its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
     call = engine.running("expect from", ended_too=True)
-    if not call.request.takes_terminal:
+    if not call.terminal:
         raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
     if call.dialogue is None:
         call.dialogue = Dialogue()

@@ -40,11 +40,12 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
-    if call.request.takes_terminal:
+    if call.terminal:
         shell.reset_terminal()
     if call.request.stdin is not None:
         shell.remove_file("stdin")
-    background = leave(engine, shell, call, held)
+    engine.family = shell.has_children()
+    background = leave(engine, shell, call, held) if engine.family or held else ()
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
@@ -143,7 +144,7 @@ def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
 
 def _last_words(call: Call) -> Mark | None:
     """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
-    capture = call.stderr if call.err is not None else call.stdout
+    capture = call.stdout if call.request.merge_stderr else call.stderr
     said = capture.cut_after(b": /" + call.framer.nonce + b" ")
     if not said:
         return None

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..models import unfinished
+
 Sink = Callable[[bytes], object]
 
 
 class Capture:
     """One stream of one command, at most ``limit`` bytes of it (during a flood up to 1.5 times that in memory)."""
 
-    __slots__ = ("_dropped", "_half", "_head", "_limit", "_sink", "_spilling", "_tail", "total")
+    __slots__ = ("_dropped", "_half", "_head", "_limit", "_sink", "_spilling", "_tail", "_unspilled", "total")
 
     def __init__(self, limit: int, sink: Sink | None = None) -> None:
         self._limit = limit
@@ -23,6 +25,7 @@ class Capture:
         self._dropped = 0
         self._sink = sink
         self._spilling = False
+        self._unspilled = bytearray()  # all of the stream, also what was taken, while it is within the limit
         self.total = 0
 
     @property
@@ -32,17 +35,24 @@ class Capture:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         self.total += len(data)
-        if self._sink is not None and (self._spilling or self.total > self._limit):
-            if not self._spilling:  # nothing was dropped so far: the file gets all of it
-                self._spilling = True
-                self._sink(bytes(self._head + self._tail))
-            self._sink(data)
+        if self._sink is not None:
+            self._spill(self._sink, data)
         room = self._half - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
         if data:
             self._keep_tail(data)
+
+    def _spill(self, sink: Sink, data: bytes) -> None:
+        if not self._spilling:
+            if len(self._unspilled) + len(data) <= self._limit:
+                self._unspilled += data
+                return
+            self._spilling = True  # nothing was dropped so far: the file gets all of it
+            sink(bytes(self._unspilled))
+            self._unspilled.clear()
+        sink(data)
 
     def _keep_tail(self, data: bytes) -> None:
         keep = self._limit - self._half
@@ -81,13 +91,14 @@ class Capture:
         self._trim(self._limit - self._half)
         return bytes(self._head + self._tail), self._dropped, len(self._head)
 
-    def take(self) -> tuple[bytes, int, int]:
-        """As ``peek``, and begin anew: what comes next is the next piece."""
+    def take(self, final: bool = True) -> tuple[bytes, int, int]:
+        """As ``peek``, and begin anew. A piece that is not the ``final`` one keeps back an unfinished character."""
         if not self.total:
             return b"", 0, 0
-        piece = self.peek()
-        self._head.clear()
+        data, dropped, cut = self.peek()
+        rest = b"" if final else unfinished(data)
+        data = data[: len(data) - len(rest)]
         self._tail.clear()
-        self._dropped = 0
-        self.total = 0
-        return piece
+        self._head[:] = rest
+        self._dropped, self.total = 0, len(rest)
+        return data, dropped, min(cut, len(data))

@@ -79,9 +79,7 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     fds = [] if call.deaf else [shell.control_fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
-    for stream in (call.out, call.err, shell.terminal):
-        if stream is not None and stream.fd not in call.hung and stream.fd not in fds:
-            fds.append(stream.fd)
+    fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
     return tuple(fds)
 
 
@@ -99,7 +97,7 @@ def _wake(call: Call, until: float | None, now: float) -> float:
 def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
     """Take what is there from all streams, without going on for ever."""
     now = time.monotonic() if now is None else now
-    for name, stream in _streams(shell, call):
+    for name, stream in call.streams:
         if stream.fd in call.hung:
             continue
         for _ in range(_ROUNDS):
@@ -114,15 +112,6 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
             break
 
 
-def _streams(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
-    streams: list[tuple[StreamName, Stream]] = [("stdout", call.out)]
-    if call.err is not None:
-        streams.append(("stderr", call.err))
-    if call.out is not shell.terminal:
-        streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
-    return streams
-
-
 def _deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
     # A call with pipes has no place for what a program tells the terminal; one with a terminal shows what a person saw.
     if not from_terminal or call.request.tty:
@@ -133,10 +122,12 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     """After the mark: all that was written before it is there already. The streams that somebody still holds."""
     held: list[tuple[StreamName, Stream]] = []
     events = shell.glance()
-    for name, stream in _streams(shell, call):
+    for name, stream in call.streams:
         event = events.get(stream.fd, 0)
+        if event == select.POLLHUP:
+            continue
         taken = 0
-        data: bytes | None = None if event & select.POLLIN or not event else b""
+        data: bytes | None = None
         while event & select.POLLIN and taken < _DRAIN_MAX:
             data = stream.read(SMALL if taken < SMALL else CHUNK)
             if not data:
@@ -164,7 +155,7 @@ def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What
 
 def _look(shell: Shell, call: Call, now: float) -> What | None:
     """Nothing was heard for a while: see what the kernel says of bash and of what it runs."""
-    first = LOOK_TERMINAL if call.request.takes_terminal else LOOK_PLAIN
+    first = LOOK_TERMINAL if call.terminal else LOOK_PLAIN
     silent = now - call.last_output
     call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
     call.look_at = now + call.look_every
@@ -194,7 +185,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
     pids = [shell.pid, *processes.descendants(shell.pid, call.older)]
     seen = {pid: processes.at_terminal(pid, terminal) for pid in pids}
-    if call.request.takes_terminal and shell.has_input():
+    if call.terminal and shell.has_input():
         return False  # typed, and not read yet: it will go on
     if "reads" in seen.values():
         return True
@@ -203,7 +194,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     if shell.terminal_modes() != call.modes:  # it has switched echo or lines off: it asks
         return True
     lone = [what for pid, what in seen.items() if pid != shell.pid]
-    return lone == ["polls"] or (lone == ["hidden"] and call.request.takes_terminal)
+    return lone == ["polls"] or (lone == ["hidden"] and call.terminal)
 
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:

@@ -166,7 +166,7 @@ class Engine:
                 break
         ending, reason = _ENDINGS[what]
         patient = what in (TIMED_OUT, IDLE) and policy == "yield"
-        if patient or what == NEWS or (what == INPUT and call.request.takes_terminal):
+        if patient or what == NEWS or (what == INPUT and call.terminal):
             self.call = call
             return HandedBack("running" if what == TIMED_OUT else ending, reason)
         call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
@@ -197,7 +197,7 @@ class Engine:
     def type(self, data: bytes) -> Steps[None]:
         """Type into the running command's terminal."""
         call = self.running("send to")
-        if not call.request.takes_terminal:
+        if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
         shell = self.live()
         while data:

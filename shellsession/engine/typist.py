@@ -10,11 +10,12 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from ..models import Request
+from ..models import Request, Stream as StreamName, Terminal
 from . import processes, pump
 from .call import Call, Typed
 from .framing import INLINE_MAX, SOURCE, SPELLINGS, UNGUARDED, command_lines, from_file, quote
 from .shell import Shell
+from .streams import Stream
 from .waiting import Steps
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def start(engine: Engine, request: Request) -> Call:
 
 def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     nonce = os.urandom(16).hex().encode()
-    terminal = request.takes_terminal
+    terminal = isinstance(request.stdin, Terminal)
     out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.stream("err")
     if out.modes and not terminal:
@@ -57,7 +58,12 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     ours = 1 + shell.ours_in_history if engine.history else 0
     shell.send(command_lines(argument, redirections, nonce, engine.status, spelling, request.isolated, ours))
     shell.ours_in_history = 1
-    return Typed(nonce, out, err)
+    streams: list[tuple[StreamName, Stream]] = [("stdout", out)]
+    if err is not None:
+        streams.append(("stderr", err))
+    if not terminal:
+        streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
+    return Typed(nonce, (out,) if err is None else (out, err), tuple(streams))
 
 
 def must_retype(engine: Engine, call: Call) -> Steps[bool]:
@@ -99,6 +105,6 @@ def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
 
 
 def _paths(call: Call) -> list[bytes]:
-    paths = [stream.path for stream in (call.out, call.err) if stream is not None]
+    paths = [stream.path for stream in call.own]
     directory = os.path.dirname(paths[-1])
     return [*paths, directory + b"/text", directory + b"/stdin"]
