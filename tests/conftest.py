@@ -22,9 +22,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
 def emptied(directory: Path) -> Path:
-    """The directory, empty."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
+    """The directory, empty; the same one, as a shell may be in it."""
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o700)
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink()
     return directory
 
 

@@ -92,10 +92,10 @@ KNOWN_DIFFERENCES: Final = (
         when=rb"set -\w*x|xtrace",
     ),
     Difference(
-        "a syntax error may carry a line number",
-        b"",
-        rb"^bash: (?:eval: )?line \d+: (?=syntax error|unexpected EOF)",
-        b"bash: ",
+        "LINENO: the lines of a session are counted on",
+        b"cat <(eval '&')",
+        rb"^(bash: .*\bline )\d+(?=: )",
+        rb"\1N",
     ),
     Difference(
         "a here-document that ends early carries a line number, and we start to count elsewhere",

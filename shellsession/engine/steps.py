@@ -75,6 +75,8 @@ class Engine:
     def _greet(self, shell: Shell) -> Steps[None]:
         framer = Framer(os.urandom(16).hex().encode())
         shell.send(BOOTSTRAP + version_line(framer.nonce))
+        shell.stream("tty")  # the first command's streams are made while bash starts
+        shell.stream("err")
         until = time.monotonic() + _START_PATIENCE
         while framer.mark is None:
             if not (yield Wait((shell.control_fd,), until)):
