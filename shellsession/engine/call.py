@@ -87,6 +87,7 @@ class Call:
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
         self.idle_looks = 0
+        self.muted = False
         self.retyped = 0
         self.pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
         self.following = False  # come back as soon as something is heard
@@ -109,8 +110,14 @@ class Call:
         if self.terminal:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
-        if self.request.on_output is not None:
+        if self.request.on_output is not None and not self.muted:
             self.request.on_output(name, data)
+
+    def mute(self) -> None:
+        """A callback or a spill file has failed: go on without, so that the output can still be taken away."""
+        self.muted = True
+        self.stdout.close_sink()
+        self.stderr.close_sink()
 
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""

@@ -91,7 +91,7 @@ def interrupt(engine: Engine, call: Call) -> Steps[Result]:
 
 def _strike(call: Call, victims: list[int], number: signal.Signals) -> None:
     kill(victims, number)
-    call.signal = number
+    call.signal = int(number)
     call.killed += [pid for pid in victims if pid not in call.killed]
 
 
@@ -114,7 +114,7 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
 def kill_shell(engine: Engine, call: Call) -> Steps[Result]:
     """End the command together with its shell, at once."""
     shell = engine.live()
-    call.signal = signal.SIGKILL
+    call.signal = int(signal.SIGKILL)
     call.killed += [shell.pid]
     yield from _put_down(shell, call)
     return (yield from bury(engine, call))

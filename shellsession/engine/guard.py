@@ -17,6 +17,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,13 @@ class Guard:
                 self._close()
 
     def _open(self, bash: str) -> str:
+        if not processes.available():
+            warnings.warn(
+                "no /proc with task/PID/children here: commands run, but what they leave behind is not found,"
+                " nor a command that waits for the terminal; mount /proc to have both",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         home = _home()
         sweep(home)
         pid = os.getpid()

@@ -123,10 +123,11 @@ def link(path: str) -> str:
         return ""
 
 
-def at_terminal(pid: int, terminal: str) -> str:
-    """What a process has to do with the terminal just now.
+def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
+    """What a process has to do with its terminal just now.
 
-    "reads": it sleeps in read(2) on it. "polls": it has it open and sleeps until some descriptor is ready.
+    "reads": it sleeps in read(2) on it, or on one of the ``others``. "polls": it has the controlling terminal open
+    and sleeps until some descriptor is ready (a server does so with a terminal that it only writes to).
     "hidden": we may not look (setuid programs, ptrace_scope). "": nothing.
     """
     words = _read(f"/proc/{pid}/syscall").split()
@@ -136,13 +137,13 @@ def at_terminal(pid: int, terminal: str) -> str:
         return ""
     number = int(words[0])
     if number == _READ:
-        return "reads" if link(f"/proc/{pid}/fd/{int(words[1], 16)}") in (terminal, "/dev/tty") else ""
-    return "polls" if number in _POLLS and _holds_terminal(pid, terminal) else ""
+        return "reads" if link(f"/proc/{pid}/fd/{int(words[1], 16)}") in ("/dev/tty", controlling, *others) else ""
+    return "polls" if number in _POLLS and _holds_terminal(pid, controlling) else ""
 
 
-def _holds_terminal(pid: int, terminal: str) -> bool:
+def _holds_terminal(pid: int, controlling: str) -> bool:
     try:
         fds = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return False
-    return any(link(f"/proc/{pid}/fd/{fd}") in (terminal, "/dev/tty") for fd in fds)
+    return any(link(f"/proc/{pid}/fd/{fd}") in ("/dev/tty", controlling) for fd in fds)

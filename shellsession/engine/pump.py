@@ -183,8 +183,9 @@ def _rescue(shell: Shell, call: Call) -> What | None:
 
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
+    others = [own.path.decode() for own in call.own if own.modes]  # nobody types at the terminal that is its stdout
     pids = [shell.pid, *processes.descendants(shell.pid, call.older)]
-    seen = {pid: processes.at_terminal(pid, terminal) for pid in pids}
+    seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
     if call.terminal and shell.has_input():
         return False  # typed, and not read yet: it will go on
     if "reads" in seen.values():

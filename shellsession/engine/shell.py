@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import termios
-import tty
 from contextlib import suppress
 
 from ptyprocess import PtyProcess
@@ -35,8 +34,6 @@ class Shell:
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
         self.size = size
-        self._ordinary = termios.tcgetattr(process.fd)
-        tty.setraw(process.fd)
         os.set_blocking(process.fd, False)
         self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
         self._process = process
@@ -132,9 +129,11 @@ class Shell:
 
     def cook_terminal(self, echo: bool) -> bytes:
         """Ctrl-C, Ctrl-D and CR as everybody knows them; output stays as it is written. The modes set."""
-        modes = [*self._ordinary]
-        modes[1] &= ~termios.OPOST
-        modes[3] = modes[3] | termios.ECHO if echo else modes[3] & ~(termios.ECHO | termios.ECHOCTL)
+        self.terminal.settle()
+        modes = termios.tcgetattr(self.terminal.fd)
+        modes[0] |= termios.ICRNL
+        modes[3] |= termios.ICANON | termios.ISIG | termios.IEXTEN | termios.ECHOE | termios.ECHOK
+        modes[3] |= termios.ECHO if echo else 0
         termios.tcsetattr(self.terminal.fd, termios.TCSANOW, modes)
         if self._keeper < 0:
             self._keeper = os.open(self.terminal.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -11,6 +11,7 @@ import resource
 import shutil
 import signal
 import socket
+import tty
 import warnings
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -92,6 +93,8 @@ def spawn(options: Options) -> Shell:
 
 def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> PtyProcess:
     def in_child() -> None:
+        # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
+        tty.setraw(0)
         for fd in (0, 1, 2):
             os.dup2(control, fd)
         os.close(control)

@@ -144,6 +144,7 @@ class Engine:
             self.call = None
             if self.shell is not None:
                 call.ending = call.ending or "interrupted"
+                call.mute()
                 yield from endings.interrupt(self, call)
             raise
         finally:
