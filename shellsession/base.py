@@ -13,6 +13,7 @@ from types import EllipsisType
 from typing import Any
 
 from .engine.jobs import Job
+from .engine.spawn import environment
 from .engine.steps import Engine
 from .engine.waiting import drive
 from .errors import CommandFailed, CommandTimeout, InvalidRequest, SessionClosed
@@ -53,7 +54,9 @@ class Base:
         place = None if cwd is None else os.fspath(cwd)
         if place is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
-        options = Options(place, env, extra_env, agent_env, startup, size, bash)
+        commands = tuple(Request(to_bytes("startup", text)).command for text in startup)
+        options = Options(place, env, extra_env, agent_env, commands, size, bash, timeout)
+        environment(options)  # refuses here what exec would refuse in the child
         self._engine = Engine(options)
         self._owner = os.getpid()
         weakref.finalize(self, _end, self._engine, self._owner)
@@ -136,9 +139,9 @@ class Base:
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
 
-    def _doomed(self, why: str) -> None:
-        """End a command that another thread or task is running: it returns with its shell gone."""
-        self._engine.condemn(why)
+    def _gentle(self) -> OnTimeout:
+        """For what cannot be handed back running."""
+        return "kill" if self._defaults.on_timeout == "kill" else "interrupt"
 
     def jobs(self) -> list[Job]:
         """What earlier calls left running, and what came of it; the most recent last."""

@@ -189,7 +189,7 @@ class Options:
     env: Mapping[str, str] | None = None
     extra_env: Mapping[str, str] | None = None
     agent_env: bool = True
-    startup: tuple[str | bytes, ...] = ()
+    startup: tuple[bytes, ...] = ()
     size: tuple[int, int] = (200, 50)
     bash: str = "bash"
-    limits: Limits = Limits()
+    timeout: float | None = None

@@ -48,6 +48,11 @@ class Session(Base):
             finally:
                 self._holder = 0
 
+    def _condemn(self, why: str) -> None:
+        """End a command that another thread is running: it returns with its shell gone."""
+        if self._lock.locked() and self._holder != threading.get_ident():
+            self._engine.condemn(why)
+
     def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
         self._do(self._mine().open())
@@ -103,7 +108,7 @@ class Session(Base):
         Leaving the loop early interrupts the command.
         """
         request = self._request(
-            command, timeout, idle_timeout, None, stdin, tty, merge_stderr, isolated, limits, None, False
+            command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
         )
         engine = self._mine()
         call = self._do(engine.follow(request))
@@ -151,13 +156,14 @@ class Session(Base):
 
     def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
-        self._doomed("the session was restarted meanwhile")
+        self._condemn("the session was restarted meanwhile")
         self._do(self._mine().restart())
 
     def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._doomed("the session was closed meanwhile")
+            self._engine.closed = True  # who queues for a turn is told at once
+            self._condemn("the session was closed meanwhile")
             self._do(self._mine().close())
 
 
@@ -167,7 +173,9 @@ class AsyncSession(Base):
     def _prepare(self) -> None:
         self._poller = LoopPoller()
         self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._engine.reader = LoopDrainer()
+        self._drainer = LoopDrainer()
+        self._engine.reader = self._drainer
+        self._engine.let_go = self._poller.forget
         self._engine.on_close = self._poller.forget_all
 
     async def __aenter__(self) -> Self:
@@ -182,8 +190,13 @@ class AsyncSession(Base):
         loop = asyncio.get_running_loop()
         if self._turns is None or self._turns[0] is not loop:
             self._turns = (loop, asyncio.Lock())
+            self._drainer.enter(loop)
         async with self._turns[1]:
             return await adrive(steps, self._poller)
+
+    def _condemn(self, why: str) -> None:
+        if self._turns is not None and self._turns[1].locked():
+            self._engine.condemn(why)
 
     async def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
@@ -226,10 +239,10 @@ class AsyncSession(Base):
     ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
         """Run a command and iterate over its output as it comes; the last item is its Result.
 
-        Leaving the loop early interrupts the command.
+        To leave the loop early, iterate in ``contextlib.aclosing(...)``: its end interrupts the command.
         """
         request = self._request(
-            command, timeout, idle_timeout, None, stdin, tty, merge_stderr, isolated, limits, None, False
+            command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
         )
         engine = self._mine()
         call = await self._do(engine.follow(request))
@@ -277,11 +290,12 @@ class AsyncSession(Base):
 
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
-        self._doomed("the session was restarted meanwhile")
+        self._condemn("the session was restarted meanwhile")
         await self._do(self._mine().restart())
 
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._doomed("the session was closed meanwhile")
+            self._engine.closed = True  # who queues for a turn is told at once
+            self._condemn("the session was closed meanwhile")
             await self._do(self._mine().close())

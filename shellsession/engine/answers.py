@@ -41,7 +41,12 @@ def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName,
     job = Job(call.request.command.decode("utf-8", "replace"), pids)
     for name, stream in held:
         if shell.part_with(stream):
+            engine.let_go(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
+    if call.terminal and pids:
+        engine.let_go(shell.terminal.fd)
+        job.borrow("stdout", shell.terminal, call.fresh_capture(), engine.reader)
+        engine.terminal_job = job
     engine.jobs.append(job)
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]

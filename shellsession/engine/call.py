@@ -79,7 +79,6 @@ class Call:
         self.ending: Outcome | None = None  # set once we have decided to end it
         self.reason = ""
         self.signal: int | None = None
-        self.attended = False  # somebody waits for it right now
         self.deaf = False  # bash has let go of its socket
         self.hung: set[int] = set()  # streams that nobody holds at the moment
         self.hung_until = 0.0

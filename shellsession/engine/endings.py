@@ -6,6 +6,7 @@ Law: children first, bash last. What was there before a command is not touched b
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from .call import Call
 from .framing import Mark, is_blank
 from .pump import DEAD, MARK
 from .shell import Shell, kill
-from .waiting import Steps, Wait
+from .waiting import Steps, T, Wait
 
 if TYPE_CHECKING:
     from .steps import Engine
@@ -29,6 +30,7 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _TICK: Final = 0.002
 _ROUNDS: Final = 500
 _FAREWELL: Final = 1.0
+_NOTICE: Final = re.compile(rb"^\[\d+\] (\d+)$", re.MULTILINE)
 
 
 def finish(engine: Engine, call: Call) -> Steps[Result]:
@@ -54,7 +56,8 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
         call.reason = "the shell cannot run another command (set -r, descriptors closed, or too few of them)"
         return (yield from retire(engine, call, mark))
     outcome: Outcome = call.ending or "exited"
-    return result(call, outcome, mark.status, os.fsdecode(mark.cwd), background=background)
+    cwd = os.fsdecode(mark.cwd) or processes.link(f"/proc/{shell.pid}/cwd")
+    return result(call, outcome, mark.status, cwd, background=background)
 
 
 def _is_refused(shell: Shell) -> Steps[bool]:
@@ -127,6 +130,8 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     yield from _sweep(shell, call)
     pump.drain(shell, call)
     mark = _last_words(call)
+    call.killed += [pid for pid in _announced(call) if pid not in call.killed]
+    call.reason = call.reason or engine.doom
     discard(engine, shell)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
@@ -134,6 +139,11 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     if mark is not None:
         code = mark.status
     return result(call, call.ending or "shell_exited", code, engine.options.cwd or os.getcwd(), state_kept=False)
+
+
+def _announced(call: Call) -> list[int]:
+    """The jobs of a command whose shell ended: by now they are gone, but bash told their numbers (`[1] 4711`)."""
+    return [int(pid) for pid in _NOTICE.findall(call.stderr.peek()[0])] if call.ending is None else []
 
 
 def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
@@ -145,7 +155,7 @@ def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
 def _last_words(call: Call) -> Mark | None:
     """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
     capture = call.stdout if call.request.merge_stderr else call.stderr
-    said = capture.cut_after(b": /" + call.framer.nonce + b" ")
+    said = capture.cut_after(b": /" + call.framer.nonce + b" ") if call.framer.nonce else b""
     if not said:
         return None
     capture.cut_line()
@@ -179,12 +189,23 @@ def destroy(engine: Engine) -> Steps[None]:
     discard(engine, shell)
 
 
+def surely(engine: Engine, steps: Steps[T]) -> Steps[T]:
+    """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed."""
+    try:
+        return (yield from steps)
+    except BaseException:
+        abandon(engine)
+        raise
+
+
 def abandon(engine: Engine) -> None:
-    """As ``destroy``, where no waiting is possible (the steps themselves are thrown away)."""
-    shell = engine.shell
+    """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
+    shell, engine.call = engine.shell, None
     if shell is not None:
-        kill([*processes.descendants(shell.pid), shell.pid])
+        kill(processes.descendants(shell.pid))
+        shell.signal(signal.SIGKILL)
         kill(shell.strays())
+        shell.lost = True
 
 
 def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
@@ -223,7 +244,7 @@ def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 def discard(engine: Engine, shell: Shell) -> None:
     """Give back what the dead shell had."""
-    engine.shell = None
+    engine.shell = engine.call = engine.terminal_job = None
     for job in engine.jobs:
         job.close()
     engine.on_close()

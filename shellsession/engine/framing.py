@@ -4,7 +4,7 @@ Law: pure, and one-shot. A nonce is good for one mark of one command; anything e
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $SHELLOPTS $PWD/NONCE"
+    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $SHELLOPTS ${PWD-}/NONCE"
     bash: /NONCE 0 1 hiBs braceexpand:hashall /home/me/NONCE: No such file or directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
@@ -94,7 +94,7 @@ def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
 
 
 def _complaint(nonce: bytes, status: bytes) -> bytes:
-    return b'! { <_; } <"/%b %b $- $SHELLOPTS $PWD/%b"' % (nonce, status, nonce)
+    return b'! { <_; } <"/%b %b $- $SHELLOPTS ${PWD-}/%b"' % (nonce, status, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:

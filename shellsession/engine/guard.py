@@ -52,7 +52,11 @@ class Guard:
         """A new seat; the first one starts the watcher."""
         with self._lock:
             if self._directory is None:
-                self._directory = self._open(bash)
+                try:
+                    self._directory = self._open(bash)
+                except BaseException:
+                    self._close()
+                    raise
             self._next = (self._next + 1) % _SEATS
             self._taken += 1
             directory = os.path.join(self._directory, str(self._next))
@@ -82,6 +86,7 @@ class Guard:
         name = f"{self._number:x}-{pid}-{start}"
         directory = os.path.join(home, name)
         os.makedirs(directory, 0o700)  # home too: another host may just have left it
+        self._directory = directory
         script = str(Path(__file__).with_name("watcher.bash"))
         marks = (self._number * _SEATS, (self._number + 1) * _SEATS - 1)
         self._watcher = subprocess.Popen(

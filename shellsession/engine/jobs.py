@@ -33,6 +33,7 @@ class Job:
         self._open: dict[int, tuple[Stream, Capture]] = {}
         self._captures: dict[str, Capture] = {}
         self._reader: Reader | None = None
+        self._lent = -1
 
     def __repr__(self) -> str:
         return f"Job({self.command!r}, pids={self.pids}, {self.status})"
@@ -44,6 +45,17 @@ class Job:
         self._reader = reader
         reader.add(stream.fd, lambda: self._read(stream.fd))
 
+    def borrow(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
+        """As ``adopt``, of the controlling terminal, which is only lent: see ``give_back``."""
+        self._lent = stream.fd
+        self.adopt(name, stream, capture, reader)
+
+    def give_back(self) -> None:
+        """The terminal is wanted for another command, or the job has ended: read it no more."""
+        with self._lock:
+            if self._open.pop(self._lent, None) and self._reader is not None:
+                self._reader.remove(self._lent)
+
     def _read(self, fd: int) -> bool:
         with self._lock:
             if fd not in self._open:
@@ -54,7 +66,8 @@ class Job:
                 capture.feed(data)
             elif data == b"":
                 del self._open[fd]
-                stream.close()
+                if fd != self._lent:
+                    stream.close()
                 return False
             return True
 
@@ -101,4 +114,5 @@ class Job:
                 fd, (stream, _) = self._open.popitem()
                 if self._reader is not None:
                     self._reader.remove(fd)
-                stream.close()
+                if fd != self._lent:
+                    stream.close()

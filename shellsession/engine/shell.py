@@ -31,6 +31,7 @@ class Shell:
         self.control = control
         self.control_fd = control.fileno()
         self.ours_in_history = 0
+        self.lost = False  # given up in the middle of ending something; it was killed
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
         self.size = size

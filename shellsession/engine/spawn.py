@@ -63,7 +63,17 @@ def environment(options: Options) -> dict[str, str]:
     if options.agent_env and options.env is None:
         env.update(AGENT_ENV)
     env.update(options.extra_env or {})
+    for name, value in env.items():
+        _check_variable(name, value)
     return {name: value for name, value in env.items() if name not in _DROPPED}
+
+
+def _check_variable(name: object, value: object) -> None:
+    # exec would raise in the forked child, where nobody could be told.
+    if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
+        raise InvalidRequest(
+            f"the environment holds a variable that no program can get: {name!r} (names and values are str)"
+        )
 
 
 def spawn(options: Options) -> Shell:
@@ -80,9 +90,9 @@ def spawn(options: Options) -> Shell:
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(ours.close)
         _check_descriptors(ours.fileno())
-        seat = the_guard().take(bash)
-        on_failure.callback(the_guard().give_back, seat)
         try:
+            seat = the_guard().take(bash)
+            on_failure.callback(the_guard().give_back, seat)
             process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
         except (OSError, ValueError) as error:
             raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error

@@ -16,7 +16,7 @@ from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, She
 from ..models import OnTimeout, Options, Outcome, Request, Result
 from . import endings, pump, typist
 from .answers import HandedBack, piece
-from .call import LOOK_TERMINAL, Call
+from .call import LOOK_TERMINAL, Call, Typed
 from .framing import Framer, version_line
 from .jobs import Job, Reader
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
@@ -41,8 +41,11 @@ class Engine:
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False
+        self.doom = ""  # another thread ends the shell under a running command, and why
+        self.terminal_job: Job | None = None  # left by a command that had the terminal, and still at it
         self.size = options.size
         self.reader: Reader = DRAINER
+        self.let_go: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
         self.history = False  # `set -o history` is on: bash records what we type
@@ -56,21 +59,27 @@ class Engine:
             raise SessionClosed("this session is closed: make a new one")
         if self.shell is not None:
             return
+        self.doom = ""
         shell = self.shell = spawn(self.options)
         shell.resize(self.size)
         self.status, self.spelling, self.family, self.history = 0, 0, False, False
         try:
             yield from self._greet(shell)
             for text in self.options.startup:
-                command = text.encode() if isinstance(text, str) else text
-                yield from self._attend(typist.start(self, Request(command, tty=False)))
+                yield from self._prepare(text)
             self.status = 0
         except BaseException:
             if self.shell is not None:
-                yield from endings.destroy(self)
+                yield from endings.surely(self, endings.destroy(self))
             raise
+
+    def _prepare(self, text: bytes) -> Steps[None]:
+        call = self.last = typist.start(self, Request(text, tty=False, timeout=self.options.timeout))
+        came = yield from self._guarded(call, self._attend(call))
         if self.shell is None:
-            raise ShellUnavailable("a startup command ended the shell: look at the session's startup commands")
+            raise ShellUnavailable(f"a startup command ended the shell ({call.reason or 'by itself'}): {text!r}")
+        if isinstance(came, Result) and came.outcome == "timed_out":
+            raise ShellUnavailable(f"a startup command did not end within {self.options.timeout} s: {text!r}")
 
     def _greet(self, shell: Shell) -> Steps[None]:
         framer = Framer(os.urandom(16).hex().encode())
@@ -79,6 +88,8 @@ class Engine:
         shell.stream("err")
         until = time.monotonic() + _START_PATIENCE
         while framer.mark is None:
+            if self.closed:
+                raise SessionClosed("this session was closed while bash started: make a new one")
             if not (yield Wait((shell.control_fd,), until)):
                 raise ShellUnavailable(f"bash did not answer within {_START_PATIENCE:.0f} s")
             data = shell.receive()
@@ -97,12 +108,16 @@ class Engine:
     def run(self, request: Request) -> Steps[Result]:
         """Run one command until it ends, is handed back, or is ended."""
         call = yield from self._begin(request)
+        if self.ended is not None:  # it was not even typed
+            return (yield from self.wait(None))
         return (yield from self._answer(call, self._attend(call)))
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
-        call = self.call = yield from self._begin(request)
+        call = yield from self._begin(request)
         call.pieces = []
+        if self.ended is None:
+            self.call = call
         return call
 
     def news(self, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
@@ -124,7 +139,15 @@ class Engine:
         if self.shell is None or self.closed:
             yield from self.open()
         self.ended = None
-        self.last = typist.start(self, request)
+        shell = self.live()
+        if shell.lost or shell.status is not None:
+            self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
+            self.last.reason = (
+                "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+            )
+            self.ended = yield from endings.surely(self, endings.bury(self, self.last))
+        else:
+            self.last = typist.start(self, request)
         return self.last
 
     def _answer(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result]:
@@ -133,7 +156,6 @@ class Engine:
 
     def _guarded(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result | HandedBack]:
         """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
-        call.attended = True
         try:
             return (yield from steps)
         except GeneratorExit:
@@ -145,10 +167,8 @@ class Engine:
             if self.shell is not None:
                 call.ending = call.ending or "interrupted"
                 call.mute()
-                yield from endings.interrupt(self, call)
+                yield from endings.surely(self, endings.interrupt(self, call))
             raise
-        finally:
-            call.attended = False
 
     # -- attend
 
@@ -159,6 +179,8 @@ class Engine:
         until = call.until if until is None else until
         policy = on_timeout or call.request.on_timeout
         while True:
+            if self.doom:
+                self.live().signal(signal.SIGKILL)
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
                 if not (yield from typist.must_retype(self, call)):
@@ -171,6 +193,7 @@ class Engine:
         patient = what in (TIMED_OUT, IDLE) and policy == "yield"
         if patient or what == NEWS or (what == INPUT and call.terminal):
             self.call = call
+            call.last_output = time.monotonic()  # the idle limit counts anew
             return HandedBack("running" if what == TIMED_OUT else ending, reason)
         call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
         self.call = None
@@ -215,7 +238,7 @@ class Engine:
         call = self.running("interrupt")
         call.ending, call.reason = "interrupted", "interrupted on request"
         self.call = None
-        return (yield from endings.interrupt(self, call))
+        return (yield from self._answer(call, endings.interrupt(self, call)))
 
     # -- end
 
@@ -223,19 +246,19 @@ class Engine:
         """A fresh bash, with the first cwd and environment, and the startup commands run again."""
         if self.closed:
             raise SessionClosed("this session is closed: make a new one")
-        yield from endings.farewell(self)
+        self.doom = ""
+        yield from endings.surely(self, endings.farewell(self))
         yield from self.open()
 
     def close(self) -> Steps[None]:
         """End everything that belongs to the session; nothing is left when this returns."""
         self.closed = True
-        yield from endings.farewell(self)
+        yield from endings.surely(self, endings.farewell(self))
 
     def condemn(self, why: str) -> None:
         """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
-        shell, call = self.shell, self.last
-        if shell is not None and call is not None and call.attended:
-            call.reason = why
+        self.doom = why
+        if (shell := self.shell) is not None:
             shell.signal(signal.SIGKILL)
 
     # -- small things

@@ -28,10 +28,20 @@ def start(engine: Engine, request: Request) -> Call:
     older: list[int] = []
     if engine.family and shell.has_children():
         older = processes.children(shell.pid)
-        shell.terminal.skip()  # a background job's words for /dev/tty: no command's output
+        _settle_terminal(engine, shell, request)
     modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
     typed = _type(engine, shell, request)
     return Call(request, time.monotonic(), typed, older, modes)
+
+
+def _settle_terminal(engine: Engine, shell: Shell, request: Request) -> None:
+    """What background jobs say to the terminal is no command's output: an earlier one's job reads it, or nobody."""
+    job = engine.terminal_job
+    if job is not None and (isinstance(request.stdin, Terminal) or not job.alive()):
+        job.give_back()
+        engine.terminal_job = None
+    if engine.terminal_job is None:
+        shell.terminal.skip()
 
 
 def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
@@ -61,7 +71,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     streams: list[tuple[StreamName, Stream]] = [("stdout", out)]
     if err is not None:
         streams.append(("stderr", err))
-    if not terminal:
+    if not terminal and engine.terminal_job is None:
         streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
     return Typed(nonce, (out,) if err is None else (out, err), tuple(streams))
 
@@ -83,6 +93,8 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
         pump.drain(shell, call)
         call.stderr.take()  # bash's complaint about our word
     elif any(call.framer.complains_of(path) for path in _paths(call)):
+        for stream in call.own:
+            engine.let_go(stream.fd)
         shell.drop_streams()  # somebody removed our files
         shell.make_directory()
     else:

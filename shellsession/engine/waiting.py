@@ -211,25 +211,29 @@ class LoopDrainer:
     """As ``Drainer``, on the running asyncio loop."""
 
     def __init__(self) -> None:
-        self._loops: dict[int, asyncio.AbstractEventLoop] = {}
+        self._wanted: dict[int, Callable[[], bool]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read on this loop from now on: the session is used on another than before."""
+        self._loop = loop
+        for fd in self._wanted:
+            loop.add_reader(fd, self._ready, fd)
 
     def add(self, fd: int, read: Callable[[], bool]) -> None:
-        import asyncio
+        self._wanted[fd] = read
+        if self._loop is not None:
+            self._loop.add_reader(fd, self._ready, fd)
 
-        loop = asyncio.get_running_loop()
-
-        def ready() -> None:
-            if not read():
-                self.remove(fd)
-
-        self._loops[fd] = loop
-        loop.add_reader(fd, ready)
+    def _ready(self, fd: int) -> None:
+        read = self._wanted.get(fd)
+        if read is not None and not read():
+            self.remove(fd)
 
     def remove(self, fd: int) -> None:
-        loop = self._loops.pop(fd, None)
-        if loop is not None and not loop.is_closed():
+        if self._wanted.pop(fd, None) is not None and self._loop is not None and not self._loop.is_closed():
             with suppress(OSError, ValueError):
-                loop.remove_reader(fd)
+                self._loop.remove_reader(fd)
 
 
 DRAINER = Drainer()
