@@ -57,6 +57,7 @@ class Base:
         commands = tuple(Request(to_bytes("startup", text)).command for text in startup)
         options = Options(place, env, extra_env, agent_env, commands, size, bash, timeout)
         environment(options)  # refuses here what exec would refuse in the child
+        check_size(size)
         self._engine = Engine(options)
         self._owner = os.getpid()
         weakref.finalize(self, _end, self._engine, self._owner)
@@ -150,9 +151,16 @@ class Base:
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size; a command that has the terminal gets SIGWINCH from the kernel."""
         engine = self._mine()
+        check_size((columns, rows))
         engine.size = (columns, rows)
         if engine.shell is not None:
             engine.shell.resize(engine.size)
+
+
+def check_size(size: tuple[int, int]) -> None:
+    """Refuse what no terminal can have."""
+    if len(size) != 2 or not all(isinstance(one, int) and 0 < one < 1 << 16 for one in size):
+        raise InvalidRequest(f"size is (columns, rows), two numbers from 1 to 65535; not {size!r}")
 
 
 def checked(result: Result, check: bool) -> Result:

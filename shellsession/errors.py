@@ -73,6 +73,9 @@ class CommandError(ShellSessionError):
         super().__init__(message)
         self.result = result
 
+    def __reduce__(self) -> tuple[type[CommandError], tuple[str, Result]]:
+        return type(self), (str(self), self.result)  # to cross processes with its result
+
 
 class CommandFailed(CommandError):
     """The command ended with a status other than 0; ``result`` has its output."""

@@ -59,12 +59,15 @@ class Limits:
             object.__setattr__(self, "spill", str(self.spill))
 
 
+_LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it
+
+
 def check_seconds(name: str, value: object) -> None:
     """Refuse what is no positive, finite number of seconds (None, no limit, is fine)."""
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise InvalidRequest(f"{name} is a positive number of seconds, or None for no limit; not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST:
+        raise InvalidRequest(f"{name} is a positive number of seconds (at most {_LONGEST:.0f}), or None for no limit")
 
 
 def to_bytes(name: str, value: object) -> bytes:

@@ -19,6 +19,8 @@ from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, to_bytes
 if TYPE_CHECKING:
     import asyncio
 
+_CALLBACK = "a callback of a running command cannot use its session: use another one, or interrupt from another thread"
+
 
 class Session(Base):
     """One bash that stays open: cwd, variables, functions, aliases and options live from call to call.
@@ -40,7 +42,7 @@ class Session(Base):
     def _do(self, steps: Steps[T]) -> T:
         me = threading.get_ident()
         if self._holder == me:
-            raise SessionBusy("a callback of a running command cannot use its session: use another one")
+            raise SessionBusy(_CALLBACK)
         with self._lock:
             self._holder = me
             try:
@@ -50,7 +52,9 @@ class Session(Base):
 
     def _condemn(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""
-        if self._lock.locked() and self._holder != threading.get_ident():
+        if self._holder == threading.get_ident():
+            raise SessionBusy(_CALLBACK)
+        if self._lock.locked():
             self._engine.condemn(why)
 
     def open(self) -> Self:
@@ -162,8 +166,8 @@ class Session(Base):
     def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._engine.closed = True  # who queues for a turn is told at once
             self._condemn("the session was closed meanwhile")
+            self._engine.closed = True  # who queues for a turn is told at once
             self._do(self._mine().close())
 
 
@@ -296,6 +300,6 @@ class AsyncSession(Base):
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._engine.closed = True  # who queues for a turn is told at once
             self._condemn("the session was closed meanwhile")
+            self._engine.closed = True  # who queues for a turn is told at once
             await self._do(self._mine().close())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .dialogue import Dialogue
 
 # What expect can look back on, in bytes.
-_UNSEEN_MAX: Final = 1 << 20
+_UNSEEN_MAX: Final = 1 << 18
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
@@ -66,7 +66,7 @@ class Call:
         self.until = None if request.timeout is None else started + request.timeout
         self.terminal = isinstance(request.stdin, Terminal)  # it was given the terminal
         self.typed_as(typed)
-        self.older = older  # bash's children from before: not ours to touch
+        self.older = older  # what was below bash before: not ours to touch
         self.modes = modes  # the terminal's when it began
         limits = request.limits
         self.spills: dict[str, Spill] = {}

@@ -6,6 +6,7 @@ Law: the searching is pexpect's own; this only brings it what the command prints
 from __future__ import annotations
 
 import codecs
+import io
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .steps import Engine
 
 _FOREVER = float("inf")
+_KEPT = 1 << 18  # characters
 
 
 class Dialogue:
@@ -50,6 +52,15 @@ class Dialogue:
         call.unseen.clear()
         return self._decoder.decode(data)
 
+    def bound(self) -> None:
+        """What matched nothing for so long is forgotten: pexpect would keep all of it."""
+        screen: Any = self.screen  # pexpect keeps what it searched in one more buffer, without a public name
+        if screen._before.tell() > _KEPT:
+            rest = screen.buffer[-_KEPT // 2 :]
+            screen.buffer = rest
+            screen._before = io.StringIO()
+            screen._before.write(rest)
+
 
 def _text(pattern: Any) -> Any:
     return pattern.decode("utf-8", "replace") if isinstance(pattern, bytes) else pattern
@@ -67,6 +78,7 @@ def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> S
     while True:
         if index is None and (text := call.dialogue.fresh(call)):
             index = expecter.new_data(text)
+            call.dialogue.bound()
         if index is not None:
             return index
         if engine.ended is not None:

@@ -37,7 +37,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     """Bash gave its mark: take what is left of the output and say how it went."""
     shell, mark = engine.live(), call.framer.mark
     assert mark is not None
-    engine.call = None
+    engine.call, shell.busy = None, b""
     engine.history = mark.history
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
@@ -69,7 +69,7 @@ def _is_refused(shell: Shell) -> Steps[bool]:
 def interrupt(engine: Engine, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
-    call.deaf = call.deaf and shell.status is None
+    call.deaf = call.deaf and not shell.dead
     for number, patience in _LADDER:
         victims = processes.descendants(shell.pid, call.older)
         shell.signal(signal.SIGINT)
@@ -126,6 +126,10 @@ def kill_shell(engine: Engine, call: Call) -> Steps[Result]:
 def bury(engine: Engine, call: Call) -> Steps[Result]:
     """The shell is dead: nothing that it started may outlive it; say how it ended."""
     shell = engine.live()
+    for _ in range(_ROUNDS):
+        if shell.dead:
+            break
+        yield Wait((), time.monotonic() + _TICK)
     status = shell.status
     yield from _sweep(shell, call)
     pump.drain(shell, call)
@@ -138,7 +142,7 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     code = None if status is None else 128 - status if status < 0 else status
     if mark is not None:
         code = mark.status
-    return result(call, call.ending or "shell_exited", code, engine.options.cwd or os.getcwd(), state_kept=False)
+    return result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
 
 
 def _announced(call: Call) -> list[int]:
@@ -165,16 +169,16 @@ def _last_words(call: Call) -> Mark | None:
 def farewell(engine: Engine) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
     shell, call = engine.shell, engine.call
-    engine.call = None
+    engine.call = engine.ended = None
     if shell is None:
         return
-    if call is None and shell.status is None:
+    if call is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT", _FAREWELL)
         if said is not None and b"trap -- " in said:
             shell.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _FAREWELL
-            while shell.status is None and time.monotonic() < until:
+            while not shell.dead and time.monotonic() < until:
                 yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), min(until, time.monotonic() + 0.05))
     yield from destroy(engine)
 
@@ -183,7 +187,7 @@ def destroy(engine: Engine) -> Steps[None]:
     """End the shell and everything below it, now."""
     shell = engine.live()
     engine.call = None
-    if shell.status is None:
+    if not shell.dead:
         yield from _put_down(shell)
     yield from _sweep(shell)
     discard(engine, shell)
@@ -226,7 +230,7 @@ def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
     shell.signal(signal.SIGKILL)
     shell.swept = True
     for _ in range(_ROUNDS):
-        if shell.status is not None:
+        if shell.dead:
             return
         yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), time.monotonic() + 0.01)
 

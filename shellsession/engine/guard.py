@@ -40,7 +40,7 @@ class Guard:
     """The seats of one host process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
         self._owner = os.getpid()
         self._number = _MAGIC | secrets.randbits(32)
         self._directory: str | None = None
@@ -56,11 +56,12 @@ class Guard:
                     self._directory = self._open(bash)
                 except BaseException:
                     self._close()
+                    self._number = _MAGIC | secrets.randbits(32)
                     raise
             self._next = (self._next + 1) % _SEATS
-            self._taken += 1
             directory = os.path.join(self._directory, str(self._next))
-            os.mkdir(directory, 0o700)
+            make_private(directory)
+            self._taken += 1
             return Seat(self._number * _SEATS + self._next, directory)
 
     def give_back(self, seat: Seat) -> None:
@@ -83,9 +84,9 @@ class Guard:
         sweep(home)
         pid = os.getpid()
         start = str(processes.start_time(pid))
-        name = f"{self._number:x}-{pid}-{start}"
+        name = f"{self._number:x}-{_namespace()}-{pid}-{start}"
         directory = os.path.join(home, name)
-        os.makedirs(directory, 0o700)  # home too: another host may just have left it
+        make_private(directory)
         self._directory = directory
         script = str(Path(__file__).with_name("watcher.bash"))
         marks = (self._number * _SEATS, (self._number + 1) * _SEATS - 1)
@@ -137,13 +138,31 @@ def _home() -> str:
     return tempfile.mkdtemp(prefix="shellsession-")
 
 
+def make_private(directory: str) -> None:
+    """Make a private directory, and those above it that somebody has removed behind our back."""
+    with suppress(FileExistsError):
+        try:
+            os.mkdir(directory, 0o700)
+        except FileNotFoundError:
+            make_private(os.path.dirname(directory))
+            os.mkdir(directory, 0o700)
+
+
+def _namespace() -> str:
+    """Names our PID namespace: a directory of another one tells nothing by its pid."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return "0"
+
+
 def sweep(home: str) -> None:
     """Remove what hosts left that were killed together with their watchers."""
     for name in os.listdir(home):
         parts = name.split("-")
-        if len(parts) != 3 or not (parts[1].isdigit() and parts[2].isdigit()):
+        if len(parts) != 4 or parts[1] != _namespace() or not (parts[2].isdigit() and parts[3].isdigit()):
             continue
-        if processes.start_time(int(parts[1])) == int(parts[2]) and processes.alive(int(parts[1])):
+        if processes.start_time(int(parts[2])) == int(parts[3]) and processes.alive(int(parts[2])):
             continue
         with suppress(ValueError):
             first = int(parts[0], 16) * _SEATS
@@ -154,18 +173,21 @@ def sweep(home: str) -> None:
 
 
 _guard: Guard | None = None
+_lock = threading.Lock()
 
 
 def the_guard() -> Guard:
     """The guard of this process (a forked child gets its own)."""
     global _guard
-    if _guard is None:
-        _guard = Guard()
-    return _guard
+    with _lock:
+        if _guard is None:
+            _guard = Guard()
+        return _guard
 
 
 def _after_fork() -> None:
-    global _guard
+    global _guard, _lock
+    _lock = threading.Lock()
     if _guard is not None:
         _guard.forget()
         _guard = None

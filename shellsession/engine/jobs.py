@@ -29,7 +29,7 @@ class Job:
         self.command = command
         self.pids = tuple(pids)
         self._started = {pid: processes.start_time(pid) for pid in pids}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: see waiting.Drainer
         self._open: dict[int, tuple[Stream, Capture]] = {}
         self._captures: dict[str, Capture] = {}
         self._reader: Reader | None = None
@@ -102,8 +102,10 @@ class Job:
         return self.output("stderr")[0].decode("utf-8", "replace")
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes and everything below them; the pids that were signalled."""
+        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
+        paths = {stream.path.decode() for stream, _ in self._open.values() if stream.fd != self._lent}
+        victims += [pid for pid in processes.holders(paths) if pid not in victims] if paths else []
         kill(victims)
         return tuple(victims)
 

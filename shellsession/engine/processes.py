@@ -104,6 +104,19 @@ def marked(low: int, high: int) -> list[int]:
     return found
 
 
+def holders(paths: set[str]) -> list[int]:
+    """Processes other than ours that have one of the files open."""
+    found = []
+    for pid in everyone():
+        try:
+            fds = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        if pid != os.getpid() and any(link(f"/proc/{pid}/fd/{fd}") in paths for fd in fds):
+            found.append(pid)
+    return found
+
+
 def idle_at(pid: int, fd_target: str) -> bool:
     """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
     words = _read(f"/proc/{pid}/syscall").split()

@@ -45,6 +45,8 @@ _DRAIN_MAX: Final = 2 << 20
 
 def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     """Collect output until something happens. Once ``call.ending`` is set, only mark, death and moment count."""
+    if call.framer.mark is not None:
+        return MARK
     now = time.monotonic()
     control = shell.control_fd
     quick = now + _QUICK
@@ -58,7 +60,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
             if control in ready and _hear(shell, call):
                 return MARK
             read_streams(shell, call, now)
-            if shell.pidfd in ready or (call.deaf and shell.status is not None):
+            if shell.pidfd in ready or (call.deaf and shell.dead):
                 return DEAD
         if (what := _happened(shell, call, until, now)) is not None:
             return what
@@ -159,7 +161,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     silent = now - call.last_output
     call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
     call.look_at = now + call.look_every
-    if shell.status is not None:
+    if shell.dead:
         return DEAD
     if processes.state(shell.pid) == "T":
         shell.signal(signal.SIGCONT)

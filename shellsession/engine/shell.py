@@ -16,7 +16,7 @@ from contextlib import suppress
 from ptyprocess import PtyProcess
 
 from . import processes
-from .guard import Seat, the_guard
+from .guard import Guard, Seat, make_private
 from .streams import SMALL, Stream, get_modes, pipe_stream, set_size, slave_path, terminal_stream
 
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
@@ -26,7 +26,9 @@ USABLE_DESCRIPTORS = 20
 class Shell:
     """A live bash; made by ``spawn.spawn``, ended by ``close``."""
 
-    def __init__(self, process: PtyProcess, control: socket.socket, seat: Seat, size: tuple[int, int]) -> None:
+    def __init__(
+        self, process: PtyProcess, control: socket.socket, guard: Guard, seat: Seat, cwd: str, size: tuple[int, int]
+    ) -> None:
         self.pid: int = process.pid
         self.control = control
         self.control_fd = control.fileno()
@@ -34,6 +36,8 @@ class Shell:
         self.lost = False  # given up in the middle of ending something; it was killed
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
+        self.first_cwd = cwd
+        self._guard = guard
         self.size = size
         os.set_blocking(process.fd, False)
         self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
@@ -43,7 +47,8 @@ class Shell:
         self._glance.register(self.terminal.fd, select.POLLIN)
         self._made = 0
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
-        self._status: int | None = None
+        self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
+        self.busy = b""  # the nonce of the command it is at
         self._reaped = False
         self.pidfd = _pidfd(self.pid)
         self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
@@ -105,7 +110,7 @@ class Shell:
             stream.close()
 
     def make_directory(self) -> None:
-        os.makedirs(self.seat.directory, 0o700, exist_ok=True)
+        make_private(self.seat.directory)
 
     def write_file(self, name: str, data: bytes) -> bytes:
         """A private file with that content (0600); its path."""
@@ -194,17 +199,17 @@ class Shell:
                 os.kill(self.pid, number)
 
     @property
-    def status(self) -> int | None:
-        """How bash ended, as ``os.waitstatus_to_exitcode`` tells it (-n for signal n); None while it lives."""
+    def dead(self) -> bool:
+        """Has bash ended? Then ``status`` says how."""
         if not self._reaped:
             try:
                 pid, status = os.waitpid(self.pid, os.WNOHANG)
             except ChildProcessError:  # the host reaps all its children itself: the status went there
-                self._reaped, self._status = True, 0
+                self._reaped = True
             else:
                 if pid:
-                    self._reaped, self._status = True, os.waitstatus_to_exitcode(status)
-        return self._status if self._reaped else None
+                    self._reaped, self.status = True, os.waitstatus_to_exitcode(status)
+        return self._reaped
 
     def strays(self) -> list[int]:
         """What carries this session's mark, wherever it has gone; bash itself not counted."""
@@ -221,7 +226,7 @@ class Shell:
         # PtyProcess.close() sleeps; all it would do is close this descriptor.
         self._process.fileobj.close()
         self._process.closed = self._process.terminated = True
-        the_guard().give_back(self.seat)
+        self._guard.give_back(self.seat)
 
 
 def kill(pids: list[int], number: int = signal.SIGKILL) -> None:

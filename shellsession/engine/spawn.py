@@ -81,41 +81,56 @@ def spawn(options: Options) -> Shell:
     bash = shutil.which(options.bash)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
-    cwd = os.getcwd() if options.cwd is None else os.fspath(options.cwd)
+    cwd = _directory(options.cwd)
+    guard = the_guard()
+    try:
+        with ExitStack() as undo:
+            ours, theirs = socket.socketpair()
+            undo.callback(theirs.close)
+            on_failure = undo.enter_context(ExitStack())
+            on_failure.callback(ours.close)
+            _check_descriptors(ours.fileno())
+            seat = guard.take(bash)
+            on_failure.callback(guard.give_back, seat)
+            process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
+            on_failure.pop_all()
+    except OSError as error:
+        raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error
+    ours.setblocking(False)
+    return Shell(process, ours, guard, seat, cwd, options.size)
+
+
+def _directory(wanted: str | None) -> str:
+    try:
+        cwd = os.getcwd() if wanted is None else os.fspath(wanted)
+    except OSError as error:
+        raise InvalidRequest(f"the host's own working directory is gone ({error}): pass cwd=") from error
     if not os.path.isdir(cwd):
         raise InvalidRequest(f"cwd {cwd!r} is not a directory")
-    with ExitStack() as undo:
-        ours, theirs = socket.socketpair()
-        undo.callback(theirs.close)
-        on_failure = undo.enter_context(ExitStack())
-        on_failure.callback(ours.close)
-        _check_descriptors(ours.fileno())
-        try:
-            seat = the_guard().take(bash)
-            on_failure.callback(the_guard().give_back, seat)
-            process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
-        except (OSError, ValueError) as error:
-            raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error
-        on_failure.pop_all()
-    ours.setblocking(False)
-    return Shell(process, ours, seat, options.size)
+    return cwd
 
 
 def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> PtyProcess:
     def in_child() -> None:
-        # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
-        tty.setraw(0)
-        for fd in (0, 1, 2):
-            os.dup2(control, fd)
-        os.close(control)
-        for number in ignored:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        # Whatever a command leaves behind becomes bash's child, and can be found from it.
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(locks, (mark, hard))
-        os.chdir(cwd)
+        try:
+            # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
+            tty.setraw(0)
+            for fd in (0, 1, 2):
+                os.dup2(control, fd)
+            os.close(control)
+            for number in ignored:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            # Whatever a command leaves behind becomes bash's child, and can be found from it.
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            with suppress(OSError, ValueError):
+                resource.setrlimit(locks, (mark, hard))
+            os.chdir(cwd)
+            os.execve(bash, ["bash", *_ARGUMENTS], env)
+        except Exception:
+            raise  # ptyprocess tells the parent
+        except BaseException:
+            os._exit(1)  # nothing may return into a copy of the host's program
 
     # All that can be worked out before the fork is: after it, each page that Python touches is copied.
     locks = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
@@ -128,8 +143,7 @@ def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> Pty
         # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
         warnings.simplefilter("ignore", DeprecationWarning)
         return PtyProcess.spawn(
-            [bash, *_ARGUMENTS],
-            env=env,
+            [bash],
             preexec_fn=in_child,
             dimensions=(rows, columns),
             pass_fds=(control,),

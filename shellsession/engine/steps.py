@@ -22,11 +22,13 @@ from .jobs import Job, Reader
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
 from .shell import Shell
 from .spawn import BOOTSTRAP, spawn
-from .waiting import DRAINER, Steps, Wait
+from .waiting import DRAINER, Steps, T, Wait
 
 # Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
 _START_PATIENCE: Final = 60.0
 _OLDEST: Final = 404
+# How soon a full terminal is tried again.
+_FULL_PAUSE: Final = 0.003
 
 
 class Engine:
@@ -75,7 +77,7 @@ class Engine:
 
     def _prepare(self, text: bytes) -> Steps[None]:
         call = self.last = typist.start(self, Request(text, tty=False, timeout=self.options.timeout))
-        came = yield from self._guarded(call, self._attend(call))
+        came = yield from self._guarded(self._attend(call))
         if self.shell is None:
             raise ShellUnavailable(f"a startup command ended the shell ({call.reason or 'by itself'}): {text!r}")
         if isinstance(came, Result) and came.outcome == "timed_out":
@@ -107,17 +109,20 @@ class Engine:
 
     def run(self, request: Request) -> Steps[Result]:
         """Run one command until it ends, is handed back, or is ended."""
-        call = yield from self._begin(request)
-        if self.ended is not None:  # it was not even typed
-            return (yield from self.wait(None))
-        return (yield from self._answer(call, self._attend(call)))
+        yield from self._ready()
+        return (yield from self._answer(self._begin_and_attend(request)))
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
-        call = yield from self._begin(request)
+        yield from self._ready()
+        came = yield from self._guarded(self._begin(request))
+        call = self.last
+        assert call is not None
         call.pieces = []
-        if self.ended is None:
+        if came is None:
             self.call = call
+        else:
+            self.ended = came
         return call
 
     def news(self, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
@@ -125,13 +130,14 @@ class Engine:
         call = self.running("hear")
         call.following, call.heard = True, False
         try:
-            came = yield from self._guarded(call, self._attend(call, until, on_timeout))
+            came = yield from self._guarded(self._attend(call, until, on_timeout))
         finally:
             call.following = False
         if isinstance(came, Result):
             self.ended = came
 
-    def _begin(self, request: Request) -> Steps[Call]:
+    def _ready(self) -> Steps[None]:
+        """Refuse, or have a bash to type to."""
         if self.call is not None:
             raise SessionBusy(
                 "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
@@ -139,35 +145,46 @@ class Engine:
         if self.shell is None or self.closed:
             yield from self.open()
         self.ended = None
+
+    def _begin(self, request: Request) -> Steps[Result | None]:
+        """Type the command; a result already when the shell was found dead and nothing was typed."""
         shell = self.live()
-        if shell.lost or shell.status is not None:
-            self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
-            self.last.reason = (
-                "the shell had ended before this command, which was not run; the next one gets a fresh shell"
-            )
-            self.ended = yield from endings.surely(self, endings.bury(self, self.last))
-        else:
-            self.last = typist.start(self, request)
-        return self.last
+        if shell.busy:  # the last one was struck where nothing could be done about it
+            endings.abandon(self)
+        if shell.lost or shell.dead:
+            call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
+            call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+            return (yield from endings.bury(self, call))
+        self.last = typist.start(self, request)
+        return None
 
-    def _answer(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result]:
-        came = yield from self._guarded(call, steps)
-        return came if isinstance(came, Result) else piece(self, call, came)
+    def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
+        came = yield from self._begin(request)
+        assert self.last is not None
+        return came or (yield from self._attend(self.last))
 
-    def _guarded(self, call: Call, steps: Steps[Result | HandedBack]) -> Steps[Result | HandedBack]:
+    def _answer(self, steps: Steps[Result | HandedBack]) -> Steps[Result]:
+        came = yield from self._guarded(steps)
+        assert self.last is not None
+        return came if isinstance(came, Result) else piece(self, self.last, came)
+
+    def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
         try:
             return (yield from steps)
         except GeneratorExit:
-            self.call = None
             endings.abandon(self)
             raise
         except BaseException:
             self.call = None
-            if self.shell is not None:
-                call.ending = call.ending or "interrupted"
-                call.mute()
-                yield from endings.surely(self, endings.interrupt(self, call))
+            shell, call = self.shell, self.last
+            if shell is not None and shell.busy:
+                if call is None or call.framer.nonce != shell.busy:
+                    endings.abandon(self)  # struck between typing it and writing down that we did
+                else:
+                    call.ending = call.ending or "interrupted"
+                    call.mute()
+                    yield from endings.surely(self, endings.interrupt(self, call))
             raise
 
     # -- attend
@@ -197,7 +214,7 @@ class Engine:
             return HandedBack("running" if what == TIMED_OUT else ending, reason)
         call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
         self.call = None
-        if policy == "kill" and what != INPUT:
+        if policy == "kill" and what in (TIMED_OUT, IDLE):
             return (yield from endings.kill_shell(self, call))
         return (yield from endings.interrupt(self, call))
 
@@ -209,7 +226,7 @@ class Engine:
         if self.ended is not None:
             result, self.ended = self.ended, None
             return result
-        return (yield from self._answer(call, self._attend(call, _FOREVER if until is None else until, "yield")))
+        return (yield from self._answer(self._attend(call, _FOREVER if until is None else until, "yield")))
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -217,28 +234,32 @@ class Engine:
 
     def send(self, data: bytes, until: float | None) -> Steps[Result]:
         """Type into the running command's terminal, then wait as ``wait`` does."""
-        yield from self.type(data)
+        yield from self.type(data, until)
         return (yield from self.wait(until))
 
-    def type(self, data: bytes) -> Steps[None]:
-        """Type into the running command's terminal."""
+    def type(self, data: bytes, until: float | None = None) -> Steps[None]:
+        """Type into the running command's terminal; what it does not take before its end or the moment is lost."""
         call = self.running("send to")
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
-        shell = self.live()
-        while data:
-            data = data[shell.type(data) :]
-            if data:  # the terminal is full: the command must read first, and may want to print before that
-                yield Wait((), time.monotonic() + 1.0, (shell.terminal.fd,))
-                pump.read_streams(shell, call)
+        yield from self._guarded(self._type(call, data, until))
         call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
+
+    def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
+        shell = self.live()
+        while data := data[shell.type(data) :]:  # the terminal is full: the command must read, and may print, first
+            now = time.monotonic()
+            if until is not None and now >= until:
+                return
+            if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD):
+                return  # seen again by who waits for it
 
     def interrupt(self) -> Steps[Result]:
         """End the running command and keep the shell."""
         call = self.running("interrupt")
         call.ending, call.reason = "interrupted", "interrupted on request"
         self.call = None
-        return (yield from self._answer(call, endings.interrupt(self, call)))
+        return (yield from self._answer(endings.interrupt(self, call)))
 
     # -- end
 

@@ -27,7 +27,7 @@ def start(engine: Engine, request: Request) -> Call:
     shell = engine.live()
     older: list[int] = []
     if engine.family and shell.has_children():
-        older = processes.children(shell.pid)
+        older = processes.descendants(shell.pid)
         _settle_terminal(engine, shell, request)
     modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
     typed = _type(engine, shell, request)
@@ -66,6 +66,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
         source = shell.write_file("stdin", request.stdin)
     redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
+    shell.busy = nonce
     shell.send(command_lines(argument, redirections, nonce, engine.status, spelling, request.isolated, ours))
     shell.ours_in_history = 1
     streams: list[tuple[StreamName, Stream]] = [("stdout", out)]

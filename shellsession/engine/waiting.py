@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
+from inspect import GEN_CLOSED, getgeneratorstate
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ def drive(steps: Steps[T], poller: Poller | None = None) -> T:
         wait = next(steps)
         while True:
             try:
-                ready = wait_for(wait)
+                wait = steps.send(wait_for(wait))
+            except StopIteration:
+                raise
             except BaseException as error:
+                # Ctrl-C strikes anywhere. What came out of the steps has ended them; anything else they must hear of.
+                if getgeneratorstate(steps) == GEN_CLOSED:
+                    raise
                 wait = steps.throw(error)
-            else:
-                wait = steps.send(ready)
     except StopIteration as stop:
         result: T = stop.value
         return result
@@ -165,7 +169,7 @@ class Drainer:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
         self._wanted: dict[int, Callable[[], bool]] = {}
         self._wake: tuple[int, int] | None = None
         self._owner = os.getpid()
