@@ -36,21 +36,32 @@ def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName,
     if engine.family:
         older = set(call.older)
         pids = [pid for pid in processes.children(shell.pid) if pid not in older and processes.alive(pid)]
-    if not pids and not held:
-        return ()
+    if pids or held:
+        _make_job(engine, shell, call, pids, held)
+    if engine.family and engine.terminal_job is None:
+        _lend_terminal(engine, shell, call)
+    return tuple(pids)
+
+
+def _lend_terminal(engine: Engine, shell: Shell, call: Call) -> None:
+    """While a job lives, what is said to /dev/tty may be its: it goes to that job's record, and to no result."""
+    for job in reversed(engine.jobs):
+        if job.alive():
+            engine.let_go(shell.terminal.fd)
+            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.reader)
+            engine.terminal_job = job
+            return
+
+
+def _make_job(engine: Engine, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     job = Job(call.request.command.decode("utf-8", "replace"), pids)
     for name, stream in held:
         if shell.part_with(stream):
             engine.let_go(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
-    if call.terminal and pids:
-        engine.let_go(shell.terminal.fd)
-        job.borrow("stdout", shell.terminal, call.fresh_capture(), engine.reader)
-        engine.terminal_job = job
     engine.jobs.append(job)
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
-    return tuple(pids)
 
 
 def piece(engine: Engine, call: Call, handed: HandedBack) -> Result:

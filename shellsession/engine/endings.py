@@ -69,7 +69,6 @@ def _is_refused(shell: Shell) -> Steps[bool]:
 def interrupt(engine: Engine, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
-    call.deaf = call.deaf and not shell.dead
     for number, patience in _LADDER:
         victims = processes.descendants(shell.pid, call.older)
         shell.signal(signal.SIGINT)
@@ -135,7 +134,7 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     pump.drain(shell, call)
     mark = _last_words(call)
     call.killed += [pid for pid in _announced(call) if pid not in call.killed]
-    call.reason = call.reason or engine.doom
+    call.reason, engine.doom = call.reason or engine.doom, ""
     discard(engine, shell)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status

@@ -19,6 +19,7 @@ for `! builtin eval`. PIPESTATUS has the status that `!` turns round.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -119,7 +120,14 @@ def command_lines(
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
     name, call = SPELLINGS[spelling % UNGUARDED]
-    restore = b"s%b() { \\builtin unset -f s%b; \\builtin return %d; }; s%b && :; " % (nonce, nonce, status, nonce)
+    # A DEBUG trap sees this name, and shall not learn the mark's nonce from it.
+    setter = b"s" + hashlib.blake2b(nonce, digest_size=8).hexdigest().encode() if status else b""
+    restore = b"%b() { \\builtin unset -f %b; \\builtin return %d; }; %b builtin && :; " % (
+        setter,
+        setter,
+        status,
+        setter,
+    )
     run = b"%b %b" % (call, argument)
     run = b"! ( %b ) %b" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
     prologue = _history(argument, ours_in_history) + restore if status or ours_in_history else b""

@@ -158,7 +158,7 @@ def _namespace() -> str:
 
 def sweep(home: str) -> None:
     """Remove what hosts left that were killed together with their watchers."""
-    for name in os.listdir(home):
+    for name in os.listdir(home) if os.path.isdir(home) else ():
         parts = name.split("-")
         if len(parts) != 4 or parts[1] != _namespace() or not (parts[2].isdigit() and parts[3].isdigit()):
             continue

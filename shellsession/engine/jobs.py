@@ -88,14 +88,15 @@ class Job:
         return "running" if self.running else "ended"
 
     def output(self, name: str) -> tuple[bytes, int]:
-        """The bytes kept of "stdout" or "stderr" since the call came back, and how many were omitted."""
+        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted."""
         with self._lock:
             capture = self._captures.get(name)
             return capture.peek()[:2] if capture else (b"", 0)
 
     @property
     def stdout(self) -> str:
-        return self.output("stdout")[0].decode("utf-8", "replace")
+        """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
+        return (self.output("stdout")[0] + self.output("terminal")[0]).decode("utf-8", "replace")
 
     @property
     def stderr(self) -> str:
@@ -104,8 +105,8 @@ class Job:
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
-        paths = {stream.path.decode() for stream, _ in self._open.values() if stream.fd != self._lent}
-        victims += [pid for pid in processes.holders(paths) if pid not in victims] if paths else []
+        names = {stream.name for stream, _ in self._open.values() if stream.fd != self._lent}
+        victims += [pid for pid in processes.holders(names) if pid not in victims] if names else []
         kill(victims)
         return tuple(victims)
 

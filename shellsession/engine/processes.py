@@ -104,15 +104,15 @@ def marked(low: int, high: int) -> list[int]:
     return found
 
 
-def holders(paths: set[str]) -> list[int]:
-    """Processes other than ours that have one of the files open."""
+def holders(names: set[str]) -> list[int]:
+    """Processes other than ours that have one of the files open (by the names that readlink shows)."""
     found = []
     for pid in everyone():
         try:
             fds = os.listdir(f"/proc/{pid}/fd")
         except OSError:
             continue
-        if pid != os.getpid() and any(link(f"/proc/{pid}/fd/{fd}") in paths for fd in fds):
+        if pid != os.getpid() and any(link(f"/proc/{pid}/fd/{fd}") in names for fd in fds):
             found.append(pid)
     return found
 

@@ -45,7 +45,6 @@ class Shell:
         self._streams: dict[str, Stream] = {}
         self._glance = select.poll()
         self._glance.register(self.terminal.fd, select.POLLIN)
-        self._made = 0
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
@@ -76,11 +75,7 @@ class Shell:
         """The stream of that kind ("tty", "out" or "err") for the next command; one that nobody else holds."""
         stream = self._streams.get(kind)
         if stream is None:
-            self._made += 1
-            if kind == "tty":
-                stream = terminal_stream(self.size)
-            else:
-                stream = pipe_stream(self.seat.directory, f"{kind}-{self._made}")
+            stream = terminal_stream(self.size) if kind == "tty" else pipe_stream()
             self._streams[kind] = stream
             self._glance.register(stream.fd, select.POLLIN)
         return stream
@@ -116,7 +111,8 @@ class Shell:
         """A private file with that content (0600); its path."""
         self.make_directory()
         path = os.path.join(self.seat.directory, name)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.remove_file(name)  # never through what somebody has put in its place
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as file:
             file.write(data)
         return os.fsencode(path)
@@ -219,10 +215,11 @@ class Shell:
         """Give back descriptors, files and the seat. Bash must be dead."""
         self.control.close()
         self.drop_streams()
-        for fd in (self.pidfd, self._children, self._keeper):
+        fds = (self.pidfd, self._children, self._keeper)
+        self.pidfd = self._children = self._keeper = -1  # first: another thread may be about to signal
+        for fd in fds:
             if fd >= 0:
                 os.close(fd)
-        self.pidfd = self._children = self._keeper = -1
         # PtyProcess.close() sleeps; all it would do is close this descriptor.
         self._process.fileobj.close()
         self._process.closed = self._process.terminated = True

@@ -70,7 +70,12 @@ def environment(options: Options) -> dict[str, str]:
 
 def _check_variable(name: object, value: object) -> None:
     # exec would raise in the forked child, where nobody could be told.
-    if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
+    try:
+        fit = isinstance(name, str) and isinstance(value, str) and bool(name) and not {"=", "\0"} & set(name)
+        fit = fit and b"\0" not in os.fsencode(str(value)) and bool(os.fsencode(str(name)))
+    except UnicodeEncodeError:
+        fit = False
+    if not fit:
         raise InvalidRequest(
             f"the environment holds a variable that no program can get: {name!r} (names and values are str)"
         )

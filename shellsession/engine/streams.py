@@ -1,4 +1,4 @@
-"""Where a command's output comes out: a raw pseudo terminal or a FIFO, read from one end.
+"""Where a command's output comes out: a raw pseudo terminal or a pipe, read from one end.
 
 Law: the host holds no writing end. When the last writer closes, reading says so (end of file), and as long as
 anybody holds the stream it does not: this tells exactly, for every kind of escape, whether a stream may be used again.
@@ -25,11 +25,12 @@ _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
 class Stream:
     """One reading end and the path by which bash opens the other."""
 
-    __slots__ = ("fd", "modes", "path")
+    __slots__ = ("fd", "modes", "name", "path")
 
     def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
         self.fd = fd
         self.path = path
+        self.name = path.decode() if modes else os.readlink(f"/proc/self/fd/{fd}")  # as /proc/PID/fd shows it
         self.modes = modes
 
     def read(self, size: int = CHUNK) -> bytes | None:
@@ -54,9 +55,6 @@ class Stream:
     def close(self) -> None:
         with suppress(OSError):
             os.close(self.fd)
-        if not self.modes:
-            with suppress(OSError):
-                os.unlink(self.path)
 
 
 _BLANK = bytes(64)  # more than struct termios of any architecture
@@ -98,11 +96,11 @@ def terminal_stream(size: tuple[int, int]) -> Stream:
         os.close(slave)
 
 
-def pipe_stream(directory: str, name: str) -> Stream:
-    """A new FIFO in a private directory."""
-    path = os.path.join(directory, name)
-    os.mkfifo(path, 0o600)
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def pipe_stream() -> Stream:
+    """A new pipe. Bash opens its writing end through /proc: there is no file that a command could remove or replace."""
+    fd, writer = os.pipe()
+    os.close(writer)
+    os.set_blocking(fd, False)
     with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
-    return Stream(fd, os.fsencode(path))
+    return Stream(fd, b"/proc/%d/fd/%d" % (os.getpid(), fd))

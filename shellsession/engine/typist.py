@@ -93,7 +93,7 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
         pump.drain(shell, call)
         call.stderr.take()  # bash's complaint about our word
-    elif any(call.framer.complains_of(path) for path in _paths(call)):
+    elif any(call.framer.complains_of(path) for path in _paths(shell, call)):
         for stream in call.own:
             engine.let_go(stream.fd)
         shell.drop_streams()  # somebody removed our files
@@ -117,7 +117,6 @@ def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
     return said is not None and any(complaint in said for complaint in complaints)
 
 
-def _paths(call: Call) -> list[bytes]:
-    paths = [stream.path for stream in call.own]
-    directory = os.path.dirname(paths[-1])
-    return [*paths, directory + b"/text", directory + b"/stdin"]
+def _paths(shell: Shell, call: Call) -> list[bytes]:
+    directory = os.fsencode(shell.seat.directory)
+    return [*(stream.path for stream in call.own), directory + b"/text", directory + b"/stdin"]

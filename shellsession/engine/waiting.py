@@ -172,12 +172,9 @@ class Drainer:
         self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
         self._wanted: dict[int, Callable[[], bool]] = {}
         self._wake: tuple[int, int] | None = None
-        self._owner = os.getpid()
 
     def add(self, fd: int, read: Callable[[], bool]) -> None:
         with self._lock:
-            if self._owner != os.getpid():  # a forked child has no copy of the thread
-                self._wanted, self._wake, self._owner = {}, None, os.getpid()
             self._wanted[fd] = read
             if self._wake is None:
                 self._wake = os.pipe()
@@ -187,7 +184,7 @@ class Drainer:
 
     def remove(self, fd: int) -> None:
         with self._lock:
-            if self._owner == os.getpid() and self._wanted.pop(fd, None) is not None and self._wake is not None:
+            if self._wanted.pop(fd, None) is not None and self._wake is not None:
                 os.write(self._wake[1], b"-")
 
     def _work(self, wake: int, wake_end: int) -> None:
@@ -241,3 +238,5 @@ class LoopDrainer:
 
 
 DRAINER = Drainer()
+# A lock that another thread held at the fork would stay locked in the child for ever.
+os.register_at_fork(after_in_child=lambda: DRAINER.__init__())  # type: ignore[misc]  # a fresh one in its place
