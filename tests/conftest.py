@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, settings
 from shellsession import Session
 
 # The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
-_SHARED = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
-settings.register_profile("steady", derandomize=True, database=None, max_examples=60, **_SHARED)
-settings.register_profile("explore", database=None, max_examples=1000, **_SHARED)
+_BASE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+settings.register_profile("steady", _BASE, derandomize=True, max_examples=60)
+settings.register_profile("explore", _BASE, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 

@@ -14,12 +14,13 @@ T = TypeVar("T")
 # Slow machines get more patience, never another meaning: SHELLSESSION_TEST_PATIENCE=3 makes every safety limit 3 x.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
 
+_TICK: Final = 0.002
 _numbers = itertools.count(os.getpid() % 10_000 * 1000)
 
 
 def unique_seconds() -> str:
     """A number of seconds for ``sleep`` that no other process on this machine sleeps: its command line is its name."""
-    return f"77{next(_numbers):09d}"
+    return f"7{next(_numbers) % 10**8:08d}"
 
 
 def wait_until(question: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
@@ -27,7 +28,7 @@ def wait_until(question: Callable[[], T], what: str, patience: float = PATIENCE)
     deadline = time.monotonic() + patience
     while not (answer := question()):
         assert time.monotonic() < deadline, f"{what}: not within {patience} s"
-        time.sleep(0.002)
+        time.sleep(_TICK)
     return answer
 
 
@@ -61,9 +62,14 @@ def with_argument(argument: str) -> list[int]:
     return [pid for pid in process_ids() if word in command_line(pid).split(b"\0") and is_alive(pid)]
 
 
+def mentioning(text: str) -> list[int]:
+    """Every living process that has this text anywhere on its command line."""
+    return [pid for pid in process_ids() if text.encode() in command_line(pid) and is_alive(pid)]
+
+
 def session_members(session: int) -> list[int]:
     """Every living process of a kernel session."""
-    return [pid for pid in process_ids() if (fields := stat_fields(pid)) and fields[3] == str(session) and fields[0] != "Z"]
+    return [pid for pid in process_ids() if stat_fields(pid)[3:4] == [str(session)] and is_alive(pid)]
 
 
 def descendants(root: int) -> set[int]:

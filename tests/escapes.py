@@ -1,0 +1,48 @@
+"""Ways for a process to get away from the shell that started it, and the files a host may leave."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+# Each starts one `sleep SECONDS` and lets go of it; "{}" is the number.
+ESCAPES: Final = {
+    "a job": "sleep {} &",
+    "disowned": "sleep {} & disown",
+    "nohup": "nohup sleep {} >/dev/null 2>&1 &",
+    "setsid": "setsid sleep {} &",
+    "an orphan": "(sleep {} &)",
+    "a twofold orphan": "(setsid sh -c 'sleep {} & exit' &)",
+    "without environment": "env -i setsid /bin/sh -c 'exec sleep {}' &",
+    "a daemon": f"""{sys.executable} -c 'import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for fd in range(64):
+            try: os.close(fd)
+            except OSError: pass
+        os.chdir("/")
+        os.execvpe("sleep", ["sleep", "{{}}"], {{{{"PATH": os.defpath}}}})
+' """,
+    "deaf to signals": "(trap '' HUP INT TERM; exec setsid sleep {}) &",
+}
+
+
+def all_escapes(seconds: str) -> str:
+    """One command that starts every kind of escapee."""
+    return "\n".join(escape.format(seconds) for escape in ESCAPES.values())
+
+
+def runtime_directories() -> set[str]:
+    """What hosts of this user have now, wherever it may be."""
+    user = os.getuid()
+    bases = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}", "/dev/shm", "/tmp")
+    homes = [Path(base, f"shellsession-{user}") for base in bases if base]
+    return {str(entry) for home in homes if home.is_dir() for entry in home.iterdir()}
+
+
+def of_host(pid: int) -> set[str]:
+    """The runtime directories of one host."""
+    return {name for name in runtime_directories() if f"-{pid}-" in name}

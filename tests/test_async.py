@@ -1,0 +1,257 @@
+"""What is asyncio's own: cancelling, gathering, the loop that goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from support import unique_seconds, wait_until, with_argument
+
+from shellsession import TTY, AsyncSession, Result, SessionBusy
+
+# Safety only: an asyncio test that hangs is ended by its own clock, with a traceback of the task.
+PATIENCE = 20.0
+
+
+@asynccontextmanager
+async def session(place: Path) -> AsyncIterator[AsyncSession]:
+    async with asyncio.timeout(PATIENCE), AsyncSession(cwd=place, timeout=PATIENCE) as made:
+        yield made
+
+
+async def seen(what: str) -> None:
+    """Until a process has this word on its command line."""
+    async with asyncio.timeout(PATIENCE):
+        while not with_argument(what):  # noqa: ASYNC110 - an event of another process
+            await asyncio.sleep(0.002)
+
+
+def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            await sh.run("X=1")
+            shell = sh.pid
+            task = asyncio.create_task(sh.run(f"Y=2; sleep {seconds}; echo never"))
+            await seen(seconds)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert with_argument(seconds) == []
+            assert (await sh.run("echo $X$Y")).stdout == "12\n"
+            assert sh.pid == shell
+
+    asyncio.run(main())
+
+
+def test_a_timeout_of_asyncio_interrupts_too(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("X=1")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sh.run("sleep 100"), 0.15)
+            assert (await sh.run("echo $X")).stdout == "1\n"
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_wait_ends_the_command_that_was_waited_for(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            await sh.run(f"sleep {seconds}", timeout=0.1, on_timeout="yield")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sh.wait(), 0.1)
+            assert with_argument(seconds) == []
+            assert (await sh.run("echo free")).stdout == "free\n"
+
+    asyncio.run(main())
+
+
+def test_cancelling_while_waiting_for_a_turn_harms_nobody(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            first = asyncio.create_task(sh.run(f"sleep {seconds}; echo first", timeout=0.4))
+            await seen(seconds)
+            second = asyncio.create_task(sh.run("touch second"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert (await first).outcome == "timed_out"
+            assert (await sh.run("ls")).stdout == ""
+
+    asyncio.run(main())
+
+
+def test_cancelling_at_any_moment_leaves_a_shell_that_answers(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("X=1")
+            for steps in range(40):
+                task = asyncio.create_task(sh.run(f"echo {steps}; /bin/true; echo done"))
+                for _ in range(steps % 8):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert (await sh.run("echo mine $X")).stdout == "mine 1\n"
+
+    asyncio.run(main())
+
+
+def test_tasks_on_one_session_are_served_one_after_the_other(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("n=0")
+            results = await asyncio.gather(*(sh.run(f"m=$n; /bin/true; n=$((m + 1)); echo {i}") for i in range(20)))
+            assert [result.stdout for result in results] == [f"{i}\n" for i in range(20)]
+            assert (await sh.run("echo $n")).stdout == "20\n"
+
+    asyncio.run(main())
+
+
+def test_many_sessions_run_side_by_side(place: Path) -> None:
+    """Each waits for all others, so one after the other would never end."""
+
+    async def main() -> None:
+        sessions = [AsyncSession(cwd=place, timeout=PATIENCE) for _ in range(8)]
+        command = "touch {0}; until [ $(ls | wc -l) = 8 ]; do sleep 0.01; done; echo {0}"
+        async with asyncio.timeout(PATIENCE):
+            results = await asyncio.gather(*(sh.run(command.format(i)) for i, sh in enumerate(sessions)))
+            await asyncio.gather(*(sh.close() for sh in sessions))
+        assert [result.stdout for result in results] == [f"{i}\n" for i in range(8)]
+
+    asyncio.run(main())
+
+
+def test_the_loop_goes_on_while_a_command_runs(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            task = asyncio.create_task(sh.run("read x <go; echo $x"))
+            while not (place / "go").exists():
+                os.mkfifo(place / "go")
+                await asyncio.sleep(0)
+            await asyncio.to_thread((place / "go").write_text, "went\n")
+            assert (await task).stdout == "went\n"
+
+    asyncio.run(main())
+
+
+def test_breaking_out_of_a_stream(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            async with aclosing(sh.stream(f"echo a; sleep {seconds}")) as stream:  # type: ignore[type-var]
+                async for item in stream:
+                    assert item == ("stdout", b"a\n")
+                    with pytest.raises(SessionBusy):
+                        await sh.run("echo never")
+                    break
+            assert with_argument(seconds) == []
+            assert (await sh.run("echo free")).stdout == "free\n"
+
+    asyncio.run(main())
+
+
+def test_a_close_from_another_task_ends_a_running_call(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            task = asyncio.create_task(sh.run(f"echo partial; sleep {seconds}"))
+            await seen(seconds)
+            await sh.close()
+            result: Result = await task
+            assert (result.stdout, result.outcome, result.state_kept) == ("partial\n", "shell_exited", False)
+            assert "closed" in result.reason
+            assert with_argument(seconds) == []
+
+    asyncio.run(main())
+
+
+def test_a_restart_from_another_task_ends_a_running_call(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            task = asyncio.create_task(sh.run(f"sleep {seconds}"))
+            await seen(seconds)
+            await sh.restart()
+            result = await task
+            assert (result.outcome, result.state_kept) == ("shell_exited", False)
+            assert "restarted" in result.reason
+            assert (await sh.run("echo fresh")).stdout == "fresh\n"
+
+    asyncio.run(main())
+
+
+def test_a_session_may_move_to_another_loop(place: Path) -> None:
+    sh = AsyncSession(cwd=place, timeout=PATIENCE)
+
+    async def first() -> None:
+        await sh.run("X=1")
+        await sh.run("sleep 1000 &")
+
+    async def second() -> str:
+        said = (await sh.run("echo $X")).stdout
+        await sh.close()
+        return said
+
+    asyncio.run(first())
+    assert asyncio.run(second()) == "1\n"
+
+
+def test_no_thread_is_started(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            before = threading.active_count()
+            await sh.run("sleep 1000 & echo hi")
+            await sh.run("read x", stdin=TTY)
+            assert threading.active_count() == before
+
+    asyncio.run(main())
+
+
+def test_close_gives_every_descriptor_back(place: Path) -> None:
+    async def main() -> None:
+        await asyncio.sleep(0)
+        before = set(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            async with session(place) as sh:
+                await sh.run("sleep 1000 & echo hi; echo >&2", timeout=5)
+                await sh.run("read x", stdin=TTY)
+        assert set(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(main())
+
+
+def test_a_forgotten_session_is_ended_with_its_loop_closed(place: Path) -> None:
+    seconds = unique_seconds()
+
+    async def main() -> None:
+        await AsyncSession(cwd=place, timeout=PATIENCE).run(f"sleep {seconds} &")
+
+    asyncio.run(main())
+    import gc
+
+    gc.collect()
+    wait_until(lambda: not with_argument(seconds), "the end of the job")
+
+
+def test_an_idle_loop_is_left_alone(place: Path) -> None:
+    """With nothing to do the loop sleeps: a job that talks, then falls silent, must not make it spin."""
+
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("{ echo noise; sleep 1000; } &")
+            await sh.run("echo hi")
+            before = time.process_time()
+            await sh.run("sleep 0.3")
+            assert time.process_time() - before < 0.15
+
+    asyncio.run(main())

@@ -1,0 +1,202 @@
+"""What a call leaves running: it returns at once, and nothing of it ever enters another result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support import is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import Job, Limits, Session
+
+Make = Callable[..., Session]
+STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
+
+
+@pytest.fixture
+def go(place: Path) -> Iterator[Callable[[], None]]:
+    """Lets a job go on that reads a line from the FIFO ``go``."""
+    os.mkfifo(place / "go")
+    keep = os.open(place / "go", os.O_RDWR | os.O_CLOEXEC)
+
+    def write_a_line() -> None:
+        os.write(keep, b"\n")
+
+    yield write_a_line
+    os.close(keep)
+
+
+def last_job(sh: Session) -> Job:
+    return sh.jobs()[-1]
+
+
+def test_the_call_returns_at_once_and_names_the_pids(sh: Session) -> None:
+    seconds = unique_seconds()
+    result = sh.run(f"sleep {seconds} & echo $!")
+    assert (result.outcome, result.exit_code) == ("exited", 0)
+    assert result.background == (int(result.stdout),)
+    assert with_argument(seconds) == list(result.background)
+    assert result.duration < 5
+
+
+def test_a_call_without_children_names_none(sh: Session) -> None:
+    assert sh.run("/bin/true; (true); echo | cat").background == ()
+    assert sh.jobs() == []
+
+
+def test_a_later_call_does_not_name_older_children(sh: Session) -> None:
+    older = sh.run(f"sleep {unique_seconds()} &").background
+    assert sh.run("true").background == ()
+    newer = sh.run(f"sleep {unique_seconds()} &").background
+    assert newer != older
+    assert [job.pids for job in sh.jobs()] == [older, newer]
+
+
+@STREAMS
+def test_its_output_belongs_to_its_job(sh: Session, go: Callable[[], None], tty: bool) -> None:
+    first = sh.run("echo now; { read x; echo later; echo worse >&2; } <go &", tty=tty)
+    assert first.stdout == "now\n"
+    assert "worse" not in first.stderr
+    go()
+    job = last_job(sh)
+    wait_until(lambda: not job.running, "the job's end")
+    assert (job.stdout, job.stderr, job.status) == ("later\n", "worse\n", "ended")
+    nxt = sh.run("echo mine")
+    assert (nxt.stdout, nxt.stderr) == ("mine\n", "")
+
+
+@STREAMS
+def test_noise_never_enters_another_result(sh: Session, tty: bool) -> None:
+    sh.run("while :; do echo noise; echo noise >&2; done &", tty=tty)
+    for i in range(30):
+        result = sh.run(f"echo {i}; echo e{i} >&2", tty=tty)
+        assert (result.stdout, result.stderr) == (f"{i}\n", f"e{i}\n")
+    job = last_job(sh)
+    wait_until(lambda: "noise\n" in job.stdout and "noise\n" in job.stderr, "the noise in its own record")
+
+
+def test_noise_on_the_terminal_itself_is_nobodys_output(sh: Session) -> None:
+    sh.run("while :; do echo noise; done >/dev/tty &")
+    job = last_job(sh)
+    for i in range(10):
+        assert sh.run(f"echo {i}", tty=False).stdout == f"{i}\n"
+    assert job.kill()
+
+
+def test_the_shell_writing_through_a_saved_descriptor_is_the_earlier_calls(sh: Session) -> None:
+    sh.run("exec 7>&1 8>&2; echo first")
+    nxt = sh.run("echo saved >&7; echo savederr >&8; echo mine")
+    assert (nxt.stdout, nxt.stderr) == ("mine\n", "")
+    job = sh.jobs()[0]
+    wait_until(lambda: job.stdout == "saved\n" and job.stderr == "savederr\n", "the output of the first call")
+    assert job.command.startswith("exec 7>&1")
+
+
+@STREAMS
+def test_a_job_never_blocks_because_nobody_calls(sh: Session, place: Path, tty: bool) -> None:
+    """Ten times what a pipe or a terminal holds, while no call is running."""
+    sh.run("{ head -c 10000000 /dev/zero | tr '\\0' x; echo >done; } &", tty=tty)
+    wait_until((place / "done").exists, "the job's end")
+    job = last_job(sh)
+    wait_until(lambda: not job.running, "the job's end")
+    kept, omitted = job.output("stdout")
+    assert len(kept) + omitted == 10_000_000
+    assert len(kept) == 1 << 20
+
+
+def test_its_output_is_bounded_as_any(sh: Session) -> None:
+    sh.run("seq 1000 & wait", limits=Limits(max_output=100))
+    sh.run("{ seq 1000; } & disown", limits=Limits(max_output=100))
+    for job in sh.jobs():
+        wait_until(lambda job=job: not job.running, "the job's end")  # type: ignore[misc]
+        assert len(job.stdout) <= 100
+
+
+def test_a_job_can_be_killed_with_all_below_it(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run(f"X=1; {{ sleep {seconds} | sleep {seconds}; }} &")
+    job = last_job(sh)
+    wait_until(lambda: len(with_argument(seconds)) == 2, "both sleeps")
+    assert (job.status, job.running, bool(job.alive())) == ("running", True, True)
+    killed = job.kill()
+    assert set(job.pids) <= set(killed)
+    wait_until(lambda: not with_argument(seconds), "the end of both")
+    wait_until(lambda: not job.running, "the end of the job")
+    assert job.status == "ended"
+    assert job.kill() == ()
+    assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_a_number_that_was_given_away_is_not_the_job(sh: Session) -> None:
+    sh.run("sleep 0.05 & echo")
+    job = last_job(sh)
+    wait_until(lambda: not job.running, "the job's end")
+    assert job.alive() == []
+    assert job.kill() == ()
+
+
+def test_wait_asks_bash_for_the_status(sh: Session, go: Callable[[], None]) -> None:
+    sh.run("{ read x; exit 7; } <go &")
+    go()
+    assert sh.run("wait $!").exit_code == 7
+
+
+@pytest.mark.parametrize(
+    "way", ["nohup sleep {} >/dev/null 2>&1 &", "setsid sleep {} &", "(sleep {} &)", "sleep {} & disown"]
+)
+def test_every_kind_of_background_is_named(sh: Session, way: str) -> None:
+    seconds = unique_seconds()
+    result = sh.run(way.format(seconds))
+    assert result.outcome == "exited"
+    (pid,) = wait_until(lambda: with_argument(seconds), "the sleep")
+    assert pid in result.background
+    assert sh.run("echo next").stdout == "next\n"
+    assert is_alive(pid)
+
+
+def test_a_server_serves_while_other_calls_run(sh: Session) -> None:
+    sh.run("coproc SERVER { while read line; do echo served $line; done; }")
+    for i in range(5):
+        assert (
+            sh.run(f"echo {i} >&${{SERVER[1]}}; read answer <&${{SERVER[0]}}; echo $answer").stdout == f"served {i}\n"
+        )
+
+
+def test_a_job_says_what_it_is(sh: Session) -> None:
+    sh.run(f"sleep {unique_seconds()} & : the name")
+    assert ": the name" in repr(last_job(sh))
+    assert "running" in repr(last_job(sh))
+
+
+def test_a_record_stays_readable_after_the_session(sh: Session, go: Callable[[], None]) -> None:
+    sh.run("{ read x; echo later; sleep 1000; } <go &")
+    job = last_job(sh)
+    go()
+    wait_until(lambda: job.stdout == "later\n", "the output")
+    sh.close()
+    assert (job.stdout, job.status) == ("later\n", "ended")
+
+
+def test_many_jobs_do_not_pile_up(sh: Session) -> None:
+    for _ in range(120):
+        sh.run("sleep 0.001 &")
+    assert len(sh.jobs()) <= 101
+
+
+def test_the_reading_thread_is_there_only_for_jobs(sh: Session, go: Callable[[], None]) -> None:
+    import threading
+
+    def readers() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name == "shellsession-jobs"]
+
+    wait_until(lambda: not readers(), "the end of earlier tests' thread")
+    sh.run("echo hi | cat")
+    assert readers() == []
+    sh.run("read x <go &")
+    assert len(readers()) == 1
+    sh.run("{ sleep 1000; } &")
+    assert len(readers()) == 1
+    sh.close()
+    wait_until(lambda: not readers(), "the end of the thread")

@@ -1,0 +1,241 @@
+"""What both sessions promise, told once: each test runs with ``Session`` and with ``AsyncSession``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pexpect
+import pytest
+from support import unique_seconds, wait_until, with_argument
+
+from shellsession import (
+    TTY,
+    AsyncSession,
+    CommandFailed,
+    CommandTimeout,
+    InvalidRequest,
+    Limits,
+    NotRunning,
+    Result,
+    Session,
+    SessionBusy,
+    SessionClosed,
+)
+
+SOON = 0.15
+
+
+class Blocking:
+    """An AsyncSession with the face of a Session: its coroutines run on a loop of their own."""
+
+    def __init__(self, session: AsyncSession, loop: asyncio.AbstractEventLoop) -> None:
+        self._session, self._loop = session, loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._session, name)
+        if not callable(value) or name in ("jobs", "resize"):
+            return value
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            made = value(*arguments, **options)
+            return self._wait(made) if inspect.isawaitable(made) else self._iterate(made)
+
+        return call
+
+    def _wait(self, awaitable: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, Any], awaitable), self._loop).result()
+
+    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._wait(anext(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._wait(items.aclose())  # type: ignore[attr-defined]
+
+
+@pytest.fixture(params=["sync", "async"])
+def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
+    """A session of either kind."""
+    if request.param == "sync":
+        with Session(cwd=place, timeout=20) as session:
+            yield session
+        return
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        blocking = Blocking(AsyncSession(cwd=place, timeout=20), loop)
+        yield cast(Session, blocking)
+        blocking.close()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_state_and_status_live_from_call_to_call(sh: Session) -> None:
+    sh.run("cd /; X=1; f() { echo f$X; }; (exit 3)")
+    result = sh.run("echo $?; pwd; f; echo err >&2")
+    assert (result.stdout, result.stderr, result.exit_code) == ("3\n/\nf1\n", "err\n", 0)
+    assert (result.cwd, result.outcome, result.state_kept) == ("/", "exited", True)
+
+
+@pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
+def test_bytes_pass_unchanged_both_ways(sh: Session, tty: bool) -> None:
+    data = bytes(range(256)) * 400
+    result = sh.run("tee /dev/stderr", stdin=data, tty=tty)
+    assert (result.stdout_bytes, result.stderr_bytes) == (data, data)
+
+
+def test_a_time_limit_interrupts_and_keeps(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run("X=1")
+    result = sh.run(f"echo partial; sleep {seconds}", timeout=SOON)
+    assert (result.stdout, result.outcome, result.state_kept) == ("partial\n", "timed_out", True)
+    assert with_argument(seconds) == []
+    assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_a_time_limit_kills_when_asked(sh: Session) -> None:
+    result = sh.run("echo partial; sleep 100", timeout=SOON, on_timeout="kill")
+    assert (result.stdout, result.outcome, result.state_kept, result.signal) == ("partial\n", "timed_out", False, 9)
+    assert sh.run("echo fresh").stdout == "fresh\n"
+
+
+def test_a_time_limit_hands_back_when_asked(sh: Session) -> None:
+    assert sh.run("echo a; sleep 100", timeout=SOON, on_timeout="yield").outcome == "running"
+    with pytest.raises(SessionBusy):
+        sh.run("echo never")
+    assert (sh.poll().stdout, sh.wait(0.05).outcome) == ("", "running")
+    assert sh.interrupt().outcome == "interrupted"
+    for verb in (sh.poll, sh.wait, sh.interrupt):
+        with pytest.raises(NotRunning):
+            verb()
+    assert sh.run("echo free").stdout == "free\n"
+
+
+def test_silence_has_its_limit(sh: Session) -> None:
+    result = sh.run("echo a; sleep 100", idle_timeout=SOON)
+    assert (result.stdout, result.outcome) == ("a\n", "idle")
+
+
+def test_check_raises_with_the_result(sh: Session) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        sh.run("echo out; (exit 3)", check=True)
+    assert failed.value.result.exit_code == 3
+    with pytest.raises(CommandTimeout) as late:
+        sh.run("echo out; sleep 100", check=True, timeout=SOON)
+    assert late.value.result.stdout == "out\n"
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", True], ids=repr)
+def test_bad_arguments_are_refused(sh: Session, timeout: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        sh.run("echo never", timeout=timeout)
+    with pytest.raises(InvalidRequest):
+        sh.run("a\0b")
+    assert sh.pid is None
+
+
+def test_a_dialogue_on_the_terminal(sh: Session) -> None:
+    first = sh.run("read -p 'Name? ' n; read -p 'Age? ' a; echo $n $a; (exit 6)", stdin=TTY)
+    assert (first.outcome, first.stderr) == ("input", "Name? ")
+    sh.type("Zoë\n")
+    assert sh.expect(["never", "Ag(.)"]) == 1
+    assert (sh.match.group(1), sh.after) == ("e", "Age")
+    with pytest.raises(pexpect.TIMEOUT):
+        sh.expect_exact("never", timeout=0.05)
+    last = sh.send("7\n")
+    assert (last.stdout, last.exit_code, last.outcome) == ("Zoë 7\n", 6, "exited")
+
+
+def test_a_command_without_the_terminal_never_hangs_on_it(sh: Session) -> None:
+    result = sh.run("read x </dev/tty; echo never")
+    assert (result.outcome, result.stdout) == ("interrupted", "")
+    assert "input" in result.reason
+
+
+def test_the_end_of_the_shell_is_told(sh: Session) -> None:
+    result = sh.run("echo partial; exit 3")
+    assert (result.stdout, result.outcome, result.exit_code) == ("partial\n", "shell_exited", 3)
+    assert not result.state_kept
+    assert sh.run("echo $?").stdout == "0\n"
+
+
+def test_limits_hold(sh: Session) -> None:
+    result = sh.run("seq 20000", limits=Limits(max_output=10))
+    assert (result.stdout_bytes, result.stdout_omitted) == (b"1\n2\n39999\n"[:5] + b"0000\n", 108894 - 10)
+    result = sh.run("yes", limits=Limits(max_output=10, on_overflow="kill"))
+    assert (result.outcome, result.state_kept) == ("overflow", True)
+
+
+def test_output_is_heard_and_streamed(sh: Session) -> None:
+    heard: list[tuple[str, bytes]] = []
+    sh.run("echo a; echo b >&2", on_output=lambda *piece: heard.append(piece))
+    assert sorted(heard) == [("stderr", b"b\n"), ("stdout", b"a\n")]
+    *pieces, last = sh.stream("echo a; (exit 4)")
+    assert pieces == [("stdout", b"a\n")]
+    assert isinstance(last, Result)
+    assert last.exit_code == 4
+
+
+def test_leaving_a_stream_interrupts_the_command(sh: Session) -> None:
+    seconds = unique_seconds()
+    stream = sh.stream(f"echo a; sleep {seconds}")
+    assert next(stream) == ("stdout", b"a\n")
+    stream.close()  # type: ignore[attr-defined]
+    assert with_argument(seconds) == []
+    assert sh.run("echo free").stdout == "free\n"
+
+
+def test_a_job_is_read_while_nobody_calls(sh: Session, place: Path) -> None:
+    result = sh.run("{ head -c 3000000 /dev/zero | tr '\\0' x; echo >done; } &")
+    assert len(result.background) == 1
+    wait_until((place / "done").exists, "the job's end")
+    (job,) = sh.jobs()
+    wait_until(lambda: not job.running, "the job's end")
+    kept, omitted = job.output("stdout")
+    assert len(kept) + omitted == 3_000_000
+    assert sh.run("echo mine").stdout == "mine\n"
+
+
+def test_a_job_is_killed(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run(f"sleep {seconds} &")
+    assert sh.jobs()[0].kill()
+    wait_until(lambda: not with_argument(seconds), "the end of the job")
+
+
+def test_restart_and_close(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run(f"X=1; sleep {seconds} &")
+    sh.restart()
+    assert with_argument(seconds) == []
+    assert sh.run("echo [$X]").stdout == "[]\n"
+    sh.close()
+    sh.close()
+    assert (sh.closed, sh.pid) == (True, None)
+    with pytest.raises(SessionClosed):
+        sh.run("true")
+
+
+def test_a_failing_callback_keeps_the_shell(sh: Session) -> None:
+    def fail(*_: object) -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError):
+        sh.run("X=1; echo a; sleep 100", on_output=fail)
+    assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_a_new_size_is_seen(sh: Session) -> None:
+    sh.resize(99, 33)
+    assert sh.run("stty size <&1").stdout == "33 99\n"

@@ -1,0 +1,316 @@
+"""No output and no process can end or fake a result, and nothing of ours is to be seen from inside.
+
+"Nonce" below is any run of 32 hexadecimal digits: what a mark is recognised by.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from reference import ENVIRONMENT, typed
+from support import wait_until
+
+from shellsession import Session
+
+NewSession = Callable[..., Session]
+
+PYTHON = sys.executable
+NONCE = re.compile(rb"[0-9a-f]{32}")
+HEX = "0123456789abcdef" * 2
+ANSWER = f"bash: /{HEX} 0 0 himBHs /{HEX}: No such file or directory"
+FAKES = [
+    r"\36deadbeef 0 x /\37",
+    rf"\36{HEX} 0 hB /tmp\37",
+    rf"\36{HEX} 0 hB /tmp\37" * 50,
+    rf"{ANSWER}\n",
+    rf"\n{ANSWER}\n{ANSWER}",
+    rf"/{HEX} 0 0 - //{HEX}",
+    rf"\036\037\0\0{ANSWER}\r\n",
+]
+# The directory of all sessions of this host, found as anybody finds it who runs in one. (Not those of other hosts: what
+# runs beside these tests is not ours to disturb.)
+PLACES = "${XDG_RUNTIME_DIR:-/nonexistent} /run/user/$UID /dev/shm /tmp ${TMPDIR:-/nonexistent}"
+HERE = f"d=$(find {PLACES} -maxdepth 3 -path '*shellsession*' -name \"*-$PPID-*\" 2>/dev/null | head -1)"
+
+
+def no_word_of_ours(text: bytes) -> None:
+    assert not NONCE.search(text), text
+    assert b"shellsession" not in text, text
+    assert b"eval" not in text, text
+
+
+def answers(sh: Session) -> None:
+    result = sh.run("echo out; echo err >&2; (exit 42)")
+    assert (result.stdout, result.stderr, result.exit_code, result.outcome) == ("out\n", "err\n", 42, "exited")
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
+@pytest.mark.parametrize("fake", FAKES, ids=range(len(FAKES)))
+def test_output_that_looks_like_a_mark_is_output(fake: str, on_terminal: bool, sh: Session) -> None:
+    for target in ("1", "2"):
+        result = sh.run(f"printf '{fake}' >&{target}; printf end >&{target}; (exit 5)", tty=on_terminal)
+        said = result.stdout_bytes if target == "1" else result.stderr_bytes
+        assert said.endswith(b"end")
+        assert len(said) > 15
+        assert (result.exit_code, result.outcome) == (5, "exited")
+    answers(sh)
+
+
+@pytest.mark.parametrize(
+    "everything",
+    [
+        "env; declare -p; set; declare -f; alias; trap -p; history; jobs -l",
+        "cat /proc/$$/environ /proc/$$/cmdline /proc/$$/maps /proc/$$/status /proc/self/environ",
+        "ls -l /proc/$$/fd /proc/self/fd; cat /proc/$$/fdinfo/*; for f in /proc/$$/fd/*; do readlink $f; done",
+        "for f in /proc/$$/fd/*; do timeout 0.05 cat $f; done </dev/null",
+        f"{HERE}; find $d | while read f; do echo $f; timeout 0.05 cat $f; done",
+        "strings -n 8 /proc/$$/mem 2>/dev/null; tr '\\0' '\\n' </proc/$PPID/cmdline",
+    ],
+    ids=["variables", "process", "descriptors", "contents of descriptors", "runtime files", "parent"],
+)
+def test_whatever_a_command_reads_and_prints_its_status_is_true(everything: str, sh: Session) -> None:
+    first = sh.run(f"{everything}; {{ {everything}; }} >&2; (exit 5)", timeout=15)
+    assert (first.exit_code, first.outcome) == (5, "exited"), first
+    answers(sh)
+
+
+def links_of_this_process() -> set[str]:
+    return {os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)}
+
+
+WRITER = f"""
+import glob, os, sys
+spared = open("spared").read().split("\\n")
+fake = {ANSWER.encode()!r} + b"\\n\\x1e{HEX} 0 x /\\x1f"
+shell, host, *directories = sys.argv[1:]
+print("started", flush=True)
+while True:
+    names = [name for top in directories for name in glob.glob(top + "/**", recursive=True)]
+    for pid in (shell, "self", host):
+        for name in glob.glob(f"/proc/{{pid}}/fd/*"):
+            try:
+                if os.readlink(name) not in spared:
+                    names.append(name)
+            except OSError:
+                pass
+    for name in names:
+        for mode in (os.O_WRONLY, os.O_RDONLY):
+            try:
+                fd = os.open(name, mode | os.O_NONBLOCK | os.O_NOCTTY)
+            except OSError:
+                continue
+            try:
+                os.write(fd, fake) if mode else os.read(fd, 100)
+            except OSError:
+                pass
+            os.close(fd)
+"""
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
+def test_a_process_that_writes_and_reads_wherever_it_can_fakes_nothing(
+    on_terminal: bool, new_session: NewSession, place: Path
+) -> None:
+    # What the tests' own process had before, and how it talks to who started it, is not at stake.
+    (place / "spared").write_text("\n".join(links_of_this_process()), encoding="utf-8")
+    (place / "writer.py").write_text(WRITER, encoding="utf-8")
+    sh = new_session(tty=on_terminal, timeout=10)
+    assert sh.run(f"{HERE}; '{PYTHON}' writer.py $$ $PPID $d >started 2>/dev/null & writer=$!").outcome == "exited"
+    wait_until(lambda: (place / "started").read_text(encoding="utf-8"), "it writes")
+    for number in range(40):
+        result = sh.run(f"x={number}; echo said {number}; (exit {number})")
+        assert (result.exit_code, result.outcome, result.state_kept) == (number, "exited", True)
+    sh.run("kill -9 $writer; wait $writer")
+    assert sh.run("echo $x").stdout == "39\n"
+    answers(sh)
+
+
+def test_a_mark_written_by_the_shell_to_every_descriptor_is_none(sh: Session) -> None:
+    fake = f"for fd in {{3..40}}; do echo '{ANSWER}' >&$fd; done 2>/dev/null; echo end; (exit 5)"
+    result = sh.run(fake, timeout=5)
+    assert (result.stdout, result.exit_code, result.outcome) == ("end\n", 5, "exited")
+    answers(sh)
+
+
+@pytest.mark.parametrize("status", [0, 1, 127])
+def test_nothing_that_is_said_makes_a_command_run_twice(status: int, sh: Session, place: Path) -> None:
+    complaints = "; ".join(
+        f'echo "bash: {what}" >&$fd'
+        for what in ("$(readlink /proc/self/fd/2): No such file", "builtin: command not found", "eval: not builtin")
+    )
+    sh.run(
+        f"echo once >>times; for fd in 2 {{3..40}}; do {complaints}; done 2>/dev/null; echo bash: eval: no >&2;"
+        f" echo bash: builtin: no >&2; (exit {status})"
+    )
+    assert (place / "times").read_text(encoding="utf-8") == "once\n"
+    answers(sh)
+
+
+@pytest.mark.parametrize("padding", [0, 700, 1100, 1500, 3000])
+def test_the_shell_cannot_read_our_lines_from_its_descriptors(padding: int, sh: Session, place: Path) -> None:
+    steal = 'while IFS= read -r -t 0.01 -u $fd x; do echo "$fd: $x" >>stolen; done'
+    sh.run(f"for fd in {{3..40}}; do {steal}; done 2>/dev/null; : {'x' * padding}; (exit 5)", timeout=3)
+    stolen = place / "stolen"
+    if stolen.exists():
+        no_word_of_ours(stolen.read_bytes())
+    answers(sh)
+
+
+SPIES = {
+    "debug trap": "trap 'echo \"$BASH_COMMAND\" >>log' DEBUG",
+    "debug trap in functions": "set -T; trap 'echo \"$BASH_COMMAND ${FUNCNAME[*]} $(caller)\" >>log' DEBUG",
+    "debug trap with extdebug": "shopt -s extdebug; trap 'echo \"$BASH_COMMAND ${BASH_ARGV[*]}\" >>log; true' DEBUG",
+    "error trap": "trap 'echo \"$BASH_COMMAND $LINENO ${FUNCNAME[*]}\" >>log' ERR; set -E",
+    "return trap": "trap 'echo \"$BASH_COMMAND ${FUNCNAME[*]}\" >>log' RETURN; set -T",
+    "exit trap": "trap 'echo \"$BASH_COMMAND $_\" >>log' EXIT",
+    "xtrace to a file": "exec 7>>log; BASH_XTRACEFD=7; set -x",
+    "xtrace with a prompt": "exec 7>>log; BASH_XTRACEFD=7; PS4='+$BASH_COMMAND $_ ${FUNCNAME[*]}:'; set -x",
+    "verbose": "exec 2>>log; set -v",
+    "prompt command": "PROMPT_COMMAND='echo \"$BASH_COMMAND $_\" >>log'",
+    "prompts": "shopt -s promptvars; PS0='$(echo \"$BASH_COMMAND\" >>log)'; PS1=$PS0 PS2=$PS0",
+    "history": "set -o history; trap 'history >>log' USR1",
+    "signals": "trap 'echo \"$BASH_COMMAND $_ ${!s*}\" >>log' USR1; (for i in {1..300}; do kill -USR1 $$; done) &",
+    "not found": 'command_not_found_handle() { echo "$* ${FUNCNAME[*]}" >>log; return 127; }',
+}
+SHADOWS = ("eval", "builtin", "command", "declare", "unset", "return", "printf", "exec", "set", "trap", ":", "local")
+# What is run under their eyes: successes, failures, and what calls them.
+WATCHED = ("/bin/true", "/bin/false", "/bin/echo hi", "(exit 3)", "kill -USR1 $$", "nosuchcommand", "x=1", "/bin/true")
+
+
+@pytest.mark.parametrize(
+    "spy",
+    [*SPIES.values(), *(f'{name}() {{ echo "$* ${{FUNCNAME[*]}}" >>log; }}' for name in SHADOWS)],
+    ids=[*SPIES, *(f"function {name}" for name in SHADOWS)],
+)
+def test_code_inside_the_shell_sees_no_nonce(spy: str, sh: Session, place: Path) -> None:
+    (place / "log").touch()
+    sh.run(spy)
+    for text in WATCHED:
+        assert sh.run(text, timeout=10).outcome in ("exited", "shell_exited")
+    sh.restart()
+    log = (place / "log").read_bytes()
+    assert not NONCE.search(log), log
+
+
+@pytest.mark.parametrize("before", ["true", "false"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        "declare -p",
+        "declare -f; declare -F",
+        "set",
+        "env",
+        "compgen -v; compgen -A function; compgen -A export",
+        "jobs -l; alias; trap -p; hash",
+        "set -o history; history; fc -l; HISTTIMEFORMAT=%s history",
+        'echo "$_" "$BASH_COMMAND" "${FUNCNAME[*]}" "$BASH_EXECUTION_STRING" "$PS1$PS2$PS4"',
+        "caller; echo ${BASH_SOURCE[*]} ${BASH_ARGV[*]}",
+        "tr '\\0' '\\n' </proc/$$/environ",
+        "complete -p; bind -p 2>/dev/null; enable -p; ulimit -a; dirs",
+    ],
+)
+def test_nothing_of_ours_is_in_what_the_shell_tells_of_itself(look: str, before: str, new_session: NewSession) -> None:
+    sh = new_session(env=ENVIRONMENT, agent_env=False)
+    sh.run(before)
+    said = sh.run(look)
+    assert said.outcome == "exited"
+    assert not NONCE.search(said.stdout_bytes + said.stderr_bytes), said
+    assert b"shellsession" not in said.stdout_bytes + said.stderr_bytes, said
+
+
+def test_no_name_is_ours(new_session: NewSession, place: Path) -> None:
+    look = "compgen -v; compgen -A function; alias; trap -p; declare -F"
+    sh = new_session(env=ENVIRONMENT, agent_env=False)
+    sh.run("false")
+    ours = set(sh.run(look).stdout.split())
+    bash = set(typed(look.encode(), place, on_terminal=True).stdout.decode().split())
+    assert ours - bash <= {"COLUMNS", "LINES"}  # the reference's terminal has no size
+    assert bash - ours <= {"HISTFILE", "MAILCHECK", "PIPESTATUS"}  # unset at the start; set by what came before
+
+
+def test_history_holds_what_the_user_ran_and_nothing_else(sh: Session) -> None:
+    sh.run("set -o history; history -c")
+    sh.run("echo one")
+    sh.run("false")
+    sh.run("echo two; echo three")
+    said = sh.run("history").stdout
+    for line in said.splitlines():
+        assert re.fullmatch(r" *\d+  (echo one|false|echo two; echo three|history)", line), said
+
+
+@pytest.mark.parametrize("option", ["-x", "-v", "-xv"])
+def test_tracing_shows_the_users_words_only(option: str, sh: Session) -> None:
+    sh.run(f"set {option}")
+    for _ in range(2):
+        sh.run("false")
+        said = sh.run("echo hi; /bin/true a")
+        lines = [line.lstrip("+ ") for line in said.stderr.splitlines()]
+        assert set(lines) <= {"echo hi", "/bin/true a", "echo hi; /bin/true a"}
+        assert said.stdout == "hi\n"
+
+
+def test_tracing_through_a_saved_stream_enters_no_other_result(sh: Session) -> None:
+    sh.run("exec 7>&1; BASH_XTRACEFD=7; set -x")
+    for _ in range(5):
+        answers(sh)
+    sh.run("set +x; exec 7>&-")
+    answers(sh)
+
+
+def test_what_the_shell_writes_to_an_earlier_stream_belongs_to_the_earlier_call(sh: Session) -> None:
+    sh.run("exec 5>&1 6>&2")
+    result = sh.run("echo old >&5; echo older >&6; echo new; echo newer >&2")
+    assert (result.stdout, result.stderr) == ("new\n", "newer\n")
+    job = next(job for job in sh.jobs() if job.command == "exec 5>&1 6>&2")
+    wait_until(lambda: (job.stdout, job.stderr) == ("old\n", "older\n"), "it is in that call's record")
+    answers(sh)
+
+
+def test_the_noise_of_a_job_is_never_in_another_result(sh: Session) -> None:
+    noise = "while :; do echo noise; echo noise >&2; done"
+    sh.run(f"({noise}) & ({noise}) & (setsid bash -c '{noise}') & echo started")
+    for number in range(60):
+        result = sh.run(f"echo {number}; echo e{number} >&2")
+        assert (result.stdout, result.stderr) == (f"{number}\n", f"e{number}\n")
+
+
+def test_what_a_job_writes_to_the_terminal_is_in_no_other_result(sh: Session) -> None:
+    sh.run("(while :; do echo noise; done >/dev/tty) & echo started")
+    for number in range(60):
+        assert sh.run(f"echo {number}").stdout == f"{number}\n"
+
+
+def test_what_a_call_is_told_of_itself_does_not_forge_its_mark(sh: Session) -> None:
+    sh.run("false")
+    verdicts = " ".join(f"'0 0{words} /x'" for words in ("", " himBHs", " himBHs braceexpand:emacs"))
+    forge = f'for a in {verdicts}; do echo "bash: /$n $a/$n: No such file or directory" >&$fd; done'
+    forge = f"for fd in {{3..20}}; do {forge}; done 2>/dev/null"
+    result = sh.run(f"for n in ${{_#s}} $BASH_COMMAND; do {forge}; done; echo end; (exit 5)")
+    assert (result.stdout, result.exit_code) == ("end\n", 5)
+    answers(sh)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "rm -rf $d/*",
+        "rm -rf $d",
+        "rm -rf $d; mkdir -m 700 $d; touch $d/{1..9}",
+        "for f in $d/* $d/*/*; do rm -rf $f; echo junk >$f; done",
+        "for f in $d/* $d/*/*; do rm -rf $f; mkdir $f; done",
+        "for f in $d/* $d/*/*; do rm -rf $f; ln -s $PWD/elsewhere $f; done",
+        "chmod 000 $d $d/*",
+    ],
+)
+def test_damage_to_our_files_is_healed_or_announced(damage: str, new_session: NewSession) -> None:
+    sh = new_session(tty=False, timeout=10)
+    assert sh.run(f"{HERE}; [ -d $d ] && ls -A $d").stdout
+    sh.run(damage)
+    answers(sh)
+    assert sh.run(f"echo {'x' * 5000}", stdin="typed").stdout == "x" * 5000 + "\n"
+    answers(sh)

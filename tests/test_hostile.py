@@ -1,0 +1,78 @@
+"""Whatever a command does to its shell: its own result is bash's, and the next command is exactly right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import emptied
+from hostile import LISTED, MORE, Damage
+from reference import ENVIRONMENT, Said, comparable, typed
+
+from shellsession import Result, Session
+
+NEXT = "zz=1; /bin/echo out; /bin/echo err >&2; (exit 42)"
+CHECK = 'echo "[$zz]"'
+NewSession = Callable[..., Session]
+
+
+def said(*results: Result) -> Said:
+    stdout = b"".join(result.stdout_bytes for result in results)
+    return Said(stdout, b"".join(result.stderr_bytes for result in results), results[-1].exit_code)
+
+
+def compare(damage: Damage, ours: Said, text: str, on_terminal: bool, place: Path, shell_ended: bool) -> None:
+    """Ours must be what bash says at its prompt, known differences aside."""
+    entered = text.encode()
+    theirs = comparable(typed(entered, emptied(place), on_terminal), entered, reference=True, shell_ended=shell_ended)
+    if damage.also_at_prompt:
+        stdout, stderr = (re.sub(damage.also_at_prompt, b"", stream) for stream in (theirs.stdout, theirs.stderr))
+        theirs = Said(stdout, stderr, theirs.status)
+    assert comparable(ours, entered, reference=False, shell_ended=shell_ended) == theirs
+
+
+def check_what_follows(sh: Session) -> None:
+    after = sh.run(NEXT)
+    assert (after.stdout, after.stderr, after.exit_code, after.outcome) == ("out\n", "err\n", 42, "exited")
+    assert sh.run(CHECK).stdout == "[1]\n"
+
+
+def check_outcome(damage: Damage, result: Result) -> None:
+    assert result.state_kept == (result.outcome != "shell_exited"), result
+    if damage.own == "open" and damage.shell == "lives":
+        assert result.outcome in ("exited", "timed_out", "interrupted"), result
+    elif damage.shell == "lives":
+        assert result.outcome == "exited", result
+    elif damage.shell != "either":
+        assert result.outcome == "shell_exited", result
+    assert result.outcome == "exited" or result.reason or result.exit_code is not None
+
+
+@pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
+@pytest.mark.parametrize("damage", [*LISTED, *MORE], ids=str)
+def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
+    damage: Damage, on_terminal: bool, new_session: NewSession, place: Path
+) -> None:
+    sh = new_session(env=ENVIRONMENT, agent_env=False, tty=on_terminal, timeout=10.0)
+    own = sh.run(damage.command, timeout=1.0 if damage.own == "open" else 10.0)
+    check_outcome(damage, own)
+    ended = own.outcome == "shell_exited"
+    if damage.status is not None:
+        assert (own.stdout, own.stderr, own.exit_code) == ("", "", damage.status)
+    elif damage.own == "compared" and (own.outcome == "exited" or damage.shell == "ends"):
+        sequence: list[Result] = [own]
+        text = damage.command
+        if damage.then == "traced" and not ended:
+            sequence += [sh.run(NEXT)]
+            text += "\n" + NEXT
+            ended = sequence[-1].outcome == "shell_exited"
+            if not ended:
+                sequence += [sh.run(CHECK)]
+                text += "\n" + CHECK
+        compare(damage, said(*sequence), text, on_terminal, place, ended)
+        if damage.then == "traced":
+            return
+    emptied(place)
+    check_what_follows(sh)

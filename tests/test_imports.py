@@ -1,0 +1,167 @@
+"""Imports only point down: the table of who may know whom, held against the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+import shellsession
+
+_ROOT: Final = Path(shellsession.__file__).parent
+
+# From the ground up; a module may import from the rows below its own and from no other.
+_LAYERS: Final = (
+    ("errors",),
+    ("models",),
+    ("engine.output", "engine.framing"),
+    ("engine.processes",),
+    ("engine.guard", "engine.streams"),
+    ("engine.shell",),
+    ("engine.spawn",),
+    ("engine.waiting",),
+    ("engine.call", "engine.jobs"),
+    ("engine.answers", "engine.pump"),
+    ("engine.typist", "engine.endings", "engine.dialogue"),
+    ("engine.steps",),
+    ("base",),
+    ("session",),
+)
+_LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
+_PACKAGES: Final = ("", "engine")
+
+_IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
+# Who alone may import what, wherever in the file the import stands.
+_RESERVED: Final = {
+    "ptyprocess": {"engine.shell", "engine.spawn"},
+    "pexpect": {"engine.dialogue"},
+    "termios": {"engine.shell", "engine.streams"},
+    "tty": {"engine.spawn", "engine.streams"},
+    "pty": set[str](),
+    "asyncio": {"engine.waiting", "session"},
+    "subprocess": {"engine.guard"},
+    "selectors": set[str](),
+    "pydantic": set[str](),
+}
+
+
+class Import(NamedTuple):
+    """One imported module: one of ours by its dotted place in the package, or a foreign one by its first name."""
+
+    name: str
+    ours: bool
+    line: int
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted(_ROOT.rglob("*.py")):
+        place = path.relative_to(_ROOT).with_suffix("")
+        name = ".".join(place.parts).removesuffix("__init__").removesuffix(".")
+        yield name, ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+_TREES: Final = dict(modules())
+
+
+def imports(module: str, typing_too: bool = False) -> Iterator[Import]:
+    """What a module imports when it runs, inside functions too."""
+    package = module if module in _PACKAGES else module.rpartition(".")[0]
+    for node in _running(_TREES[module], typing_too):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                first, _, rest = alias.name.partition(".")
+                yield Import(rest or "" if first == "shellsession" else first, first == "shellsession", node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            parts = package.split(".") if package else []
+            base = parts[: len(parts) - node.level + 1] + (node.module.split(".") if node.module else [])
+            target = ".".join(base)
+            if target in _PACKAGES:  # `from . import pump` names modules
+                for alias in node.names:
+                    yield Import(".".join([*base, alias.name]), True, node.lineno)
+            else:
+                yield Import(target, True, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            first, _, rest = (node.module or "").partition(".")
+            yield Import(rest if first == "shellsession" else first, first == "shellsession", node.lineno)
+
+
+def _running(tree: ast.AST, typing_too: bool) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing_too:
+            continue
+        yield node
+        yield from _running(node, typing_too)
+
+
+def test_every_module_has_its_row_in_the_table() -> None:
+    assert set(_TREES) - set(_PACKAGES) == set(_LEVEL)
+
+
+@pytest.mark.parametrize("module", sorted(_LEVEL))
+def test_imports_point_down(module: str) -> None:
+    found = [one for one in imports(module) if one.ours]
+    wrong = [one for one in found if _LEVEL.get(one.name, 99) >= _LEVEL[module]]
+    assert not wrong, f"{module} may only import from rows below its own"
+
+
+@pytest.mark.parametrize("package", _PACKAGES, ids=["shellsession", "engine"])
+def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
+    assert [one for one in imports(package) if one.ours] == []
+
+
+@pytest.mark.parametrize("module", ["errors", "models", "engine.output", "engine.framing"])
+def test_pure_modules_touch_no_system(module: str) -> None:
+    assert {one.name for one in imports(module)} & _IO == set()
+
+
+def test_waiting_knows_no_shell() -> None:
+    assert [one for one in imports("engine.waiting", typing_too=True) if one.ours] == []
+
+
+@pytest.mark.parametrize("library", sorted(_RESERVED))
+def test_what_is_reserved_stays_in_its_room(library: str) -> None:
+    users = {module for module in _TREES for one in imports(module) if not one.ours and one.name == library}
+    assert users <= _RESERVED[library]
+
+
+@pytest.mark.parametrize("module", sorted(set(_LEVEL) - {"engine.waiting"}))
+def test_only_waiting_waits(module: str) -> None:
+    polls = "select" in {one.name for one in imports(module)}  # elsewhere `poll` is our own verb
+    for node in ast.walk(_TREES[module]):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        called = ast.unparse(node.func)
+        where = f"{module}:{node.lineno}: {called}"
+        assert called not in {"time.sleep", "asyncio.sleep", "asyncio.wait", "select.select", "signal.pause"}, where
+        assert called not in {"select.epoll", "threading.Thread", "threading.Event"}, where
+        if polls and node.func.attr == "poll" and called != "select.poll":
+            assert [ast.unparse(argument) for argument in node.args] == ["0"], f"{where} is more than a look"
+
+
+def test_processes_alone_reads_proc() -> None:
+    readers = {
+        module
+        for module, tree in _TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"open", "os.listdir", "os.readlink", "os.stat"}
+        and any("/proc" in ast.unparse(argument) for argument in node.args)
+    }
+    assert readers <= {"engine.processes"}
+
+
+@pytest.mark.parametrize("library", ["asyncio", "pydantic", "unittest", "langchain"])
+def test_a_sync_session_is_cheap_to_import(library: str) -> None:
+    program = f"import shellsession, sys; shellsession.Session; sys.exit({library!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_bare_import_loads_none_of_our_modules() -> None:
+    program = "import shellsession, sys; sys.exit(repr([m for m in sys.modules if m.startswith('shellsession.')]))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,129 @@
+"""The public surface is a decision: these names, these errors, and the same words in sync and async."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shellsession
+from shellsession import AsyncSession, Session, ShellSessionError, errors
+
+_PUBLIC = [
+    "TTY",
+    "AsyncSession",
+    "CommandError",
+    "CommandFailed",
+    "CommandTimeout",
+    "InvalidRequest",
+    "Job",
+    "LimitReached",
+    "Limits",
+    "NotRunning",
+    "Result",
+    "Session",
+    "SessionBusy",
+    "SessionClosed",
+    "ShellSessionError",
+    "ShellUnavailable",
+]
+_VERBS = {
+    "open",
+    "run",
+    "stream",
+    "wait",
+    "poll",
+    "send",
+    "type",
+    "interrupt",
+    "expect",
+    "expect_exact",
+    "restart",
+    "close",
+}
+
+
+def verbs(kind: type) -> dict[str, Callable[..., Any]]:
+    return {name: value for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
+
+
+def tree(root: type[Exception], depth: int = 0) -> Iterator[tuple[int, str, str]]:
+    """A class and everything below it: depth, name, code."""
+    yield depth, root.__name__, root.__dict__["code"]
+    for child in root.__subclasses__():
+        yield from tree(child, depth + 1)
+
+
+def test_the_public_names_are_these() -> None:
+    assert shellsession.__all__ == _PUBLIC
+
+
+def test_the_names_stand_as_ruff_sorts_them() -> None:
+    """Constants, then classes, then the rest."""
+    assert shellsession.__all__ == sorted(shellsession.__all__, key=lambda name: (not name.isupper(), name))
+
+
+@pytest.mark.parametrize("name", _PUBLIC)
+def test_every_name_can_be_imported(name: str) -> None:
+    assert getattr(shellsession, name) is not None
+    assert name in dir(shellsession)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Sessions'"):
+        _ = shellsession.Sessions
+
+
+def test_both_sessions_have_these_verbs() -> None:
+    assert set(verbs(Session)) == set(verbs(AsyncSession)) == _VERBS
+
+
+@pytest.mark.parametrize("verb", sorted(_VERBS))
+def test_a_verb_has_the_same_parameters_in_sync_and_async(verb: str) -> None:
+    """Names, order, kinds, defaults and annotations."""
+    sync, asynchronous = (inspect.signature(verbs(kind)[verb]).parameters for kind in (Session, AsyncSession))
+    assert list(sync.values()) == list(asynchronous.values())
+
+
+@pytest.mark.parametrize("verb", sorted(_VERBS - {"stream"}))
+def test_a_verb_gives_the_same_in_sync_and_async(verb: str) -> None:
+    sync, asynchronous = (inspect.signature(verbs(kind)[verb]).return_annotation for kind in (Session, AsyncSession))
+    assert sync == asynchronous
+    assert inspect.iscoroutinefunction(verbs(AsyncSession)[verb])
+    assert not inspect.iscoroutinefunction(verbs(Session)[verb])
+
+
+def test_both_sessions_are_made_alike_and_look_alike() -> None:
+    assert inspect.signature(Session) == inspect.signature(AsyncSession)
+    public = [{name for name in dir(kind) if not name.startswith("_")} for kind in (Session, AsyncSession)]
+    assert public[0] == public[1]
+
+
+@pytest.mark.parametrize("kind", [Session, AsyncSession])
+def test_every_verb_says_what_it_does(kind: type) -> None:
+    assert [name for name, verb in verbs(kind).items() if not inspect.getdoc(verb)] == []
+
+
+def test_the_codes_of_the_errors_are_unique() -> None:
+    codes = [code for _, _, code in tree(ShellSessionError)]
+    assert len(codes) == len(set(codes))
+
+
+def test_the_tree_of_errors_is_the_one_that_is_drawn() -> None:
+    drawn = [
+        (len(match[1]) // 4, match[2], match[3])
+        for match in re.finditer(r"^((?:│   |    |├── |└── )*)(\w+) {2,}(\w+)", errors.__doc__ or "", re.MULTILINE)
+    ]
+    assert drawn == list(tree(ShellSessionError))
+
+
+def test_every_error_is_public() -> None:
+    assert {name for _, name, _ in tree(ShellSessionError)} <= set(shellsession.__all__)
+
+
+def test_errors_can_be_caught_as_what_python_has_for_them() -> None:
+    assert issubclass(shellsession.InvalidRequest, ValueError)
+    assert issubclass(shellsession.CommandTimeout, TimeoutError)

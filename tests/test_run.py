@@ -1,0 +1,231 @@
+"""What one call promises: bash's own bytes and status, and a state that lives from call to call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shellsession import CommandFailed, InvalidRequest, Limits, Session, SessionClosed
+from shellsession.models import MAX_COMMAND
+
+Make = Callable[..., Session]
+
+STATE = {
+    "cwd": ("mkdir sub; cd sub", "basename $PWD", "sub\n"),
+    "variable": ("X=1", "echo $X", "1\n"),
+    "export": ("export X=2", "sh -c 'echo $X'", "2\n"),
+    "array": ("a=(1 '2 3')", "echo ${a[1]}", "2 3\n"),
+    "associative array": ("declare -A m=([k]=v)", "echo ${m[k]}", "v\n"),
+    "function": ("f() { echo in f; }", "f", "in f\n"),
+    "alias": ("alias hi='echo aliased'", "hi", "aliased\n"),
+    "option": ("set -o pipefail", "false | true; echo $?", "1\n"),
+    "shopt": ("shopt -s nullglob", "echo a*", "\n"),
+    "positional": ("set -- a 'b c'", "echo $2 $#", "b c 2\n"),
+    "umask": ("umask 027", "umask", "0027\n"),
+    "trap": ("trap 'echo usr' USR1", "kill -USR1 $$; :", "usr\n"),
+    "descriptor": ("exec 7>kept; echo one >&7", "echo two >&7; cat kept", "one\ntwo\n"),
+    "history of directories": ("pushd / >/dev/null", "dirs | tr ' ' '\\n' | head -1", "/\n"),
+    "resource limit": ("ulimit -S -c 0", "ulimit -c", "0\n"),
+    "last background pid": ("true & echo", "wait $!; echo $?", "0\n"),
+    "readonly": ("readonly R=5", "echo $R", "5\n"),
+    "completion of half a line": ("X='two\nlines'", 'echo "$X"', "two\nlines\n"),
+    "exec of streams ends with its call": ("exec >nowhere 2>&1", "echo back", "back\n"),
+    "exec of stdin ends with its call": ("exec <<<typed", "cat; echo end", "end\n"),
+}
+
+
+@pytest.mark.parametrize(("first", "second", "expected"), STATE.values(), ids=STATE)
+def test_state_lives_from_call_to_call(sh: Session, first: str, second: str, expected: str) -> None:
+    assert sh.run(first).outcome == "exited"
+    result = sh.run(second)
+    assert (result.stdout, result.stderr, result.outcome, result.state_kept) == (expected, "", "exited", True)
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 126, 127, 128, 130, 141, 200, 255])
+@pytest.mark.parametrize(
+    "blank", ["", "   ", "# only a comment", "\n\t\n"], ids=["empty", "spaces", "comment", "lines"]
+)
+def test_the_last_status_is_carried_on(sh: Session, status: int, blank: str) -> None:
+    assert sh.run(f"(exit {status})").exit_code == status
+    assert sh.run("echo $?").stdout == f"{status}\n"
+    sh.run(f"(exit {status})")
+    nothing = sh.run(blank)
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr, nothing.outcome) == (0, "", "", "exited")
+
+
+@pytest.mark.parametrize("blank", ["", " \t ", "# nothing", "\n", "\n\n# a\n  # b\n"], ids=range(5))
+def test_a_command_of_nothing_does_nothing(sh: Session, blank: str) -> None:
+    result = sh.run(blank)
+    assert (result.stdout_bytes, result.stderr_bytes, result.exit_code, result.outcome) == (b"", b"", 0, "exited")
+    assert result.state_kept
+    assert result.ok
+
+
+@pytest.mark.parametrize(
+    ("setting", "question", "answer"),
+    [
+        ("set -u", "echo $-", "u"),
+        ("set -f", "echo $-", "f"),
+        ("set -v; set -x", "set +vx; echo $-", ""),
+        ("set -e", "echo $-; set +e", "e"),
+        ("set -o noclobber", "echo $-", "C"),
+    ],
+    ids=["-u", "-f", "-v and -x", "-e", "-C"],
+)
+def test_options_are_the_users(sh: Session, setting: str, question: str, answer: str) -> None:
+    sh.run(setting)
+    flags = sh.run(question).stdout
+    assert answer in flags
+    assert "v" not in flags
+    assert "x" not in flags
+
+
+def test_traps_are_the_users(sh: Session) -> None:
+    before = sh.run("trap").stdout
+    assert before == ""
+    sh.run("trap 'echo err $?' ERR; trap 'echo int' INT")
+    assert sh.run("(exit 4)").stdout == "err 4\n"
+    assert sh.run("trap").stdout == "trap -- 'echo int' SIGINT\ntrap -- 'echo err $?' ERR\n"
+
+
+def test_a_call_says_where_it_left_the_shell(sh: Session, place: Path) -> None:
+    assert sh.run("true").cwd == str(place)
+    assert sh.run("mkdir 'a b'; cd 'a b'").cwd == str(place / "a b")
+    assert sh.run("cd / && false").cwd == "/"
+
+
+def test_a_strange_directory_name_comes_back_as_it_is(sh: Session, place: Path) -> None:
+    name = b"\xff\n\x1e it's"
+    result = sh.run(b"mkdir -- $'\\xff\\n\\x1e it\\'s'; cd -- $'\\xff\\n\\x1e it\\'s'")
+    assert os.fsencode(result.cwd) == bytes(place) + b"/" + name
+
+
+def test_both_streams_and_both_views(sh: Session) -> None:
+    result = sh.run("printf 'out\\xff'; printf 'err\\n' >&2; exit_with() { return 3; }; exit_with")
+    assert (result.stdout_bytes, result.stderr_bytes) == (b"out\xff", b"err\n")
+    assert (result.stdout, result.stderr) == ("out�", "err\n")
+    assert (result.exit_code, result.signal, result.ok, result.reason) == (3, None, False, "")
+    assert 0 < result.duration < 20
+
+
+def test_output_comes_with_the_line_ends_it_had(sh: Session) -> None:
+    assert sh.run("printf 'a\\nb\\r\\n\\tc\\e[1m'").stdout_bytes == b"a\nb\r\n\tc\x1b[1m"
+
+
+@pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
+def test_tty_says_what_stdout_is(sh: Session, tty: bool) -> None:
+    result = sh.run("[ -t 1 ] && echo terminal || echo pipe; [ -t 0 ]; echo $?; [ -t 2 ]; echo $?", tty=tty)
+    assert result.stdout == ("terminal" if tty else "pipe") + "\n1\n1\n"
+
+
+@pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
+def test_merged_streams_keep_their_order(sh: Session, tty: bool) -> None:
+    result = sh.run("for i in 1 2 3 4 5; do echo o$i; echo e$i >&2; done", merge_stderr=True, tty=tty)
+    assert result.stdout == "".join(f"o{i}\ne{i}\n" for i in range(1, 6))
+    assert result.stderr_bytes == b""
+
+
+def test_isolated_sees_the_state_and_leaves_none(sh: Session, place: Path) -> None:
+    sh.run("X=1; f() { echo f$X; }")
+    result = sh.run("f; X=2; cd /; set -u; f; exit 3", isolated=True)
+    assert (result.stdout, result.exit_code, result.outcome, result.state_kept) == ("f1\nf2\n", 3, "exited", True)
+    assert sh.run("echo $X $-").stdout.startswith("1 ")
+    assert sh.run("pwd").stdout == f"{place}\n"
+
+
+def test_isolated_has_the_sessions_process_id_and_its_last_status(sh: Session) -> None:
+    sh.run("(exit 9)")
+    result = sh.run("echo $? $$", isolated=True)
+    assert result.stdout == f"9 {sh.pid}\n"
+
+
+def test_isolated_can_be_killed_from_within(sh: Session) -> None:
+    result = sh.run("kill -9 $BASHPID; echo not reached", isolated=True)
+    assert (result.exit_code, result.stdout, result.outcome) == (137, "", "exited")
+    assert sh.run("echo alive").stdout == "alive\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("echo a\0b", "NUL byte"),
+        (b"\0", "NUL byte"),
+        (b"#" * (MAX_COMMAND + 1), "bytes long"),
+        ("\ud800", "UTF-8"),
+        (17, "str or bytes"),
+        (None, "str or bytes"),
+    ],
+    ids=["nul in text", "nul alone", "too long", "surrogate", "number", "none"],
+)
+def test_what_cannot_be_run_is_refused_before_anything_runs(sh: Session, command: str, complaint: str) -> None:
+    with pytest.raises(InvalidRequest, match=complaint):
+        sh.run(command)
+    assert sh.pid is None
+
+
+def test_the_longest_command_is_accepted(sh: Session) -> None:
+    result = sh.run(b"#" * (MAX_COMMAND - 8) + b"\necho ok")
+    assert (result.stdout, result.exit_code) == ("ok\n", 0)
+
+
+def test_check_raises_with_the_result(sh: Session) -> None:
+    with pytest.raises(CommandFailed, match="status 3") as caught:
+        sh.run("echo partial; (exit 3)", check=True)
+    assert (caught.value.result.stdout, caught.value.result.exit_code) == ("partial\n", 3)
+    assert sh.run("true", check=True).ok
+
+
+def test_restart_gives_a_fresh_shell(sh: Session, place: Path) -> None:
+    sh.run("X=1; cd /; export Y=2; set -u; (exit 3)")
+    old = sh.pid
+    sh.restart()
+    assert sh.pid not in (old, None)
+    assert sh.run('echo "$? [${X-}${Y-}] $PWD"').stdout == f"0 [] {place}\n"
+
+
+def test_after_close_a_run_is_a_clear_error(sh: Session) -> None:
+    sh.run("true")
+    sh.close()
+    sh.close()
+    for verb in (lambda: sh.run("true"), sh.open, sh.restart, sh.poll, lambda: next(iter(sh.stream("true")))):
+        with pytest.raises(SessionClosed, match="closed"):
+            verb()
+    assert sh.closed
+    assert sh.pid is None
+
+
+def test_a_session_never_opened_can_be_closed() -> None:
+    with Session() as session:
+        assert session.pid is None
+        assert "open" in repr(session)
+    assert "closed" in repr(session)
+
+
+def test_history_holds_what_the_user_ran_and_nothing_of_ours(sh: Session) -> None:
+    sh.run("set -o history; HISTFILE=")
+    sh.run("echo first")
+    sh.run("echo 'second\nline'")
+    listed = sh.run("history").stdout
+    assert "echo first" in listed
+    assert "second" in listed
+    for ours in ("declare -F", "builtin eval", "PIPESTATUS", "<_"):
+        assert ours not in listed
+
+
+@pytest.mark.parametrize(
+    "question", ["declare -p", "declare -f", "env", "alias", "jobs", "trap", "set", "shopt -p", "hash"]
+)
+def test_nothing_of_ours_is_to_be_seen(sh: Session, question: str) -> None:
+    sh.run("(exit 3)")
+    said = sh.run(question)
+    for ours in ("NONCE", "shellsession", "builtin", "PIPESTATUS[0]", "<_"):
+        assert ours not in said.stdout + said.stderr
+
+
+def test_limits_of_the_session_hold_for_its_calls(new_session: Make) -> None:
+    session = new_session(limits=Limits(max_output=4))
+    assert session.run("echo 123456789").stdout_bytes == b"129\n"
+    assert session.run("echo 12345", limits=Limits()).stdout_bytes == b"12345\n"
