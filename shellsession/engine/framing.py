@@ -120,17 +120,11 @@ def command_lines(
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
     name, call = SPELLINGS[spelling % UNGUARDED]
-    # A DEBUG trap sees this name, and shall not learn the mark's nonce from it.
-    setter = b"s" + hashlib.blake2b(nonce, digest_size=8).hexdigest().encode() if status else b""
-    restore = b"%b() { \\builtin unset -f %b; \\builtin return %d; }; %b builtin && :; " % (
-        setter,
-        setter,
-        status,
-        setter,
-    )
     run = b"%b %b" % (call, argument)
     run = b"! ( %b ) %b" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
-    prologue = _history(argument, ours_in_history) + restore if status or ours_in_history else b""
+    prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (
+        _restore(nonce, status) if status else b""
+    )
     if spelling == UNGUARDED:
         return prologue + run + b"\n" + mark_line(nonce)
     skipped = _complaint(nonce, b"- $?")
@@ -143,9 +137,13 @@ def command_lines(
     )
 
 
+def _restore(nonce: bytes, status: int) -> bytes:
+    # A DEBUG trap sees this name, and shall not learn the mark's nonce from it.
+    name = b"s" + hashlib.blake2b(nonce, digest_size=8).hexdigest().encode()
+    return b"%b() { \\builtin unset -f %b; \\builtin return %d; }; %b builtin && :; " % (name, name, status, name)
+
+
 def _history(argument: bytes, lines: int) -> bytes:
-    if not lines:
-        return b""
     # -s puts its words in place of the line being run; what is left of ours stands before them.
     return b"\\builtin history -s -- %b; " % argument + b"\\builtin history -d -2; " * (lines - 1)
 

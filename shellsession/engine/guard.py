@@ -84,7 +84,7 @@ class Guard:
         sweep(home)
         pid = os.getpid()
         start = str(processes.start_time(pid))
-        name = f"{self._number:x}-{_namespace()}-{pid}-{start}"
+        name = f"{self._number:x}-{processes.namespace()}-{pid}-{start}"
         directory = os.path.join(home, name)
         make_private(directory)
         self._directory = directory
@@ -148,19 +148,11 @@ def make_private(directory: str) -> None:
             os.mkdir(directory, 0o700)
 
 
-def _namespace() -> str:
-    """Names our PID namespace: a directory of another one tells nothing by its pid."""
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return "0"
-
-
 def sweep(home: str) -> None:
     """Remove what hosts left that were killed together with their watchers."""
     for name in os.listdir(home) if os.path.isdir(home) else ():
         parts = name.split("-")
-        if len(parts) != 4 or parts[1] != _namespace() or not (parts[2].isdigit() and parts[3].isdigit()):
+        if len(parts) != 4 or parts[1] != processes.namespace() or not (parts[2].isdigit() and parts[3].isdigit()):
             continue
         if processes.start_time(int(parts[2])) == int(parts[3]) and processes.alive(int(parts[2])):
             continue

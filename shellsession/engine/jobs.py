@@ -80,7 +80,7 @@ class Job:
     @property
     def running(self) -> bool:
         """Does a process of it live, or anybody hold its streams?"""
-        return bool(self._open or self.alive())
+        return any(fd != self._lent for fd in self._open) or bool(self.alive())
 
     @property
     def status(self) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
+import tempfile
 import termios
 from contextlib import suppress
 
@@ -36,6 +38,7 @@ class Shell:
         self.lost = False  # given up in the middle of ending something; it was killed
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
+        self.directory = seat.directory
         self.first_cwd = cwd
         self._guard = guard
         self.size = size
@@ -105,21 +108,28 @@ class Shell:
             stream.close()
 
     def make_directory(self) -> None:
-        make_private(self.seat.directory)
+        make_private(self.directory)
 
     def write_file(self, name: str, data: bytes) -> bytes:
         """A private file with that content (0600); its path."""
-        self.make_directory()
-        path = os.path.join(self.seat.directory, name)
-        self.remove_file(name)  # never through what somebody has put in its place
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            fd, path = self._create(name)
+        except OSError:  # somebody has put something else in our directory's place
+            self.directory = tempfile.mkdtemp(prefix="shellsession-")
+            fd, path = self._create(name)
         with open(fd, "wb") as file:
             file.write(data)
         return os.fsencode(path)
 
+    def _create(self, name: str) -> tuple[int, str]:
+        self.make_directory()
+        path = os.path.join(self.directory, name)
+        self.remove_file(name)  # never through what somebody has put in its place
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), path
+
     def remove_file(self, name: str) -> None:
         with suppress(OSError):
-            os.unlink(os.path.join(self.seat.directory, name))
+            os.unlink(os.path.join(self.directory, name))
 
     def resize(self, size: tuple[int, int]) -> None:
         self.size = size
@@ -223,6 +233,8 @@ class Shell:
         # PtyProcess.close() sleeps; all it would do is close this descriptor.
         self._process.fileobj.close()
         self._process.closed = self._process.terminated = True
+        if self.directory != self.seat.directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
         self._guard.give_back(self.seat)
 
 

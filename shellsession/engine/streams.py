@@ -13,6 +13,8 @@ import termios
 import tty
 from contextlib import suppress
 
+from .processes import name_of
+
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
 _PIPE_SIZE = 1 << 20
 # Reading into 64 KiB when a line is there costs more in malloc and page faults than the read: begin small.
@@ -30,7 +32,7 @@ class Stream:
     def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
         self.fd = fd
         self.path = path
-        self.name = path.decode() if modes else os.readlink(f"/proc/self/fd/{fd}")  # as /proc/PID/fd shows it
+        self.name = path.decode() if modes else name_of(fd)
         self.modes = modes
 
     def read(self, size: int = CHUNK) -> bytes | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..models import Request, Stream as StreamName, Terminal
 from . import processes, pump
 from .call import Call, Typed
-from .framing import INLINE_MAX, SOURCE, SPELLINGS, UNGUARDED, command_lines, from_file, quote
+from .framing import INLINE_MAX, SOURCE, SPELLINGS, UNGUARDED, Framer, command_lines, from_file, quote
 from .shell import Shell
 from .streams import Stream
 from .waiting import Steps
@@ -86,6 +86,7 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
     if mark.broken or call.retyped > UNGUARDED:
         call.reason = "the shell no longer runs what is typed to it (aliases for keywords?), and was killed"
         shell.signal(signal.SIGKILL)
+        call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
         return True
     if mark.skipped:  # a function hides the name by which we reach eval
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
@@ -118,5 +119,5 @@ def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
 
 
 def _paths(shell: Shell, call: Call) -> list[bytes]:
-    directory = os.fsencode(shell.seat.directory)
+    directory = os.fsencode(shell.directory)
     return [*(stream.path for stream in call.own), directory + b"/text", directory + b"/stdin"]
