@@ -21,6 +21,14 @@ settings.register_profile("explore", _BASE, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 
+@pytest.fixture(scope="module")
+def company() -> Iterator[None]:
+    """A session beside those of the tests: what a host has once is then not started anew for each of a thousand."""
+    with Session() as sh:
+        sh.run("true")
+        yield
+
+
 def emptied(directory: Path) -> Path:
     """The directory, empty; the same one, as a shell may be in it."""
     directory.mkdir(exist_ok=True)

@@ -14,6 +14,7 @@ from writing import texts
 
 from shellsession import Result, Session
 
+pytestmark = pytest.mark.usefixtures("company")
 ON_TERMINAL = pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])
 CORPUS = list(corpus())
 # Themes whose scripts mean the same in a subshell (but one: its syntax error is told in other words there).

@@ -13,6 +13,7 @@ from reference import ENVIRONMENT, Said, comparable, typed
 
 from shellsession import Result, Session
 
+pytestmark = pytest.mark.usefixtures("company")
 NEXT = "zz=1; /bin/echo out; /bin/echo err >&2; (exit 42)"
 CHECK = 'echo "[$zz]"'
 NewSession = Callable[..., Session]
@@ -75,4 +76,14 @@ def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
         if damage.then == "traced":
             return
     emptied(place)
+    check_what_follows(sh)
+
+
+@pytest.mark.parametrize("aliases", ["alias if='echo no'", "alias then=:", "alias '!'=true", "alias fi=true"])
+def test_aliases_for_keywords_end_the_shell_and_it_says_so(aliases: str, new_session: NewSession) -> None:
+    """Bash expands them in the line that we type as well: nothing runs any more, and no result may hide that."""
+    sh = new_session(timeout=10.0)
+    results = [sh.run(aliases), sh.run("echo ran >ran"), sh.run(NEXT)]
+    assert [result.outcome for result in results].count("shell_exited") == 1
+    assert next(result.reason for result in results if result.outcome == "shell_exited")
     check_what_follows(sh)

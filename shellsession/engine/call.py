@@ -86,6 +86,7 @@ class Call:
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
         self.idle_looks = 0
+        self.readers: set[int] = set()  # who read the terminal at the last look
         self.muted = False
         self.retyped = 0
         self.pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit

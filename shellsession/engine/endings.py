@@ -37,11 +37,12 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     """Bash gave its mark: take what is left of the output and say how it went."""
     shell, mark = engine.live(), call.framer.mark
     assert mark is not None
-    engine.call, shell.busy = None, b""
+    engine.call = None
     engine.history = mark.history
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
+    shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         shell.reset_terminal()
     if call.request.stdin is not None:

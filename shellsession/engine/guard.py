@@ -150,7 +150,11 @@ def make_private(directory: str) -> None:
 
 def sweep(home: str) -> None:
     """Remove what hosts left that were killed together with their watchers."""
-    for name in os.listdir(home) if os.path.isdir(home) else ():
+    try:
+        names = os.listdir(home)
+    except OSError:  # another host has just left and removed it
+        return
+    for name in names:
         parts = name.split("-")
         if len(parts) != 4 or parts[1] != processes.namespace() or not (parts[2].isdigit() and parts[3].isdigit()):
             continue

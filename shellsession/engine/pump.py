@@ -179,6 +179,7 @@ def _rescue(shell: Shell, call: Call) -> What | None:
     if call.idle_looks == 1:
         shell.send(mark_line(call.framer.nonce))
     elif call.idle_looks > 2:
+        call.reason = "bash came back to its prompt without a mark (aliases for keywords?), and was killed"
         shell.signal(signal.SIGKILL)
     return None
 
@@ -190,8 +191,13 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
     if call.terminal and shell.has_input():
         return False  # typed, and not read yet: it will go on
-    if "reads" in seen.values():
+    readers = {pid for pid, what in seen.items() if what == "reads"}
+    # Who was not given the terminal is ended for it: only one that is still at it at the second look.
+    patient, call.readers = readers & call.readers, readers
+    if patient or (readers and call.terminal):
         return True
+    if readers:
+        call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
     if silent < _POLL_SILENCE or not ({"polls", "hidden"} & set(seen.values())):
         return False
     if shell.terminal_modes() != call.modes:  # it has switched echo or lines off: it asks
