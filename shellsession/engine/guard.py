@@ -25,6 +25,7 @@ from pathlib import Path
 from . import processes
 
 _SEATS = 1 << 22
+_ROUNDS = 20
 _MAGIC = 0x5E << 32  # no administrator sets a limit of 2**61 file locks: what has one is ours
 
 
@@ -132,6 +133,9 @@ def _home() -> str:
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
             found = os.lstat(path)
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and found.st_mode & 0o077:
+                os.chmod(path, 0o700)  # ours, and made with another umask
+                found = os.lstat(path)
             # Somebody else may have made it first, in a directory that all may write to.
             if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
                 return path
@@ -162,9 +166,13 @@ def sweep(home: str) -> None:
             continue
         with suppress(ValueError):
             first = int(parts[0], 16) * _SEATS
-            for pid in processes.marked(first, first + _SEATS - 1):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+            for _ in range(_ROUNDS):  # what was forked during a look is found by the next
+                victims = processes.marked(first, first + _SEATS - 1)
+                for pid in victims:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
+                if not victims:
+                    break
             shutil.rmtree(os.path.join(home, name), ignore_errors=True)
 
 
