@@ -111,6 +111,8 @@ class Request:
             )
         check_seconds("timeout", self.timeout)
         check_seconds("idle_timeout", self.idle_timeout)
+        if not isinstance(self.limits, Limits):
+            raise InvalidRequest(f"limits is a Limits, not {type(self.limits).__name__}")
         if self.on_timeout not in ("interrupt", "kill", "yield"):
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
 

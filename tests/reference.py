@@ -10,13 +10,11 @@ end of file, at which bash leaves with the last status.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import select
 import signal
 import subprocess
-import termios
 import time
 import tty
 from dataclasses import dataclass
@@ -34,6 +32,8 @@ ENVIRONMENT: Final = {
 }
 # No history: a pasted `A!B` is text (the issue asks for that), and no test may write anybody's ~/.bash_history.
 _BASH: Final = ("bash", "--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i")
+# The first terminal that the leader of a session opens is its own. (preexec_fn would cost a fork of all our memory.)
+_ON_OWN_TERMINAL: Final = ("sh", "-c", ': <>"$0"; exec "$@"')
 _FIRST_LINE: Final = b"PS1= PS2=; exec </dev/null\n"
 _INPUT_PIECE: Final = 1024
 _MAY_LEAVE: Final = re.compile(rb"&|coproc|[<>]\(")
@@ -151,12 +151,14 @@ def typed(text: bytes, directory: Path, on_terminal: bool, patience: float = 20.
     os.write(typing, entered)
     os.close(typing)
 
-    def own_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-
     process = subprocess.Popen(
-        _BASH, stdin=stdin, stdout=out, stderr=err, cwd=directory, env=ENVIRONMENT, preexec_fn=own_terminal
+        (*_ON_OWN_TERMINAL, os.ttyname(terminal), *_BASH),
+        stdin=stdin,
+        stdout=out,
+        stderr=err,
+        cwd=directory,
+        env=ENVIRONMENT,
+        start_new_session=True,
     )
     for fd in {stdin, err} if on_terminal else {stdin, err, out}:
         os.close(fd)

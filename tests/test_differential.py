@@ -22,8 +22,17 @@ OTHERWISE_IN_A_SUBSHELL = "text: extglob needs its option"
 WITHOUT_CONSEQUENCES = ("arithmetic", "arrays", "control", "expansions", "io", "printf_read", "quoting", "text")
 
 
+_said: dict[tuple[bytes, bool], Said] = {}
+
+
 def at_the_prompt(text: bytes, place: Path, on_terminal: bool) -> Said:
-    return typed(text, emptied(place), on_terminal)
+    """What bash says; asked once, as if every test had the same place."""
+    key = (text, on_terminal)
+    if key not in _said:
+        said, name = typed(text, emptied(place), on_terminal), bytes(place)
+        _said[key] = Said(said.stdout.replace(name, b"PLACE"), said.stderr.replace(name, b"PLACE"), said.status)
+    said, name = _said[key], bytes(place)
+    return Said(said.stdout.replace(b"PLACE", name), said.stderr.replace(b"PLACE", name), said.status)
 
 
 def in_a_session(calls: tuple[bytes, ...], place: Path, on_terminal: bool) -> tuple[Said, bool]:

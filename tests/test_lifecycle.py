@@ -236,8 +236,9 @@ def test_the_hosts_own_children_are_left_alone(place: Path) -> None:
     with subprocess.Popen(["sleep", unique_seconds()]) as mine:
         with Session(cwd=place) as session:
             session.run("kill -9 $$")
-        assert mine.poll() is None
+        ended = mine.poll()
         mine.kill()
+    assert ended is None
 
 
 def test_signal_handlers_are_as_before(place: Path) -> None:

@@ -63,7 +63,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     if terminal:
         source = shell.terminal.path
     elif isinstance(request.stdin, bytes):
-        source = shell.write_file("stdin", request.stdin)
+        source = quote(shell.write_file("stdin", request.stdin))
     redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
     shell.busy = nonce
