@@ -130,7 +130,7 @@ def test_the_private_files_are_private(place: Path) -> None:
 def test_the_runtime_directory_is_used_when_it_is_safe(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Where others may write, somebody could have made our directory before us."""
+    """Where others may write, somebody could have made our directory before us; what is ours is made private."""
     base, mine = tmp_path / "run", tmp_path / "run" / f"shellsession-{os.getuid()}"
     if kind != "missing":
         base.mkdir()
@@ -147,7 +147,8 @@ def test_the_runtime_directory_is_used_when_it_is_safe(
     with Session(cwd=place) as session:
         assert session.run("echo hi >&2").stderr == "hi\n"
         (directory,) = of_host(os.getpid())
-        assert directory.startswith(str(base)) == (kind == "good")
+        assert directory.startswith(str(base)) == (kind in ("good", "loose"))
+        assert os.stat(os.path.dirname(directory)).st_mode & 0o777 == 0o700
     assert not (tmp_path / "elsewhere").is_dir() or not list((tmp_path / "elsewhere").iterdir())
 
 
