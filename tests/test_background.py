@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import Job, Limits, Session
+from shellsession import TTY, Job, Limits, Session
 
 Make = Callable[..., Session]
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
@@ -200,3 +200,12 @@ def test_the_reading_thread_is_there_only_for_jobs(sh: Session, go: Callable[[],
     assert len(readers()) == 1
     sh.close()
     wait_until(lambda: not readers(), "the end of the thread")
+
+
+def test_a_job_that_was_waited_for_gives_the_terminal_back(sh: Session) -> None:
+    """It went on reading the terminal after its end, and took the answers of later commands."""
+    sh.run(f"sleep {unique_seconds()} & pid=$!")
+    sh.run("kill $pid; wait $pid")
+    for _ in range(5):
+        assert sh.run("read x; echo got $x", stdin=TTY).outcome == "input"
+        assert sh.send("it\n").stdout == "got it\n"

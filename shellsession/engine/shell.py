@@ -17,9 +17,19 @@ from contextlib import suppress
 
 from ptyprocess import PtyProcess
 
+from ..errors import LimitReached
 from . import processes
 from .guard import Guard, Seat, make_private
-from .streams import SMALL, Stream, get_modes, pipe_stream, set_size, slave_path, terminal_stream
+from .streams import (
+    SMALL,
+    Stream,
+    get_modes,
+    named_pipe_stream,
+    pipe_stream,
+    set_size,
+    slave_path,
+    terminal_stream,
+)
 
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
 USABLE_DESCRIPTORS = 20
@@ -46,6 +56,7 @@ class Shell:
         self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
         self._process = process
         self._streams: dict[str, Stream] = {}
+        self._named_pipes = -1  # how many were made; -1: bash can open ours through /proc, and none is needed
         self._glance = select.poll()
         self._glance.register(self.terminal.fd, select.POLLIN)
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
@@ -78,10 +89,31 @@ class Shell:
         """The stream of that kind ("tty", "out" or "err") for the next command; one that nobody else holds."""
         stream = self._streams.get(kind)
         if stream is None:
-            stream = terminal_stream(self.size) if kind == "tty" else pipe_stream()
-            self._streams[kind] = stream
+            stream = self._streams[kind] = self._make_stream(kind)
             self._glance.register(stream.fd, select.POLLIN)
         return stream
+
+    def _make_stream(self, kind: str) -> Stream:
+        try:
+            if kind == "tty":
+                return terminal_stream(self.size)
+            if self._named_pipes < 0:
+                return pipe_stream()
+            self._named_pipes += 1
+            self.make_directory()
+            return named_pipe_stream(os.path.join(self.directory, f"pipe-{self._named_pipes}"))
+        except OSError as error:
+            raise LimitReached(
+                f"no stream could be made for the command, which was not run: {error};"
+                " close sessions or files, or raise the limit"
+            ) from error
+
+    def hidden_host(self) -> None:
+        """Bash may not open our descriptors: there is no /proc, or it hides a host that changed its user or shuts
+        itself off (proc(5), PR_SET_DUMPABLE). From now on streams have a name in the private directory."""
+        if self._named_pipes < 0:
+            self._named_pipes = 0
+            self.drop_streams()
 
     def glance(self) -> dict[int, int]:
         """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.

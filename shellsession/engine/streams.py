@@ -13,6 +13,7 @@ import termios
 import tty
 from contextlib import suppress
 
+from .framing import quote
 from .processes import name_of
 
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
@@ -25,15 +26,17 @@ _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
 
 
 class Stream:
-    """One reading end and the path by which bash opens the other."""
+    """One reading end and the path by which bash opens the other; ``word`` is that path, quoted."""
 
-    __slots__ = ("fd", "modes", "name", "path")
+    __slots__ = ("fd", "is_file", "modes", "name", "path", "word")
 
-    def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
+    def __init__(self, fd: int, path: bytes, modes: bytes = b"", is_file: bool = False) -> None:
         self.fd = fd
         self.path = path
+        self.word = quote(path) if is_file else path
         self.name = path.decode() if modes else name_of(fd)
         self.modes = modes
+        self.is_file = is_file
 
     def read(self, size: int = CHUNK) -> bytes | None:
         """What is there: bytes, None when nothing is there yet, b"" when nobody holds the other end."""
@@ -57,6 +60,9 @@ class Stream:
     def close(self) -> None:
         with suppress(OSError):
             os.close(self.fd)
+        if self.is_file:
+            with suppress(OSError):
+                os.unlink(self.path)
 
 
 _BLANK = bytes(64)  # more than struct termios of any architecture
@@ -103,6 +109,18 @@ def pipe_stream() -> Stream:
     fd, writer = os.pipe()
     os.close(writer)
     os.set_blocking(fd, False)
+    _widen(fd)
+    return Stream(fd, b"/proc/%d/fd/%d" % (os.getpid(), fd))
+
+
+def named_pipe_stream(path: str) -> Stream:
+    """As ``pipe_stream``, through a file (0600): for a host whose descriptors bash may not see in /proc."""
+    os.mkfifo(path, 0o600)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    _widen(fd)
+    return Stream(fd, os.fsencode(path), is_file=True)
+
+
+def _widen(fd: int) -> None:
     with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
-    return Stream(fd, b"/proc/%d/fd/%d" % (os.getpid(), fd))

@@ -28,6 +28,7 @@ def start(engine: Engine, request: Request) -> Call:
     older: list[int] = []
     if engine.family and shell.has_children():
         older = processes.descendants(shell.pid)
+    if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
     modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
     typed = _type(engine, shell, request)
@@ -64,7 +65,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
         source = shell.terminal.path
     elif isinstance(request.stdin, bytes):
         source = quote(shell.write_file("stdin", request.stdin))
-    redirections = b"0<%b 1>%b 2>%b" % (source, out.path, err.path if err else b"&1")
+    redirections = b"0<%b 1>%b 2>%b" % (source, out.word, err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
     shell.busy = nonce
     shell.send(command_lines(argument, redirections, nonce, engine.status, spelling, request.isolated, ours))
@@ -94,9 +95,11 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
         pump.drain(shell, call)
         call.stderr.take()  # bash's complaint about our word
-    elif any(call.framer.complains_of(path) for path in _paths(shell, call)):
+    elif lost := [path for path in _paths(shell, call) if call.framer.complains_of(path)]:
         for stream in call.own:
             engine.let_go(stream.fd)
+        if any(path.startswith(b"/proc/") for path in lost):
+            shell.hidden_host()
         shell.drop_streams()  # somebody removed our files
         shell.make_directory()
     else:

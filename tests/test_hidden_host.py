@@ -1,0 +1,85 @@
+"""Hosts whose descriptors bash may not open through /proc: commands run all the same, through named pipes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+# All modules are there before the host changes: its Python may be where only root looks.
+_PROGRAM = """
+import ctypes, os, sys
+import pexpect, shellsession.engine.dialogue, shellsession.session
+from shellsession import TTY, Session
+
+{before}
+with Session(cwd="/", timeout=20) as sh:
+    {after}
+    for _ in range(2):  # the second one uses the streams of the first again
+        r = sh.run("echo hi; echo oops >&2; exec >/dev/null")
+        assert (r.stdout, r.stderr, r.exit_code, r.outcome) == ("hi\\n", "oops\\n", 0, "exited"), r
+    sh.run("{{ read -t 20 <> {fifo}; echo late; }} & exec 7>&2")
+    r = sh.run("echo saved >&7; echo >{fifo}; wait; echo now", tty=False)
+    assert (r.stdout, r.stderr) == ("now\\n", ""), r
+    assert (sh.jobs()[0].stdout, sh.jobs()[0].stderr) == ("late\\n", "saved\\n"), sh.jobs()
+    assert len(sh.run("cat", stdin="x" * 300_000, tty=False).stdout) == 300_000
+    assert sh.run("exit 3").exit_code == 3
+    assert sh.run("echo again", tty=False).stdout == "again\\n"
+print("all is well")
+"""
+_NEW_USER = "os.setgroups([]); os.setgid(54321); os.setuid(54321)"
+_SHUT_OFF = "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self belongs to root now"
+
+
+def run(before: str, after: str, directory: Path, *wrapper: str) -> None:
+    directory.chmod(0o777)
+    program = _PROGRAM.format(before=before, after=after or "pass", fifo=directory / "fifo")
+    runtime = directory / "a 'quoted' place"
+    runtime.mkdir()
+    runtime.chmod(0o777)
+    os.mkfifo(directory / "fifo")
+    (directory / "fifo").chmod(0o666)
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(runtime)}
+    argv = [*wrapper, sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.stderr) == ("all is well\n", "")
+    assert not list(runtime.iterdir())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_host_that_became_another_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("hidden")
+    for above in (directory, *directory.parents[:2]):
+        above.chmod(0o755)
+    run(_NEW_USER, "", directory)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_host_that_shut_itself_off_before_its_session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("hidden")
+    for above in (directory, *directory.parents[:2]):
+        above.chmod(0o755)
+    run(f"{_NEW_USER}\n{_SHUT_OFF}", "", directory)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="to be an ordinary user first, which bash is with it, takes root here")
+def test_a_host_that_shut_itself_off_under_its_session(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("hidden")
+    for above in (directory, *directory.parents[:2]):
+        above.chmod(0o755)
+    visible = f"{_NEW_USER}; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)"
+    run(visible, f'assert sh.run("echo before").stdout == "before\\n"; {_SHUT_OFF}', directory)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_a_host_without_proc(tmp_path: Path) -> None:
+    probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc"], check=False, capture_output=True)
+    if probe.returncode != 0:
+        pytest.skip("no mount namespaces here")
+    # Jobs and escapees are not found without /proc; the streams' promises hold.
+    hide = 'mount -t tmpfs none /proc && exec "$@"'
+    run("", "", tmp_path, "unshare", "-m", "sh", "-c", hide, "sh")
