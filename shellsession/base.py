@@ -15,7 +15,7 @@ from typing import Any
 from .engine.jobs import Job
 from .engine.spawn import environment
 from .engine.steps import Engine
-from .engine.waiting import drive
+from .engine.waiting import LoopWish, Wish, drive
 from .errors import CommandFailed, CommandTimeout, InvalidRequest, SessionClosed
 from .models import Limits, OnOutput, OnTimeout, Options, Request, Result, Stdin, Terminal, check_seconds, to_bytes
 
@@ -60,6 +60,7 @@ class Base:
         check_size(size)
         self._engine = Engine(options)
         self._owner = os.getpid()
+        self._wishes: list[Wish[Result] | LoopWish[Result]] = []
         weakref.finalize(self, _end, self._engine, self._owner)
         self._prepare()
 
@@ -134,6 +135,17 @@ class Base:
             limits or defaults.limits,
             on_output,
         )
+
+    def _leave(self) -> None:
+        """A verb has ended, in whatever way."""
+        engine = self._engine
+        if engine.call is not None:
+            engine.let_be()
+        attended, engine.attended = engine.attended, None
+        if self._wishes:
+            engine.calm()
+        while self._wishes:
+            self._wishes.pop().grant(attended.result if attended is not None else None)
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from .base import Base, Seconds, Text, checked
 from .engine.dialogue import expect
-from .engine.waiting import LoopDrainer, LoopPoller, Poller, Steps, T, adrive, drive
+from .engine.waiting import LoopDrainer, LoopPoller, LoopWish, Poller, Steps, T, Wish, adrive, drive
 from .errors import SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, to_bytes
+from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, to_bytes
 
 if TYPE_CHECKING:
     import asyncio
+
+    from .engine.call import Call
+    from .engine.steps import Engine
 
 _CALLBACK = "a callback of a running command cannot use its session: use another one, or interrupt from another thread"
 
@@ -30,7 +33,8 @@ class Session(Base):
 
     def _prepare(self) -> None:
         self._poller = Poller()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held during a verb
+        self._door = threading.Lock()  # held at its two ends, so that no wish is left behind
         self._holder = 0
 
     def __enter__(self) -> Self:
@@ -46,9 +50,12 @@ class Session(Base):
         with self._lock:
             self._holder = me
             try:
+                self._engine.take_over()
                 return drive(steps, self._poller)
             finally:
-                self._holder = 0
+                with self._door:
+                    self._holder = 0
+                    self._leave()
 
     def _condemn(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""
@@ -117,11 +124,11 @@ class Session(Base):
         engine = self._mine()
         call = self._do(engine.follow(request))
         try:
-            while engine.ended is None:
+            while engine.call is call:
                 self._do(engine.news())
                 while call.pieces:
                     yield call.pieces.pop(0)
-            yield self._do(engine.wait(None))
+            yield engine.told(call)
         finally:
             if engine.call is call:
                 self._do(engine.interrupt())
@@ -143,8 +150,19 @@ class Session(Base):
         self._do(self._mine().type(to_bytes("text", text)))
 
     def interrupt(self) -> Result:
-        """End the running command, as a time limit does, and keep the shell."""
-        return self._do(self._mine().interrupt())
+        """End the running command, as a time limit does, and keep the shell.
+
+        It ends a command that another thread is in, too (``run``, ``wait``); both then get the same Result.
+        """
+        engine = self._mine()
+        with self._door:
+            wish: Wish[Result] | None = None
+            if self._holder not in (0, threading.get_ident()):
+                self._wishes.append(wish := Wish())
+                engine.strike()
+        if wish is not None and (result := wish.wait()) is not None:
+            return result
+        return self._do(engine.interrupt())
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
@@ -169,6 +187,25 @@ class Session(Base):
             self._condemn("the session was closed meanwhile")
             self._engine.closed = True  # who queues for a turn is told at once
             self._do(self._mine().close())
+
+
+class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
+    """What ``AsyncSession.stream`` gives. Asyncio closes a generator that was left by ``break`` some time later; this
+    knows at once that nobody holds it any more."""
+
+    def __init__(self, pieces: AsyncGenerator[tuple[Stream, bytes] | Result], followed: list[Call]) -> None:
+        self._pieces, self._followed = pieces, followed
+
+    async def __anext__(self) -> tuple[Stream, bytes] | Result:
+        return await self._pieces.__anext__()
+
+    async def aclose(self) -> None:
+        """Interrupt the command, unless it has ended."""
+        await self._pieces.aclose()
+
+    def __del__(self) -> None:
+        for call in self._followed:
+            call.abandoned = True
 
 
 class AsyncSession(Base):
@@ -196,7 +233,11 @@ class AsyncSession(Base):
             self._turns = (loop, asyncio.Lock())
             self._drainer.enter(loop)
         async with self._turns[1]:
-            return await adrive(steps, self._poller)
+            try:
+                self._engine.take_over()
+                return await adrive(steps, self._poller)
+            finally:
+                self._leave()
 
     def _condemn(self, why: str) -> None:
         if self._turns is not None and self._turns[1].locked():
@@ -229,7 +270,7 @@ class AsyncSession(Base):
         )
         return checked(await self._do(self._mine().run(request)), check)
 
-    async def stream(
+    def stream(
         self,
         command: Text,
         *,
@@ -243,19 +284,26 @@ class AsyncSession(Base):
     ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
         """Run a command and iterate over its output as it comes; the last item is its Result.
 
-        To leave the loop early, iterate in ``contextlib.aclosing(...)``: its end interrupts the command.
+        Leaving the loop early interrupts the command, at the latest when the session is used next; to have that done
+        when the loop is left, iterate in ``contextlib.aclosing(...)``.
         """
         request = self._request(
             command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
         )
-        engine = self._mine()
+        followed: list[Call] = []
+        return Pieces(self._follow(self._mine(), request, followed), followed)
+
+    async def _follow(
+        self, engine: Engine, request: Request, followed: list[Call]
+    ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
         call = await self._do(engine.follow(request))
+        followed.append(call)
         try:
-            while engine.ended is None:
+            while engine.call is call:
                 await self._do(engine.news())
                 while call.pieces:
                     yield call.pieces.pop(0)
-            yield await self._do(engine.wait(None))
+            yield engine.told(call)
         finally:
             if engine.call is call:
                 await self._do(engine.interrupt())
@@ -277,8 +325,15 @@ class AsyncSession(Base):
         await self._do(self._mine().type(to_bytes("text", text)))
 
     async def interrupt(self) -> Result:
-        """End the running command, as a time limit does, and keep the shell."""
-        return await self._do(self._mine().interrupt())
+        """As ``Session.interrupt``, also from another task."""
+        engine = self._mine()
+        if self._turns is not None and self._turns[1].locked():
+            wish: LoopWish[Result] = LoopWish()
+            self._wishes.append(wish)
+            engine.strike()
+            if (result := await wish.wait()) is not None:
+                return result
+        return await self._do(engine.interrupt())
 
     async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.

@@ -27,7 +27,7 @@ _LAYERS: Final = (
     ("engine.waiting",),
     ("engine.call", "engine.jobs"),
     ("engine.answers", "engine.pump"),
-    ("engine.typist", "engine.endings", "engine.dialogue"),
+    ("engine.typist", "engine.endings", "engine.dialogue", "engine.minding"),
     ("engine.steps",),
     ("base",),
     ("session",),

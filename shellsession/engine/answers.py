@@ -83,7 +83,7 @@ def result(
     stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
     stderr, stderr_omitted, stderr_cut = call.stderr.take(final)
     out_file, err_file = call.spill_files()
-    return Result(
+    said = Result(
         stdout,
         stderr,
         exit_code,
@@ -102,3 +102,6 @@ def result(
         stdout_cut,
         stderr_cut,
     )
+    if final:
+        call.result = said
+    return said

@@ -9,7 +9,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..models import Outcome, Request, Stream as StreamName, Terminal
+from ..models import Outcome, Request, Result, Stream as StreamName, Terminal
 from .framing import Framer
 from .output import Capture
 from .streams import Stream
@@ -88,7 +88,10 @@ class Call:
         self.idle_looks = 0
         self.readers: set[int] = set()  # who read the terminal at the last look
         self.muted = False
+        self.fault: Exception | None = None  # of a callback, while nobody called
+        self.result: Result | None = None  # once it has ended
         self.retyped = 0
+        self.abandoned = False  # who followed it is gone
         self.pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
         self.following = False  # come back as soon as something is heard
         self.heard = False

@@ -30,6 +30,7 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _TICK: Final = 0.002
 _ROUNDS: Final = 500
 _FAREWELL: Final = 1.0
+OVERFLOWED: Final = "the output went over the limit"
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d+)$", re.MULTILINE)
 
 
@@ -57,6 +58,8 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
         call.reason = "the shell cannot run another command (set -r, descriptors closed, or too few of them)"
         return (yield from retire(engine, call, mark))
     outcome: Outcome = call.ending or "exited"
+    if call.ending is None and call.overflowed:  # so quick that nobody could end it
+        outcome, call.reason = "overflow", OVERFLOWED
     cwd = os.fsdecode(mark.cwd) or processes.link(f"/proc/{shell.pid}/cwd")
     return result(call, outcome, mark.status, cwd, background=background)
 
@@ -248,6 +251,7 @@ def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 def discard(engine: Engine, shell: Shell) -> None:
     """Give back what the dead shell had."""
+    engine.take_over()
     engine.shell = engine.call = engine.terminal_job = None
     for job in engine.jobs:
         job.close()

@@ -19,7 +19,7 @@ from .shell import Shell
 from .streams import CHUNK, SMALL, Stream
 from .waiting import Steps, Wait
 
-What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news"]
+What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "struck"]
 MARK: Final = "mark"
 DEAD: Final = "dead"
 TIMED_OUT: Final = "timed_out"
@@ -27,6 +27,7 @@ IDLE: Final = "idle"
 INPUT: Final = "input"
 OVERFLOW: Final = "overflow"
 NEWS: Final = "news"
+STRUCK: Final = "struck"
 
 # Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
 # Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
@@ -62,6 +63,10 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
             read_streams(shell, call, now)
             if shell.pidfd in ready or (call.deaf and shell.dead):
                 return DEAD
+            if shell.bell in ready:
+                shell.hush()
+                if call.ending is None:
+                    return STRUCK
         if (what := _happened(shell, call, until, now)) is not None:
             return what
 
@@ -81,6 +86,7 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     fds = [] if call.deaf else [shell.control_fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
+    fds.append(shell.bell)
     fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
     return tuple(fds)
 
@@ -105,7 +111,7 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
         for _ in range(_ROUNDS):
             data = stream.read()
             if data:
-                _deliver(call, name, stream is shell.terminal, data, now)
+                deliver(call, name, stream is shell.terminal, data, now)
                 if len(data) >= _FULL:
                     continue
             elif data == b"":
@@ -114,7 +120,8 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
             break
 
 
-def _deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
+def deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
+    """Output has come on one of the command's streams."""
     # A call with pipes has no place for what a program tells the terminal; one with a terminal shows what a person saw.
     if not from_terminal or call.request.tty:
         call.hear(name, data, now)
@@ -135,7 +142,7 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
             if not data:
                 break
             taken += len(data)
-            _deliver(call, name, stream is shell.terminal, data, call.last_output)
+            deliver(call, name, stream is shell.terminal, data, call.last_output)
         if data != b"" and stream is not shell.terminal:
             held.append((name, stream))
     return held
@@ -179,7 +186,10 @@ def _rescue(shell: Shell, call: Call) -> What | None:
     if call.idle_looks == 1:
         shell.send(mark_line(call.framer.nonce))
     elif call.idle_looks > 2:
-        call.reason = "bash came back to its prompt without a mark (aliases for keywords?), and was killed"
+        call.reason = (
+            "the shell came back to its prompt without a word of the command's end, so it was killed: something in"
+            " this session has changed the words or descriptors that bash itself works with"
+        )
         shell.signal(signal.SIGKILL)
     return None
 

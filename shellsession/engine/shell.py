@@ -13,6 +13,7 @@ import signal
 import socket
 import tempfile
 import termios
+import threading
 from contextlib import suppress
 
 from ptyprocess import PtyProcess
@@ -62,6 +63,8 @@ class Shell:
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
+        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
+        self._bell_lock = threading.Lock()
         self._reaped = False
         self.pidfd = _pidfd(self.pid)
         self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
@@ -82,6 +85,17 @@ class Shell:
             return None
         except OSError:
             return b""
+
+    def ring(self) -> None:
+        """From any thread: wake who attends a command here."""
+        with self._bell_lock:
+            if self.bell >= 0:
+                os.eventfd_write(self.bell, 1)
+
+    def hush(self) -> None:
+        """The bell was heard."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.bell)
 
     # -- streams
 
@@ -257,6 +271,9 @@ class Shell:
         """Give back descriptors, files and the seat. Bash must be dead."""
         self.control.close()
         self.drop_streams()
+        with self._bell_lock:
+            os.close(self.bell)
+            self.bell = -1
         fds = (self.pidfd, self._children, self._keeper)
         self.pidfd = self._children = self._keeper = -1  # first: another thread may be about to signal
         for fd in fds:

@@ -19,7 +19,8 @@ from .answers import HandedBack, piece
 from .call import LOOK_TERMINAL, Call, Typed
 from .framing import Framer, version_line
 from .jobs import Job, Reader
-from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, TIMED_OUT
+from .minding import Minder
+from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, STRUCK, TIMED_OUT
 from .shell import Shell
 from .spawn import BOOTSTRAP, spawn
 from .waiting import DRAINER, Steps, T, Wait
@@ -51,6 +52,9 @@ class Engine:
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
         self.history = False  # `set -o history` is on: bash records what we type
+        self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
+        self.attended: Call | None = None  # the command that the present verb stays with
+        self.struck = False  # another thread wants the command ended that is attended next
         self.family = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- open
@@ -138,8 +142,17 @@ class Engine:
         if isinstance(came, Result):
             self.ended = came
 
+    def told(self, call: Call) -> Result:
+        """The result of a command that was followed to its end (whoever ended it)."""
+        self.ended = None if self.ended is call.result else self.ended
+        if call.result is None:
+            raise NotRunning("the command that was followed was given up, and its shell with it")
+        return call.result
+
     def _ready(self) -> Steps[None]:
         """Refuse, or have a bash to type to."""
+        if self.call is not None and self.call.abandoned:
+            yield from self.interrupt()
         if self.call is not None:
             raise SessionBusy(
                 "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
@@ -197,9 +210,15 @@ class Engine:
         """Stay with a command until something has to be said about it."""
         until = call.until if until is None else until
         policy = on_timeout or call.request.on_timeout
+        self.attended = call
+        if call.fault is not None:
+            fault, call.fault = call.fault, None
+            raise fault
         while True:
             if self.doom:
                 self.live().signal(signal.SIGKILL)
+            elif self.struck:
+                self.live().ring()
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
                 if not (yield from typist.must_retype(self, call)):
@@ -284,6 +303,34 @@ class Engine:
         if (shell := self.shell) is not None:
             shell.signal(signal.SIGKILL)
 
+    def strike(self) -> None:
+        """From any thread: have the command ended that is attended just now, or is about to be."""
+        self.struck = True
+        if (shell := self.shell) is not None:
+            shell.ring()
+
+    def calm(self) -> None:
+        """Who wanted something ended has got it."""
+        self.struck = False
+        if self.shell is not None:
+            self.shell.hush()
+
+    # -- between two verbs
+
+    def take_over(self) -> None:
+        """A verb begins: what is left running is its own to read."""
+        if self.minder is not None:
+            self.minder.stop()
+            self.minder = None
+
+    def let_be(self) -> None:
+        """A verb has ended: somebody reads what is left running. (Not for who iterates: he takes what he can.)"""
+        call, shell = self.call, self.shell
+        if call is not None and shell is not None and call.pieces is None and self.ended is None:
+            for _, stream in call.streams:
+                self.let_go(stream.fd)
+            self.minder = Minder(call, shell.terminal, self.reader)
+
     # -- small things
 
     def live(self) -> Shell:
@@ -306,6 +353,7 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", "the time limit passed"),
     IDLE: ("idle", "no output came for the idle limit"),
     INPUT: ("input", "the command waits for input from the terminal"),
-    OVERFLOW: ("overflow", "the output went over the limit"),
+    STRUCK: ("interrupted", "interrupted on request"),
+    OVERFLOW: ("overflow", endings.OVERFLOWED),
     NEWS: ("running", ""),
 }

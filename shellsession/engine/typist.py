@@ -85,7 +85,10 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
     if not mark.skipped and not mark.broken and mark.status not in (1, 127) and not call.framer.has_noise:
         return False
     if mark.broken or call.retyped > UNGUARDED:
-        call.reason = "the shell no longer runs what is typed to it (aliases for keywords?), and was killed"
+        call.reason = (
+            "the shell no longer runs what is typed to it, so it was killed: something in this session has changed"
+            " the words or descriptors that bash itself works with"
+        )
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
         return True

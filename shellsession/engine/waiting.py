@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -160,6 +160,40 @@ async def adrive(steps: Steps[T], poller: LoopPoller) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+class Wish(Generic[T]):
+    """What one thread wants of another that is in a verb: ``wait`` until that one grants it, perhaps with an answer."""
+
+    def __init__(self) -> None:
+        self._done = threading.Event()
+        self._answer: T | None = None
+
+    def grant(self, answer: T | None) -> None:
+        self._answer = answer
+        self._done.set()
+
+    def wait(self) -> T | None:
+        self._done.wait()
+        return self._answer
+
+
+class LoopWish(Generic[T]):
+    """As ``Wish``, from task to task."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._done = asyncio.Event()
+        self._answer: T | None = None
+
+    def grant(self, answer: T | None) -> None:
+        self._answer = answer
+        self._done.set()
+
+    async def wait(self) -> T | None:
+        await self._done.wait()
+        return self._answer
 
 
 class Drainer:

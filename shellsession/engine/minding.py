@@ -1,0 +1,47 @@
+"""Who reads a command that was handed back running while nobody calls, so that it does not stand still.
+
+Law: during a verb its streams are the verb's, between two verbs they are the reader's; never both.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+from ..models import Stream as StreamName
+from . import pump
+from .call import Call
+from .jobs import Reader
+from .streams import Stream
+
+
+class Minder:
+    """Has one command's streams read into it until ``stop``."""
+
+    def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
+        self._call, self._terminal, self._reader = call, terminal, reader
+        self._lock = threading.RLock()  # reentrant: see waiting.Drainer
+        self._stopped = False
+        for name, stream in call.streams:
+            reader.add(stream.fd, partial(self._read, name, stream))
+
+    def _read(self, name: StreamName, stream: Stream) -> bool:
+        with self._lock:
+            if self._stopped:
+                return False
+            data = stream.read()
+            if data:
+                try:
+                    pump.deliver(self._call, name, stream is self._terminal, data, time.monotonic())
+                except Exception as error:  # a faulty callback: told by the next verb, in the caller's own thread
+                    self._call.mute()
+                    self._call.fault = error
+            return data != b""
+
+    def stop(self) -> None:
+        """Read no more: when this returns, no other thread is at the streams."""
+        with self._lock:
+            self._stopped = True
+        for _, stream in self._call.streams:
+            self._reader.remove(stream.fd)
