@@ -49,6 +49,8 @@ class Base:
         run after every start. ``size``: the terminal's (columns, rows). ``bash``: name or path of bash 4.4 or newer.
         Raises InvalidRequest.
         """
+        if limits is not None and limits.spill is not None:
+            check_spill(limits.spill)
         startup = tuple(startup) if not isinstance(startup, str | bytes) else (startup,)
         self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=limits or Limits())
         place = None if cwd is None else os.fspath(cwd)
@@ -119,6 +121,8 @@ class Base:
         echo: bool,
     ) -> Request:
         defaults = self._defaults
+        if limits is not None and limits.spill is not None:
+            check_spill(limits.spill)
         terminal = isinstance(stdin, Terminal)
         if terminal and tty is False:
             raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
@@ -173,6 +177,13 @@ def check_size(size: tuple[int, int]) -> None:
     """Refuse what no terminal can have."""
     if len(size) != 2 or not all(isinstance(one, int) and 0 < one < 1 << 16 for one in size):
         raise InvalidRequest(f"size is (columns, rows), two numbers from 1 to 65535; not {size!r}")
+
+
+def check_spill(place: str) -> None:
+    """Refuse a place where nothing can be written."""
+    directory = place if os.path.isdir(place) else os.path.dirname(place) or "."
+    if not os.path.isdir(directory) or not os.access(place if os.path.exists(place) else directory, os.W_OK):
+        raise InvalidRequest(f"limits.spill {place!r} cannot be written: name a directory that exists or a file in one")
 
 
 def checked(result: Result, check: bool) -> Result:

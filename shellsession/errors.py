@@ -6,7 +6,7 @@ ShellSessionError            error
 ├── NotRunning               not_running       send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed            the session was closed
 ├── ShellUnavailable         unavailable       bash could not be started, or is too old
-│   └── LimitReached         limit_reached     the host's descriptors would not suffice
+│   └── LimitReached         limit_reached     no room: descriptors, space for files
 └── CommandError             command           raised only with check=True; carries ``result``
     ├── CommandFailed        command_failed    the exit status was not 0
     └── CommandTimeout       command_timeout   the time limit passed (also a TimeoutError)
@@ -59,7 +59,7 @@ class ShellUnavailable(ShellSessionError):
 
 
 class LimitReached(ShellUnavailable):
-    """One more session would run into a limit of this process."""
+    """A limit of this process or machine (open files, room in the runtime directory) stands in the way."""
 
     code = "limit_reached"
 

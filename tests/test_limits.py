@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -137,11 +138,31 @@ def test_the_spill_is_capped(sh: Session, place: Path, room: int) -> None:
     assert result.stdout_omitted == len(NUMBERS) - 10
 
 
-def test_a_spill_that_cannot_be_written_is_told_and_the_session_lives(sh: Session, place: Path) -> None:
-    sh.run("X=1")
-    with pytest.raises(OSError, match="No such file"):
-        sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place / "nowhere" / "file")))
-    assert sh.run("echo $X").stdout == "1\n"
+@pytest.mark.parametrize("spill", ["nowhere/file", "file/in/a/file", "/proc/1/spill"])
+def test_a_spill_that_cannot_be_is_refused_before_anything_runs(sh: Session, place: Path, spill: str) -> None:
+    limits = Limits(max_output=10, spill=str(place / spill))
+    with pytest.raises(InvalidRequest, match="spill"):
+        sh.run("touch ran", limits=limits)
+    assert not (place / "ran").exists()
+    with pytest.raises(InvalidRequest, match="spill"):
+        Session(limits=limits)
+
+
+def test_a_full_disk_is_told_and_the_command_is_whole(sh: Session) -> None:
+    sh.run("true", tty=False)
+    before = len(os.listdir("/proc/self/fd"))
+    result = sh.run("seq 20000; echo done >&2", limits=Limits(max_output=10, spill="/dev/full"), tty=False)
+    assert (result.outcome, result.exit_code, result.stderr) == ("exited", 0, "done\n")
+    assert result.stdout_omitted == len(NUMBERS) - 10
+    assert "/dev/full: No space left" in result.reason
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_quick_flood_is_an_overflow_too(sh: Session) -> None:
+    """It was over before anybody could end it."""
+    limits = Limits(max_output=10, on_overflow="kill")
+    for text, outcome in (("echo 12345678901", "overflow"), ("echo 123456789", "exited")):
+        assert sh.run(text, limits=limits).outcome == outcome
 
 
 def test_the_spill_of_a_command_that_is_handed_back_is_whole(sh: Session, place: Path) -> None:

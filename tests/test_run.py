@@ -98,6 +98,23 @@ def test_a_call_says_where_it_left_the_shell(sh: Session, place: Path) -> None:
     assert sh.run("cd / && false").cwd == "/"
 
 
+LIES = {
+    "a lie": ("PWD=/usr", "/etc"),
+    "a relative one": ("PWD=x", "/etc"),
+    "none": ("unset PWD", "/etc"),
+    "a lie that does not change": ("cd /usr; readonly PWD; cd /etc", "/etc"),
+    "a link, which is the truth": ('ln -s /etc "$HERE/link"; cd "$HERE/link"', "link"),
+}
+
+
+@pytest.mark.parametrize(("text", "where"), LIES.values(), ids=LIES)
+def test_the_cwd_is_true_whatever_pwd_says(sh: Session, place: Path, text: str, where: str) -> None:
+    sh.run("HERE=$PWD; cd /etc")
+    assert sh.run(text).cwd == str(place / where)
+    assert sh.run("true").cwd == str(place / where)
+    assert sh.run("cd /").cwd == "/"
+
+
 def test_a_strange_directory_name_comes_back_as_it_is(sh: Session, place: Path) -> None:
     name = b"\xff\n\x1e it's"
     result = sh.run(b"mkdir -- $'\\xff\\n\\x1e it\\'s'; cd -- $'\\xff\\n\\x1e it\\'s'")

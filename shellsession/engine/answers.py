@@ -92,7 +92,7 @@ def result(
         time.monotonic() - call.started,
         outcome,
         state_kept,
-        reason or call.reason,
+        call.why(reason) if call.spills else reason or call.reason,
         tuple(call.killed),
         background,
         stdout_omitted,

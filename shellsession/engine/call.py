@@ -31,16 +31,22 @@ class Spill:
         self.path = path
         self._room = maximum
         self.written: str | None = None
+        self.fault = ""  # why it is not whole
 
     def write(self, data: bytes) -> None:
-        # Opened for each piece: a call that is never finished leaves no descriptor behind.
+        if self.fault:
+            return
         fresh = os.O_TRUNC if self.written is None else os.O_APPEND
-        self.written = self.path
         data = data[: self._room]
         self._room -= len(data)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | fresh, 0o600)
-        with open(fd, "wb", buffering=0) as file:
-            file.write(data)
+        try:
+            # Opened for each piece: a call that is never finished leaves no descriptor behind.
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | fresh, 0o600)
+            self.written = self.path
+            with open(fd, "wb") as file:
+                file.write(data)
+        except OSError as error:  # a full disk: the command is not to blame, and goes on
+            self.fault = f"the output could not be written whole to {self.path}: {error.strerror}"
 
 
 def _spills(place: str, maximum: int) -> dict[str, Spill]:
@@ -125,6 +131,10 @@ class Call:
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""
         return Capture(self.request.limits.max_output)
+
+    def why(self, reason: str) -> str:
+        """The reason in words, and what went wrong beside it."""
+        return "; ".join(filter(None, (reason or self.reason, *(spill.fault for spill in self.spills.values()))))
 
     def spill_files(self) -> tuple[str | None, str | None]:
         """The files that were written, if any."""

@@ -60,8 +60,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # so quick that nobody could end it
         outcome, call.reason = "overflow", OVERFLOWED
-    cwd = os.fsdecode(mark.cwd) or processes.link(f"/proc/{shell.pid}/cwd")
-    return result(call, outcome, mark.status, cwd, background=background)
+    return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
 
 
 def _is_refused(shell: Shell) -> Steps[bool]:

@@ -51,6 +51,7 @@ class Shell:
         self.seat = seat
         self.directory = seat.directory
         self.first_cwd = cwd
+        self._cwd, self._cwd_text = b"", cwd
         self._guard = guard
         self.size = size
         os.set_blocking(process.fd, False)
@@ -159,12 +160,19 @@ class Shell:
     def write_file(self, name: str, data: bytes) -> bytes:
         """A private file with that content (0600); its path."""
         try:
-            fd, path = self._create(name)
-        except OSError:  # somebody has put something else in our directory's place
-            self.directory = tempfile.mkdtemp(prefix="shellsession-")
-            fd, path = self._create(name)
-        with open(fd, "wb") as file:
-            file.write(data)
+            try:
+                fd, path = self._create(name)
+            except (NotADirectoryError, PermissionError):  # somebody has put something else in our directory's place
+                self.directory = tempfile.mkdtemp(prefix="shellsession-")
+                fd, path = self._create(name)
+            with open(fd, "wb") as file:
+                file.write(data)
+        except OSError as error:
+            self.remove_file(name)
+            raise LimitReached(
+                f"the command's {name} ({len(data)} bytes) could not be put into {self.directory}: {error};"
+                " nothing was run; make room there, or set XDG_RUNTIME_DIR to another place"
+            ) from error
         return os.fsencode(path)
 
     def _create(self, name: str) -> tuple[int, str]:
@@ -228,6 +236,16 @@ class Shell:
             return bool(os.pread(self._children, 16, 0))
         except OSError:
             return False
+
+    def place(self, said: bytes) -> str:
+        """Bash's working directory: $PWD (which keeps symbolic links), where nobody has changed that variable."""
+        if said != self._cwd:
+            there = f"/proc/{self.pid}/cwd"
+            with suppress(OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
+                if not said.startswith(b"/") or not os.path.samefile(said, there):
+                    return processes.link(there) or os.fsdecode(said)
+            self._cwd, self._cwd_text = said, os.fsdecode(said)
+        return self._cwd_text
 
     def usable(self) -> bool:
         """Could bash still redirect a command? (`ulimit -n 3` takes that away for ever.)"""
