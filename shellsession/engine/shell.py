@@ -14,7 +14,9 @@ import socket
 import tempfile
 import termios
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from ptyprocess import PtyProcess
 
@@ -25,12 +27,13 @@ from .streams import (
     SMALL,
     Stream,
     get_modes,
-    named_pipe_stream,
     pipe_stream,
     set_size,
     slave_path,
     terminal_stream,
 )
+
+T = TypeVar("T")
 
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
 USABLE_DESCRIPTORS = 20
@@ -58,7 +61,7 @@ class Shell:
         self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
         self._process = process
         self._streams: dict[str, Stream] = {}
-        self._named_pipes = -1  # how many were made; -1: bash can open ours through /proc, and none is needed
+        self._pipes = 0  # how many were made
         self._glance = select.poll()
         self._glance.register(self.terminal.fd, select.POLLIN)
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
@@ -112,23 +115,17 @@ class Shell:
         try:
             if kind == "tty":
                 return terminal_stream(self.size)
-            if self._named_pipes < 0:
-                return pipe_stream()
-            self._named_pipes += 1
-            self.make_directory()
-            return named_pipe_stream(os.path.join(self.directory, f"pipe-{self._named_pipes}"))
+            self._pipes += 1
+            return self._in_directory(f"pipe-{self._pipes}", pipe_stream)
         except OSError as error:
             raise LimitReached(
                 f"no stream could be made for the command, which was not run: {error};"
                 " close sessions or files, or raise the limit"
             ) from error
 
-    def hidden_host(self) -> None:
-        """Bash may not open our descriptors: there is no /proc, or it hides a host that changed its user or shuts
-        itself off (proc(5), PR_SET_DUMPABLE). From now on streams have a name in the private directory."""
-        if self._named_pipes < 0:
-            self._named_pipes = 0
-            self.drop_streams()
+    def misplaced(self) -> list[Stream]:
+        """Streams that bash would no longer find: somebody has removed or replaced our files."""
+        return [stream for stream in self._streams.values() if not stream.in_place()]
 
     def glance(self) -> dict[int, int]:
         """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
@@ -159,27 +156,30 @@ class Shell:
 
     def write_file(self, name: str, data: bytes) -> bytes:
         """A private file with that content (0600); its path."""
-        try:
-            try:
-                fd, path = self._create(name)
-            except (NotADirectoryError, PermissionError):  # somebody has put something else in our directory's place
-                self.directory = tempfile.mkdtemp(prefix="shellsession-")
-                fd, path = self._create(name)
-            with open(fd, "wb") as file:
+
+        def write(path: str) -> bytes:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
                 file.write(data)
+            return os.fsencode(path)
+
+        try:
+            return self._in_directory(name, write)
         except OSError as error:
             self.remove_file(name)
             raise LimitReached(
                 f"the command's {name} ({len(data)} bytes) could not be put into {self.directory}: {error};"
                 " nothing was run; make room there, or set XDG_RUNTIME_DIR to another place"
             ) from error
-        return os.fsencode(path)
 
-    def _create(self, name: str) -> tuple[int, str]:
-        self.make_directory()
-        path = os.path.join(self.directory, name)
-        self.remove_file(name)  # never through what somebody has put in its place
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), path
+    def _in_directory(self, name: str, make: Callable[[str], T]) -> T:
+        """Make something in the private directory, or in another when somebody has put something else in its place."""
+        try:
+            self.make_directory()
+            self.remove_file(name)  # never through what somebody has put there
+            return make(os.path.join(self.directory, name))
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):
+            self.directory = tempfile.mkdtemp(prefix="shellsession-")
+            return make(os.path.join(self.directory, name))
 
     def remove_file(self, name: str) -> None:
         with suppress(OSError):

@@ -89,9 +89,9 @@ class Engine:
 
     def _greet(self, shell: Shell) -> Steps[None]:
         framer = Framer(os.urandom(16).hex().encode())
-        pipe = shell.stream("err")
-        shell.send(BOOTSTRAP + b"((0)) 2>%b\n" % pipe.word + version_line(framer.nonce))
+        shell.send(BOOTSTRAP + version_line(framer.nonce))
         shell.stream("tty")  # the first command's streams are made while bash starts
+        shell.stream("err")
         until = time.monotonic() + _START_PATIENCE
         while framer.mark is None:
             if self.closed:
@@ -103,8 +103,6 @@ class Engine:
                 said = framer.noise.decode("utf-8", "replace").strip()
                 raise ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
             framer.feed(data or b"")
-        if framer.complains_of(pipe.path):
-            shell.hidden_host()
         if framer.mark.status < _OLDEST:
             major, minor = divmod(framer.mark.status, 100)
             raise ShellUnavailable(

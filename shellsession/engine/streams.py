@@ -1,7 +1,11 @@
-"""Where a command's output comes out: a raw pseudo terminal or a pipe, read from one end.
+"""Where a command's output comes out: a raw pseudo terminal or a named pipe, read from one end.
 
 Law: the host holds no writing end. When the last writer closes, reading says so (end of file), and as long as
 anybody holds the stream it does not: this tells exactly, for every kind of escape, whether a stream may be used again.
+
+A pipe has a name in the private directory. Bash could open an unnamed one as /proc/HOST/fd/N as well, but not from
+another PID namespace, not of a host that /proc hides (setuid without an exec), and it would truncate whatever file
+were to take that number in the host.
 """
 
 from __future__ import annotations
@@ -14,7 +18,6 @@ import tty
 from contextlib import suppress
 
 from .framing import quote
-from .processes import name_of
 
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
 _PIPE_SIZE = 1 << 20
@@ -26,17 +29,27 @@ _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
 
 
 class Stream:
-    """One reading end and the path by which bash opens the other; ``word`` is that path, quoted."""
+    """One reading end and the path by which bash opens the other.
 
-    __slots__ = ("fd", "is_file", "modes", "name", "path", "word")
+    ``word`` is the path as bash reads it, ``name`` as readlink shows it; ``modes`` those of a terminal.
+    """
 
-    def __init__(self, fd: int, path: bytes, modes: bytes = b"", is_file: bool = False) -> None:
+    __slots__ = ("_inode", "fd", "modes", "name", "path", "word")
+
+    def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
         self.fd = fd
         self.path = path
-        self.word = quote(path) if is_file else path
-        self.name = path.decode() if modes else name_of(fd)
+        self.word = path if modes else quote(path)
+        self.name = os.fsdecode(path)
         self.modes = modes
-        self.is_file = is_file
+        self._inode = 0 if modes else os.fstat(fd).st_ino
+
+    def in_place(self) -> bool:
+        """Does its path still lead to it? Bash would make a file where somebody has removed a pipe (1.5 us)."""
+        try:
+            return not self._inode or os.lstat(self.path).st_ino == self._inode
+        except OSError:
+            return False
 
     def read(self, size: int = CHUNK) -> bytes | None:
         """What is there: bytes, None when nothing is there yet, b"" when nobody holds the other end."""
@@ -60,7 +73,7 @@ class Stream:
     def close(self) -> None:
         with suppress(OSError):
             os.close(self.fd)
-        if self.is_file:
+        if self._inode and self.in_place():
             with suppress(OSError):
                 os.unlink(self.path)
 
@@ -104,23 +117,10 @@ def terminal_stream(size: tuple[int, int]) -> Stream:
         os.close(slave)
 
 
-def pipe_stream() -> Stream:
-    """A new pipe. Bash opens its writing end through /proc: there is no file that a command could remove or replace."""
-    fd, writer = os.pipe()
-    os.close(writer)
-    os.set_blocking(fd, False)
-    _widen(fd)
-    return Stream(fd, b"/proc/%d/fd/%d" % (os.getpid(), fd))
-
-
-def named_pipe_stream(path: str) -> Stream:
-    """As ``pipe_stream``, through a file (0600): for a host whose descriptors bash may not see in /proc."""
+def pipe_stream(path: str) -> Stream:
+    """A new named pipe (0600)."""
     os.mkfifo(path, 0o600)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    _widen(fd)
-    return Stream(fd, os.fsencode(path), is_file=True)
-
-
-def _widen(fd: int) -> None:
     with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
+    return Stream(fd, os.fsencode(path))

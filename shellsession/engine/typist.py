@@ -48,6 +48,10 @@ def _settle_terminal(engine: Engine, shell: Shell, request: Request) -> None:
 def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     nonce = os.urandom(16).hex().encode()
     terminal = isinstance(request.stdin, Terminal)
+    for stream in shell.misplaced():
+        engine.let_go(stream.fd)
+        shell.part_with(stream)
+        stream.close()
     out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.stream("err")
     if out.modes and not terminal:
@@ -98,13 +102,10 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
         pump.drain(shell, call)
         call.stderr.take()  # bash's complaint about our word
-    elif lost := [path for path in _paths(shell, call) if call.framer.complains_of(path)]:
-        for stream in call.own:
+    elif any(call.framer.complains_of(path) for path in _paths(shell, call)):
+        for stream in call.own:  # somebody removed our files since we looked
             engine.let_go(stream.fd)
-        if any(path.startswith(b"/proc/") for path in lost):
-            shell.hidden_host()
-        shell.drop_streams()  # somebody removed our files
-        shell.make_directory()
+        shell.drop_streams()
     else:
         return False
     call.retyped += 1
