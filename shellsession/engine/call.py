@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping, Set
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..models import Outcome, Request, Result, Stream as StreamName, Terminal
+from ..models import Outcome, Request, Result, Stream as StreamName
 from .framing import Framer
 from .output import Capture
 from .streams import Stream
@@ -66,42 +68,43 @@ class Typed(NamedTuple):
 class Call:
     """The state of one command from the moment it is typed to the moment its result is made."""
 
+    # What most calls never change stands here, which saves setting it for each.
+    result: Result | None = None  # once it has ended
+    ending: Outcome | None = None  # set once we have decided to end it
+    reason = ""
+    signal: int | None = None
+    spills: Mapping[str, Spill] = MappingProxyType({})
+    deaf = False  # bash has let go of its socket
+    hung_until = 0.0
+    idle_looks = 0
+    readers: Set[int] = frozenset()  # who read the terminal at the last look
+    muted = False
+    fault: Exception | None = None  # of a callback, while nobody called
+    retyped = 0
+    abandoned = False  # who followed it is gone
+    pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
+    following = False  # come back as soon as something is heard
+    heard = False
+    dialogue: Dialogue | None = None
+
     def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
         self.request = request
-        self.started = started
+        self.started = self.last_output = started
         self.until = None if request.timeout is None else started + request.timeout
-        self.terminal = isinstance(request.stdin, Terminal)  # it was given the terminal
+        self.terminal = request.takes_terminal
         self.typed_as(typed)
         self.older = older  # what was below bash before: not ours to touch
         self.modes = modes  # the terminal's when it began
         limits = request.limits
-        self.spills: dict[str, Spill] = {}
         if limits.spill is None:
             self.stdout, self.stderr = Capture(limits.max_output), Capture(limits.max_output)
         else:
             self.spills = _spills(limits.spill, limits.spill_max)
             self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in self.spills.values())
         self.killed: list[int] = []
-        self.ending: Outcome | None = None  # set once we have decided to end it
-        self.reason = ""
-        self.signal: int | None = None
-        self.deaf = False  # bash has let go of its socket
         self.hung: set[int] = set()  # streams that nobody holds at the moment
-        self.hung_until = 0.0
-        self.last_output = started
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
-        self.idle_looks = 0
-        self.readers: set[int] = set()  # who read the terminal at the last look
-        self.muted = False
-        self.fault: Exception | None = None  # of a callback, while nobody called
-        self.result: Result | None = None  # once it has ended
-        self.retyped = 0
-        self.abandoned = False  # who followed it is gone
-        self.pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
-        self.following = False  # come back as soon as something is heard
-        self.heard = False
-        self.dialogue: Dialogue | None = None
         self.unseen = bytearray()  # for expect: what none has looked at
 
     def typed_as(self, typed: Typed) -> None:

@@ -113,20 +113,17 @@ class Engine:
 
     def run(self, request: Request) -> Steps[Result]:
         """Run one command until it ends, is handed back, or is ended."""
-        yield from self._ready()
-        return (yield from self._answer(self._begin_and_attend(request)))
+        if self.shell is None or self.call is not None or self.closed:
+            yield from self._ready()
+        return self._said((yield from self._guarded(self._begin_and_attend(request))))
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
         yield from self._ready()
-        came = yield from self._guarded(self._begin(request))
-        call = self.last
-        assert call is not None
+        call = yield from self._guarded(self._begin_or_announce(request))
         call.pieces = []
-        if came is None:
+        if call.result is None:
             self.call = call
-        else:
-            self.ended = came
         return call
 
     def news(self, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
@@ -157,27 +154,30 @@ class Engine:
             )
         if self.shell is None or self.closed:
             yield from self.open()
-        self.ended = None
 
-    def _begin(self, request: Request) -> Steps[Result | None]:
-        """Type the command; a result already when the shell was found dead and nothing was typed."""
+    def _begin(self, request: Request) -> Call | None:
+        """Type the command; None when the shell was found dead, and nothing was typed."""
         shell = self.live()
+        self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
             endings.abandon(self)
         if shell.lost or shell.dead:
+            return None
+        call = self.last = typist.start(self, request)
+        return call
+
+    def _begin_or_announce(self, request: Request) -> Steps[Call]:
+        if (call := self._begin(request)) is None:
             call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
             call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
-            return (yield from endings.bury(self, call))
-        self.last = typist.start(self, request)
-        return None
+            yield from endings.bury(self, call)
+        return call
 
     def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
-        came = yield from self._begin(request)
-        assert self.last is not None
-        return came or (yield from self._attend(self.last))
+        call = yield from self._begin_or_announce(request)
+        return call.result or (yield from self._attend(call))
 
-    def _answer(self, steps: Steps[Result | HandedBack]) -> Steps[Result]:
-        came = yield from self._guarded(steps)
+    def _said(self, came: Result | HandedBack) -> Result:
         assert self.last is not None
         return came if isinstance(came, Result) else piece(self, self.last, came)
 
@@ -219,7 +219,7 @@ class Engine:
                 self.live().ring()
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
-                if not (yield from typist.must_retype(self, call)):
+                if typist.is_plain(call) or not (yield from typist.must_retype(self, call)):
                     return (yield from endings.finish(self, call))
             elif what == DEAD:
                 return (yield from endings.bury(self, call))
@@ -245,7 +245,8 @@ class Engine:
         if self.ended is not None:
             result, self.ended = self.ended, None
             return result
-        return (yield from self._answer(self._attend(call, _FOREVER if until is None else until, "yield")))
+        came = yield from self._guarded(self._attend(call, _FOREVER if until is None else until, "yield"))
+        return self._said(came)
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -278,7 +279,7 @@ class Engine:
         call = self.running("interrupt")
         call.ending, call.reason = "interrupted", "interrupted on request"
         self.call = None
-        return (yield from self._answer(endings.interrupt(self, call)))
+        return (yield from self._guarded(endings.interrupt(self, call)))
 
     # -- end
 

@@ -82,12 +82,17 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     return Typed(nonce, (out,) if err is None else (out, err), tuple(streams))
 
 
+def is_plain(call: Call) -> bool:
+    """Is it beyond doubt that our line was run?"""
+    mark = call.framer.mark
+    assert mark is not None
+    return not (mark.skipped or mark.broken or mark.status in (1, 127) or call.framer.has_noise)
+
+
 def must_retype(engine: Engine, call: Call) -> Steps[bool]:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
-    if not mark.skipped and not mark.broken and mark.status not in (1, 127) and not call.framer.has_noise:
-        return False
     if mark.broken or call.retyped > UNGUARDED:
         call.reason = (
             "the shell no longer runs what is typed to it, so it was killed: something in this session has changed"

@@ -24,11 +24,15 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``)."""
+    """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
+
+    ``keen``: it is to be expected within microseconds.
+    """
 
     read: tuple[int, ...] = ()
     until: float | None = None
     write: tuple[int, ...] = ()
+    keen: bool = False
 
 
 Ready = Collection[int]
@@ -37,6 +41,10 @@ Steps = Generator[Wait, Ready, T]
 
 # poll(2) takes its time in milliseconds as an int; steps are asked again then.
 _LONGEST = 1e6
+# How long to look again and again before going to sleep, in seconds. To wake a core that went to sleep costs 20 to 40 us
+# in a virtual machine, as much as the command itself: `true` 87 us instead of 112, `echo hi` 104 instead of 130. Where
+# both share a core it costs 4 us instead, as sched_yield does not always hand over at once.
+_KEEN = 100e-6
 
 
 class Poller:
@@ -46,8 +54,14 @@ class Poller:
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], select.poll] = {}
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, write = wait
+        read, until, write, keen = wait
         poll = self._known.get((read, write)) or self._learn(read, write)
+        if keen:
+            give_up = time.monotonic() + _KEEN
+            while time.monotonic() < give_up:
+                os.sched_yield()
+                if ready := poll.poll(0):
+                    return [fd for fd, _ in ready]
         left = None if until is None else max(0, math.ceil(min(until - time.monotonic(), _LONGEST) * 1000))
         return [fd for fd, _ in poll.poll(left)]
 
