@@ -87,3 +87,16 @@ def test_aliases_for_keywords_end_the_shell_and_it_says_so(aliases: str, new_ses
     assert [result.outcome for result in results].count("shell_exited") == 1
     assert next(result.reason for result in results if result.outcome == "shell_exited")
     check_what_follows(sh)
+
+
+@pytest.mark.parametrize("damage", ["builtin() { :; }", "enable -n builtin", "builtin() { :; }; eval() { :; }"])
+def test_the_status_is_kept_where_our_first_words_are_gone(sh: Session, damage: str) -> None:
+    sh.run(damage)
+    sh.run("(exit 7)")
+    assert sh.run("echo $?").stdout == "7\n"
+
+
+def test_an_isolated_command_is_traced_without_a_word_of_ours(sh: Session) -> None:
+    sh.run("set -x")
+    result = sh.run("echo hi; exit 3", isolated=True)
+    assert (result.stdout, result.stderr, result.exit_code) == ("hi\n", "++ echo hi\n++ exit 3\n", 3)

@@ -121,9 +121,10 @@ def command_lines(
     """
     name, call = SPELLINGS[spelling % UNGUARDED]
     run = b"%b %b" % (call, argument)
-    run = b"! ( %b ) %b" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
+    # Redirected inside: `set -x` tells of our own words before that, on our socket.
+    run = b"! ( %b %b )" % (run, redirections) if isolated else b"! %b %b" % (run, redirections)
     prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (
-        _restore(nonce, status) if status else b""
+        _restore(nonce, status, b"\\" if spelling else b"\\builtin ") if status else b""
     )
     if spelling == UNGUARDED:
         return prologue + run + b"\n" + mark_line(nonce)
@@ -137,10 +138,10 @@ def command_lines(
     )
 
 
-def _restore(nonce: bytes, status: int) -> bytes:
+def _restore(nonce: bytes, status: int, prefix: bytes) -> bytes:
     # A DEBUG trap sees this name, and shall not learn the mark's nonce from it.
     name = b"s" + hashlib.blake2b(nonce, digest_size=8).hexdigest().encode()
-    return b"%b() { \\builtin unset -f %b; \\builtin return %d; }; %b builtin && :; " % (name, name, status, name)
+    return b"%b() { %bunset -f %b; %breturn %d; }; %b builtin && :; " % (name, prefix, name, prefix, status, name)
 
 
 def _history(argument: bytes, lines: int) -> bytes:

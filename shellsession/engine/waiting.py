@@ -41,9 +41,9 @@ Steps = Generator[Wait, Ready, T]
 
 # poll(2) takes its time in milliseconds as an int; steps are asked again then.
 _LONGEST = 1e6
-# How long to look again and again before going to sleep, in seconds. To wake a core that went to sleep costs 20 to 40 us
-# in a virtual machine, as much as the command itself: `true` 87 us instead of 112, `echo hi` 104 instead of 130. Where
-# both share a core it costs 4 us instead, as sched_yield does not always hand over at once.
+# How long to look again and again before going to sleep, in seconds. To wake a core that has gone to sleep costs 20 to
+# 40 us in a virtual machine, as much as the command itself: `true` took 87 us instead of 112, `echo hi` 104 instead of
+# 130. Where bash and we share a core it costs 4 us instead: sched_yield does not always hand over at once.
 _KEEN = 100e-6
 
 
@@ -225,10 +225,18 @@ class Drainer:
         with self._lock:
             self._wanted[fd] = read
             if self._wake is None:
-                self._wake = os.pipe()
-                threading.Thread(target=self._work, args=self._wake, name="shellsession-jobs", daemon=True).start()
+                self._start()
             else:
                 os.write(self._wake[1], b"+")
+
+    def _start(self) -> None:
+        self._wake = os.pipe()
+        try:
+            threading.Thread(target=self._work, args=self._wake, name="shellsession-jobs", daemon=True).start()
+        except RuntimeError:  # no more threads, or the interpreter ends: the job is not read, its session goes on
+            for fd in self._wake:
+                os.close(fd)
+            self._wake = None
 
     def remove(self, fd: int) -> None:
         with self._lock:
