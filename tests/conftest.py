@@ -31,7 +31,7 @@ def company() -> Iterator[None]:
 
 def emptied(directory: Path) -> Path:
     """The directory, empty; the same one, as a shell may be in it."""
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     for entry in directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
@@ -44,7 +44,19 @@ def emptied(directory: Path) -> Path:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """An empty directory for a command to work in; always at the same path within one test."""
-    return emptied(tmp_path / "place")
+    return emptied(tmp_path / "ours" / "place")
+
+
+def beside(place: Path) -> Path:
+    """Another empty directory, of the same name, and with as long a path."""
+    return emptied(place.parent.with_name("bash") / place.name)
+
+
+def chosen(request: pytest.FixtureRequest, *names: str) -> list[tuple[Any, ...]]:
+    """What the tests of this module that were chosen to run get for these parameters, in their order."""
+    tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    specs = [test.callspec.params for test in tests if test.module is request.module and hasattr(test, "callspec")]
+    return [tuple(spec[name] for name in names) for spec in specs if spec.keys() >= set(names)]
 
 
 @pytest.fixture

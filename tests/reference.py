@@ -19,7 +19,7 @@ import time
 import tty
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from support import session_members
 
@@ -46,6 +46,10 @@ class Said:
     stdout: bytes
     stderr: bytes
     status: int | None
+
+    def renamed(self, old: bytes, new: bytes) -> Said:
+        """The same, as if the place ``old`` had been called ``new``."""
+        return Said(self.stdout.replace(old, new), self.stderr.replace(old, new), self.status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,41 +143,57 @@ DIFFERENT_SCRIPTS: Final = {
 }
 
 
-def typed(text: bytes, directory: Path, on_terminal: bool, patience: float = 20.0) -> Said:
-    """Type ``text`` to a fresh bash in ``directory``; stdout is a raw terminal or, like stderr always, a pipe."""
-    entered = _FIRST_LINE + text + b"\n"
-    assert len(entered) <= _INPUT_PIECE, f"{len(entered)} bytes: bash would not hold the text in its own memory"
-    host, terminal = os.openpty()
-    tty.setraw(terminal)
-    out_end, out = (host, terminal) if on_terminal else os.pipe()
-    err_end, err = os.pipe()
-    stdin, typing = os.pipe()
-    os.write(typing, entered)
-    os.close(typing)
+class Asked:
+    """A fresh bash that ``text`` was typed to; it runs beside whatever is done until its words are asked for."""
 
-    process = subprocess.Popen(
-        (*_ON_OWN_TERMINAL, os.ttyname(terminal), *_BASH),
-        stdin=stdin,
-        stdout=out,
-        stderr=err,
-        cwd=directory,
-        env=ENVIRONMENT,
-        start_new_session=True,
-    )
-    for fd in {stdin, err} if on_terminal else {stdin, err, out}:
-        os.close(fd)
-    try:
-        collected = _collect(process, out_end, err_end, patience)
-    finally:
-        process.kill()
-        process.wait()
-        if _MAY_LEAVE.search(text):  # looking at every process takes as long as the rest
-            for pid in session_members(process.pid):
-                os.kill(pid, signal.SIGKILL)
-        for fd in {host, terminal, out_end, err_end}:
+    def __init__(self, text: bytes, directory: Path, on_terminal: bool) -> None:
+        """In ``directory``; stdout is a raw terminal or, like stderr always, a pipe."""
+        entered = _FIRST_LINE + text + b"\n"
+        assert len(entered) <= _INPUT_PIECE, f"{len(entered)} bytes: bash would not hold the text in its own memory"
+        self._may_leave = bool(_MAY_LEAVE.search(text))
+        host, terminal = os.openpty()
+        tty.setraw(terminal)
+        self._out, out = (host, terminal) if on_terminal else os.pipe()
+        self._err, err = os.pipe()
+        self._fds = {host, terminal, self._out, self._err}
+        stdin, typing = os.pipe()
+        os.write(typing, entered)
+        os.close(typing)
+        self._process = subprocess.Popen(
+            (*_ON_OWN_TERMINAL, os.ttyname(terminal), *_BASH),
+            stdin=stdin,
+            stdout=out,
+            stderr=err,
+            cwd=directory,
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+        for fd in {stdin, err} if on_terminal else {stdin, err, out}:
             os.close(fd)
-    status = process.returncode
-    return Said(collected[out_end], collected[err_end], 128 - status if status < 0 else status)
+
+    def said(self, patience: float = 20.0) -> Said:
+        """All its words, and the status it left."""
+        collected = _collect(self._process, self._out, self._err, patience)
+        status = self._process.wait()
+        return Said(collected[self._out], collected[self._err], 128 - status if status < 0 else status)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._may_leave:  # looking at every process takes as long as the rest
+            for pid in session_members(self._process.pid):
+                os.kill(pid, signal.SIGKILL)
+        for fd in self._fds:
+            os.close(fd)
+
+
+def typed(text: bytes, directory: Path, on_terminal: bool) -> Said:
+    """What a fresh bash in ``directory`` says to ``text``."""
+    with Asked(text, directory, on_terminal) as asked:
+        return asked.said()
 
 
 def _collect(process: subprocess.Popen[bytes], out: int, err: int, patience: float) -> dict[int, bytes]:

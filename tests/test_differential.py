@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import emptied
+from conftest import beside, emptied
 from hypothesis import given
-from reference import DIFFERENT_SCRIPTS, ENVIRONMENT, KNOWN_DIFFERENCES, Difference, Said, comparable, typed
+from reference import DIFFERENT_SCRIPTS, ENVIRONMENT, KNOWN_DIFFERENCES, Asked, Difference, Said, comparable
 from scripts import Script, corpus
 from writing import texts
 
@@ -25,14 +26,21 @@ WITHOUT_CONSEQUENCES = ("arithmetic", "arrays", "control", "expansions", "io", "
 _said: dict[tuple[bytes, bool], Said] = {}
 
 
-def at_the_prompt(text: bytes, place: Path, on_terminal: bool) -> Said:
-    """What bash says; asked once, as if every test had the same place."""
+@contextmanager
+def at_the_prompt(text: bytes, place: Path, on_terminal: bool) -> Iterator[Callable[[], Said]]:
+    """What bash says, to be asked for: until then it runs beside ours. Run once, as if every test had one place."""
     key = (text, on_terminal)
-    if key not in _said:
-        said, name = typed(text, emptied(place), on_terminal), bytes(place)
-        _said[key] = Said(said.stdout.replace(name, b"PLACE"), said.stderr.replace(name, b"PLACE"), said.status)
-    said, name = _said[key], bytes(place)
-    return Said(said.stdout.replace(b"PLACE", name), said.stderr.replace(b"PLACE", name), said.status)
+    if key in _said:
+        yield lambda: _said[key].renamed(b"PLACE", bytes(place))
+        return
+    theirs = beside(place)
+    with Asked(text, theirs, on_terminal) as asked:
+
+        def answer() -> Said:
+            _said[key] = asked.said().renamed(bytes(theirs), b"PLACE")
+            return _said[key].renamed(b"PLACE", bytes(place))
+
+        yield answer
 
 
 def in_a_session(calls: tuple[bytes, ...], place: Path, on_terminal: bool) -> tuple[Said, bool]:
@@ -54,12 +62,12 @@ def both(
 ) -> tuple[Said, Said]:
     """(ours, bash's), comparable."""
     text = b"\n".join(calls)
-    expected = at_the_prompt(text, place, on_terminal)
-    came, ended = in_a_session(calls, place, on_terminal)
-    return (
-        comparable(came, text, reference=False, shell_ended=ended, without=without),
-        comparable(expected, text, reference=True, shell_ended=ended, without=without),
-    )
+    with at_the_prompt(text, place, on_terminal) as expected:
+        came, ended = in_a_session(calls, place, on_terminal)
+        return (
+            comparable(came, text, reference=False, shell_ended=ended, without=without),
+            comparable(expected(), text, reference=True, shell_ended=ended, without=without),
+        )
 
 
 @ON_TERMINAL
@@ -108,10 +116,10 @@ def test_scripts_do_not_talk_to_each_other_in_one_long_session(
     for script in corpus(*WITHOUT_CONSEQUENCES):
         if script.name in (*DIFFERENT_SCRIPTS, OTHERWISE_IN_A_SUBSHELL):
             continue
-        fresh = at_the_prompt(script.text, place, on_terminal=False)
-        sh.run(f"cd /; cd {emptied(place)}; (exit 0)", check=True)
-        result = sh.run(script.text, isolated=True)
-        came = Said(result.stdout_bytes, result.stderr_bytes, result.exit_code)
-        if comparable(came, script.text, reference=False) != comparable(fresh, script.text, reference=True):
-            other.append(script.name)
+        with at_the_prompt(script.text, place, on_terminal=False) as fresh:
+            sh.run(f"cd /; cd {emptied(place)}; (exit 0)", check=True)
+            result = sh.run(script.text, isolated=True)
+            came = Said(result.stdout_bytes, result.stderr_bytes, result.exit_code)
+            if comparable(came, script.text, reference=False) != comparable(fresh(), script.text, reference=True):
+                other.append(script.name)
     assert other == []

@@ -94,8 +94,7 @@ while True:
     for pid in (shell, "self", host):
         for name in glob.glob(f"/proc/{{pid}}/fd/*"):
             try:
-                # A file outside our directories is one that the host has open just now: a module, the tests' own.
-                if os.readlink(name) not in spared and not stat.S_ISREG(os.stat(name).st_mode):
+                if os.readlink(name) not in spared:
                     names.append(name)
             except OSError:
                 pass
@@ -106,7 +105,10 @@ while True:
             except OSError:
                 continue
             try:
-                os.write(fd, fake) if mode else os.read(fd, 100)
+                # A file outside our directories is one that the host has open just now: a module, the tests' own.
+                # Asked of what was opened: by now the name may stand for another file than when it was listed.
+                if not name.startswith("/proc/") or not stat.S_ISREG(os.fstat(fd).st_mode):
+                    os.write(fd, fake) if mode else os.read(fd, 100)
             except OSError:
                 pass
             os.close(fd)
@@ -120,6 +122,7 @@ def test_a_process_that_writes_and_reads_wherever_it_can_fakes_nothing(
     # What the tests' own process had before, and how it talks to who started it, is not at stake.
     (place / "spared").write_text("\n".join(links_of_this_process()), encoding="utf-8")
     (place / "writer.py").write_text(WRITER, encoding="utf-8")
+    (place / "started").touch()  # else made by the job's own process, and that after the call perhaps
     sh = new_session(tty=on_terminal, timeout=10)
     assert sh.run(f"{HERE}; '{PYTHON}' writer.py $$ $PPID $d >started 2>/dev/null & writer=$!").outcome == "exited"
     wait_until(lambda: (place / "started").read_text(encoding="utf-8"), "it writes")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from conftest import emptied
+from conftest import beside, emptied
 from hostile import LISTED, MORE, Damage
-from reference import ENVIRONMENT, Said, comparable, typed
+from reference import ENVIRONMENT, Asked, Said, comparable
 
 from shellsession import Result, Session
 
 pytestmark = pytest.mark.usefixtures("company")
 NEXT = "zz=1; /bin/echo out; /bin/echo err >&2; (exit 42)"
 CHECK = 'echo "[$zz]"'
+# For what may never end by itself: long enough to get going.
+AWHILE = 0.3
 NewSession = Callable[..., Session]
 
 
@@ -24,10 +27,10 @@ def said(*results: Result) -> Said:
     return Said(stdout, b"".join(result.stderr_bytes for result in results), results[-1].exit_code)
 
 
-def compare(damage: Damage, ours: Said, text: str, on_terminal: bool, place: Path, shell_ended: bool) -> None:
+def compare(damage: Damage, ours: Said, theirs: Said, text: str, shell_ended: bool) -> None:
     """Ours must be what bash says at its prompt, known differences aside."""
     entered = text.encode()
-    theirs = comparable(typed(entered, emptied(place), on_terminal), entered, reference=True, shell_ended=shell_ended)
+    theirs = comparable(theirs, entered, reference=True, shell_ended=shell_ended)
     if damage.also_at_prompt:
         stdout, stderr = (re.sub(damage.also_at_prompt, b"", stream) for stream in (theirs.stdout, theirs.stderr))
         theirs = Said(stdout, stderr, theirs.status)
@@ -56,27 +59,29 @@ def check_outcome(damage: Damage, result: Result) -> None:
 def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
     damage: Damage, on_terminal: bool, new_session: NewSession, place: Path
 ) -> None:
-    sh = new_session(env=ENVIRONMENT, agent_env=False, tty=on_terminal, timeout=10.0)
-    own = sh.run(damage.command, timeout=1.0 if damage.own == "open" else 10.0)
-    check_outcome(damage, own)
-    ended = own.outcome == "shell_exited"
-    if damage.status is not None:
-        assert (own.stdout, own.stderr, own.exit_code) == ("", "", damage.status)
-    elif damage.own == "compared" and (own.outcome == "exited" or damage.shell == "ends"):
-        sequence: list[Result] = [own]
-        text = damage.command
-        if damage.then == "traced" and not ended:
-            sequence += [sh.run(NEXT)]
-            text += "\n" + NEXT
-            ended = sequence[-1].outcome == "shell_exited"
-            if not ended:
-                sequence += [sh.run(CHECK)]
-                text += "\n" + CHECK
-        compare(damage, said(*sequence), text, on_terminal, place, ended)
-        if damage.then == "traced":
-            return
-    emptied(place)
-    check_what_follows(sh)
+    traced = damage.then == "traced"
+    text = "\n".join((damage.command, NEXT, CHECK)) if traced else damage.command
+    their_place = beside(place)
+    with ExitStack() as running:
+        if comparing := damage.own == "compared" and damage.status is None:  # else it may never come back
+            reference = running.enter_context(Asked(text.encode(), their_place, on_terminal))
+        sh = new_session(env=ENVIRONMENT, agent_env=False, tty=on_terminal, timeout=10.0)
+        own = sh.run(damage.command, timeout=AWHILE if damage.own == "open" else 10.0)
+        check_outcome(damage, own)
+        if damage.status is not None:
+            assert (own.stdout, own.stderr, own.exit_code) == ("", "", damage.status)
+        elif comparing and (own.outcome == "exited" or damage.shell == "ends"):
+            sequence = [own]
+            if traced:
+                assert own.outcome == "exited"
+                sequence.append(sh.run(NEXT))
+                if sequence[-1].outcome != "shell_exited":
+                    sequence.append(sh.run(CHECK))
+            theirs = reference.said().renamed(bytes(their_place), bytes(place))
+            compare(damage, said(*sequence), theirs, text, sequence[-1].outcome == "shell_exited")
+    if not traced:
+        emptied(place)
+        check_what_follows(sh)
 
 
 @pytest.mark.parametrize("aliases", ["alias if='echo no'", "alias then=:", "alias '!'=true", "alias fi=true"])

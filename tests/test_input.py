@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from conftest import chosen
 from support import unique_seconds, with_argument
 
 from shellsession import TTY, Session
-
-Make = Callable[..., Session]
 
 PYTHON = sys.executable
 
@@ -104,19 +105,38 @@ GREEDY = [
 ]
 
 
+def reads_the_terminal(command: str, tty: bool, place: Path) -> None:
+    with Session(cwd=place, timeout=5) as session:
+        session.run("X=1; export LESS= TERM=xterm")
+        result = session.run(f"echo before; {command}", tty=tty)
+        assert result.outcome in ("exited", "interrupted"), result
+        assert result.duration < 3
+        assert "before\n" in result.stdout
+        if result.outcome == "interrupted":
+            assert "waits for input" in result.reason
+            assert result.state_kept
+        assert session.run("echo $X").stdout == "1\n"
+
+
+@pytest.fixture(scope="module")
+def begun(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[str, bool], Future[None]]]:
+    """All of them in sessions of their own, a few side by side: they wait most of the time. In the tests' order."""
+    with ThreadPoolExecutor(4) as pool:
+        yield {
+            (command, tty): pool.submit(reads_the_terminal, command, tty, tmp_path_factory.mktemp("place"))
+            for command, tty in chosen(request, "command", "tty")
+        }
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("command", GREEDY)
-def test_a_command_without_the_terminal_never_hangs_on_it(new_session: Make, command: str, tty: bool) -> None:
-    session = new_session(timeout=5)
-    session.run("X=1; export LESS= TERM=xterm")
-    result = session.run(f"echo before; {command}", tty=tty)
-    assert result.outcome in ("exited", "interrupted"), result
-    assert result.duration < 3
-    assert "before\n" in result.stdout
-    if result.outcome == "interrupted":
-        assert "waits for input" in result.reason
-        assert result.state_kept
-    assert session.run("echo $X").stdout == "1\n"
+def test_a_command_without_the_terminal_never_hangs_on_it(
+    command: str, tty: bool, begun: dict[tuple[str, bool], Future[None]]
+) -> None:
+    begun[command, tty].result()
 
 
 def test_a_command_ended_for_its_reading_is_ended_whole(sh: Session) -> None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from conftest import chosen
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Result, Session
 
-NewSession = Callable[..., Session]
-
 # What a loaded machine may add to a limit before we call it a hang; how fast it really is, the benchmarks say.
 SAFETY = 15.0
+# Long enough for every command here to be at what it never ends.
+LIMIT = 0.25
 PYTHON = sys.executable
 
 
@@ -144,11 +146,11 @@ def check_what_is_left(sh: Session, result: Result, older: int, seconds: str, pl
         wait_until(lambda: not descendants(sh.pid or 0), "the fresh shell has no children")
 
 
-def outlived(outliver: Outliver, limit: float, sh: Session, place: Path) -> None:
+def outlived(outliver: Outliver, sh: Session, place: Path) -> None:
     older, seconds = prepared(sh), unique_seconds()
-    result = sh.run("echo begun\n" + outliver.command.replace("NAP", seconds), timeout=limit)
+    result = sh.run("echo begun\n" + outliver.command.replace("NAP", seconds), timeout=LIMIT)
     assert result.stdout.startswith("begun\n")
-    assert result.duration < limit + SAFETY
+    assert result.duration < LIMIT + SAFETY
     assert result.outcome in outliver.ends, result
     assert result.outcome == "exited" or result.reason
     if outliver.state == "kept":
@@ -156,14 +158,32 @@ def outlived(outliver: Outliver, limit: float, sh: Session, place: Path) -> None
     check_what_is_left(sh, result, older, seconds, place)
 
 
+def outlived_in_a_session(outliver: Outliver, place: Path, on_terminal: bool) -> None:
+    with Session(cwd=place, timeout=20.0, tty=on_terminal) as sh:
+        outlived(outliver, sh, place)
+
+
+@pytest.fixture(scope="module")
+def begun(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Outliver, Future[None]]]:
+    """All of them in sessions of their own, a few side by side: they wait most of the time. In the tests' order."""
+    with ThreadPoolExecutor(4) as pool:
+        yield {
+            outliver: pool.submit(outlived_in_a_session, outliver, tmp_path_factory.mktemp("place"), outliver in LISTED)
+            for (outliver,) in chosen(request, "outliver")
+        }
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("outliver", LISTED, ids=str)
-def test_it_is_back_at_the_limit_and_the_shell_lives(outliver: Outliver, sh: Session, place: Path) -> None:
-    outlived(outliver, 0.5, sh, place)
+def test_it_is_back_at_the_limit_and_the_shell_lives(outliver: Outliver, begun: dict[Outliver, Future[None]]) -> None:
+    begun[outliver].result()
 
 
 @pytest.mark.parametrize("outliver", MORE, ids=str)
-def test_more_is_back_and_the_shell_lives(outliver: Outliver, new_session: NewSession, place: Path) -> None:
-    outlived(outliver, 0.15, new_session(tty=False), place)
+def test_more_is_back_and_the_shell_lives(outliver: Outliver, begun: dict[Outliver, Future[None]]) -> None:
+    begun[outliver].result()
 
 
 def test_a_fork_storm_is_ended_whole(sh: Session, place: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
 
@@ -164,13 +165,19 @@ def test_a_missing_bash_is_a_clear_error(new_session: Make, monkeypatch: pytest.
 
 
 def test_an_old_bash_is_a_clear_error_that_says_what_was_found(new_session: Make, tmp_path: Path) -> None:
-    """BASH_VERSINFO is readonly, so the question for it is changed on its way."""
+    """BASH_VERSINFO is readonly, so the question for it is changed on its way.
+
+    The watcher gets a plain bash: a child of the script would outlive it, and with it the test.
+    """
     old = script(
         tmp_path / "bash",
-        "#!/bin/sh\nsed -u 's/BASH_VERSINFO.0./4/; s/BASH_VERSINFO.1./3/' | /bin/bash \"$@\"\n",
+        "#!/bin/sh\n"
+        'case "$*" in *watcher.bash*) exec /bin/bash "$@";; esac\n'
+        "sed -u 's/BASH_VERSINFO.0./4/; s/BASH_VERSINFO.1./3/' | /bin/bash \"$@\"\n",
     )
     with pytest.raises(ShellUnavailable, match=r"bash 4\.3 is too old, 4\.4 or newer"):
         new_session(bash=old).run("true")
+    wait_until(lambda: not with_argument(str(os.getpid())), "the end of the watcher")
 
 
 @pytest.mark.parametrize(

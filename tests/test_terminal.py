@@ -197,3 +197,11 @@ def test_a_reader_that_is_killed_from_outside_ends_its_step_only(sh: Session) ->
     last = wait_until(lambda: (heard := sh.wait()).outcome != "input" and heard, "the end of the command")
     assert last
     assert last.stdout.split() == ["over", "137"]
+
+
+def test_each_descriptor_is_the_whole_terminal(sh: Session) -> None:
+    """As at a login: `more` reads its keys from stderr, and some write to their stdin."""
+    asked = sh.run("read a <&2; read b <&1; echo $a $b >&0", stdin=TTY, merge_stderr=True)
+    assert asked.outcome == "input"
+    assert sh.send("one\n").outcome == "input"
+    assert sh.send("two\n").stdout == "one two\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import pytest
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import Session, SessionClosed
+from shellsession.engine.waiting import drive
 
 
 def test_threads_are_served_one_after_the_other(sh: Session) -> None:
@@ -63,6 +65,12 @@ def test_who_waits_for_a_turn_on_a_closed_session_is_told(sh: Session) -> None:
             assert waiting.result().outcome in ("exited", "shell_exited")
 
 
+def main_thread_waits() -> bool:
+    """Is it inside a call, where Ctrl-C is to strike, and not still on its way there?"""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return frame is not None and frame.f_code.co_filename == drive.__code__.co_filename
+
+
 @pytest.mark.parametrize("verb", ["run", "wait", "stream"])
 def test_control_c_interrupts_the_command_and_keeps_the_shell(sh: Session, verb: str) -> None:
     seconds = unique_seconds()
@@ -71,6 +79,7 @@ def test_control_c_interrupts_the_command_and_keeps_the_shell(sh: Session, verb:
 
     def strike() -> None:
         wait_until(lambda: with_argument(seconds), "the command")
+        wait_until(main_thread_waits, "the call")
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     striker = threading.Thread(target=strike)

@@ -64,12 +64,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
         argument = quote(text)
     else:
         argument = from_file(shell.write_file("text", text), text)
-    source = b"/dev/null"
-    if terminal:
-        source = shell.terminal.path
-    elif isinstance(request.stdin, bytes):
-        source = quote(shell.write_file("stdin", request.stdin))
-    redirections = b"0<%b 1>%b 2>%b" % (source, out.word, err.word if err else b"&1")
+    redirections = _redirections(shell, request, out, err)
     ours = 1 + shell.ours_in_history if engine.history else 0
     shell.busy = nonce
     shell.send(command_lines(argument, redirections, nonce, engine.status, spelling, request.isolated, ours))
@@ -80,6 +75,16 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     if not terminal and engine.terminal_job is None:
         streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
     return Typed(nonce, (out,) if err is None else (out, err), tuple(streams))
+
+
+def _redirections(shell: Shell, request: Request, out: Stream, err: Stream | None) -> bytes:
+    errors = err.word if err else b"&1"
+    if request.takes_terminal:  # as a login has it, to be read and written by each: `more` reads its keys from stderr
+        return b"0<>%b 1>&0 2>%b" % (out.word, errors)
+    source = b"/dev/null"
+    if isinstance(request.stdin, bytes):
+        source = quote(shell.write_file("stdin", request.stdin))
+    return b"0<%b 1>%b 2>%b" % (source, out.word, errors)
 
 
 def is_plain(call: Call) -> bool:
