@@ -16,7 +16,7 @@ from shellsession import InvalidRequest, Session, ShellUnavailable
 Make = Callable[..., Session]
 
 # What bash itself puts into any environment.
-BASHS_OWN = {"PWD", "SHLVL", "_", "OLDPWD"}
+BASHS_OWN = {"PWD", "SHLVL", "_", "OLDPWD", "PS1", "PS2"}
 # What the issue promises of the set for programs without a person.
 AGENT_ENV = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "GIT_TERMINAL_PROMPT": "0"}
 
@@ -43,6 +43,12 @@ def test_agent_env_false_adds_nothing_at_all(new_session: Make, monkeypatch: pyt
     assert {name: value for name, value in found.items() if name not in BASHS_OWN} == {
         name: value for name, value in expected.items() if name not in BASHS_OWN
     }
+
+
+def test_a_prompt_of_the_hosts_own_shell_is_nobodys(new_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours must be empty, and an exported one of ours would be seen by all commands."""
+    monkeypatch.setenv("PS1", "(venv) ")
+    assert "PS1" not in environment(new_session())
 
 
 def test_a_mapping_replaces_the_environment(new_session: Make) -> None:

@@ -1,1 +1,24 @@
-"""One bash and what a command does to it."""
+"""One bash, and what a command does to it: each room and what it alone may do, from the ground up.
+
+=============  ===================================================================================
+framing        pure: what is typed, and how bash's answer is recognised
+output         pure: bounded memory for endless output
+processes      what /proc tells; it looks and never acts
+guard          what one host process owns together: its mark, its directory, its watcher
+streams        terminals and pipes, read from one end
+files          the private directory of one shell
+shell, spawn   one bash process: its descriptors, its files, its signals; how it is started
+waiting        the only code that waits; it knows nothing of shells
+call, jobs     what is known of one command; what one left running
+pump           collects a command's output, and says what happened
+answers        what is said of a command: a result, a piece, a job
+minding        who reads a command that was handed back, while nobody calls
+greeting       the first words with a bash that has just started
+typist         how a command is typed, and typed again when our own line failed
+endings        how commands and shells end
+dialogue       pexpect over a command that has the terminal
+steps          each verb, told once: the story of a command
+=============  ===================================================================================
+
+Each imports only from rooms above it in this list (tests/test_imports.py holds the exact table).
+"""

@@ -47,7 +47,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     if call.terminal:
         shell.reset_terminal()
     if call.request.stdin is not None:
-        shell.remove_file("stdin")
+        shell.files.remove("stdin")
     engine.family = shell.has_children()
     background = leave(engine, shell, call, held) if engine.family or held else ()
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):

@@ -8,32 +8,26 @@ from __future__ import annotations
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
-import tempfile
 import termios
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 
 from ptyprocess import PtyProcess
 
 from ..errors import LimitReached
 from . import processes
-from .guard import Guard, Seat, make_private
+from .files import Files
+from .guard import Guard, Seat
 from .streams import (
     SMALL,
     Stream,
     get_modes,
-    pipe_stream,
     set_size,
     slave_path,
     terminal_stream,
 )
-
-T = TypeVar("T")
 
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
 USABLE_DESCRIPTORS = 20
@@ -52,7 +46,7 @@ class Shell:
         self.lost = False  # given up in the middle of ending something; it was killed
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
-        self.directory = seat.directory
+        self.files = Files(seat.directory)
         self.first_cwd = cwd
         self._cwd, self._cwd_text = b"", cwd
         self._guard = guard
@@ -61,7 +55,6 @@ class Shell:
         self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
         self._process = process
         self._streams: dict[str, Stream] = {}
-        self._pipes = 0  # how many were made
         self._glance = select.poll()
         self._glance.register(self.terminal.fd, select.POLLIN)
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
@@ -115,8 +108,7 @@ class Shell:
         try:
             if kind == "tty":
                 return terminal_stream(self.size)
-            self._pipes += 1
-            return self._in_directory(f"pipe-{self._pipes}", pipe_stream)
+            return self.files.pipe()
         except OSError as error:
             raise LimitReached(
                 f"no stream could be made for the command, which was not run: {error};"
@@ -150,40 +142,6 @@ class Shell:
             stream = self._streams.popitem()[1]
             self._glance.unregister(stream.fd)
             stream.close()
-
-    def make_directory(self) -> None:
-        make_private(self.directory)
-
-    def write_file(self, name: str, data: bytes) -> bytes:
-        """A private file with that content (0600); its path."""
-
-        def write(path: str) -> bytes:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(data)
-            return os.fsencode(path)
-
-        try:
-            return self._in_directory(name, write)
-        except OSError as error:
-            self.remove_file(name)
-            raise LimitReached(
-                f"the command's {name} ({len(data)} bytes) could not be put into {self.directory}: {error};"
-                " nothing was run; make room there, or set XDG_RUNTIME_DIR to another place"
-            ) from error
-
-    def _in_directory(self, name: str, make: Callable[[str], T]) -> T:
-        """Make something in the private directory, or in another when somebody has put something else in its place."""
-        try:
-            self.make_directory()
-            self.remove_file(name)  # never through what somebody has put there
-            return make(os.path.join(self.directory, name))
-        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):
-            self.directory = tempfile.mkdtemp(prefix="shellsession-")
-            return make(os.path.join(self.directory, name))
-
-    def remove_file(self, name: str) -> None:
-        with suppress(OSError):
-            os.unlink(os.path.join(self.directory, name))
 
     def resize(self, size: tuple[int, int]) -> None:
         self.size = size
@@ -300,8 +258,7 @@ class Shell:
         # PtyProcess.close() sleeps; all it would do is close this descriptor.
         self._process.fileobj.close()
         self._process.closed = self._process.terminated = True
-        if self.directory != self.seat.directory:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        self.files.close()
         self._guard.give_back(self.seat)
 
 

@@ -42,6 +42,8 @@ AGENT_ENV = {
 _DROPPED = (
     "PROMPT_COMMAND",
     "PS0",
+    "PS1",
+    "PS2",
     "TMOUT",
     "MAIL",
     "MAILPATH",

@@ -6,7 +6,6 @@ attended, and either finished (bash gave its mark), handed back (it runs on), en
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,17 +16,14 @@ from ..models import OnTimeout, Options, Outcome, Request, Result
 from . import endings, pump, typist
 from .answers import HandedBack, piece
 from .call import LOOK_TERMINAL, Call, Typed
-from .framing import Framer, version_line
+from .greeting import greet
 from .jobs import Job, Reader
 from .minding import Minder
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, STRUCK, TIMED_OUT
 from .shell import Shell
-from .spawn import BOOTSTRAP, spawn
-from .waiting import DRAINER, Steps, T, Wait
+from .spawn import spawn
+from .waiting import DRAINER, Steps, T
 
-# Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
-_START_PATIENCE: Final = 60.0
-_OLDEST: Final = 404
 # How soon a full terminal is tried again.
 _FULL_PAUSE: Final = 0.003
 
@@ -70,7 +66,7 @@ class Engine:
         shell.resize(self.size)
         self.status, self.spelling, self.family, self.history = 0, 0, False, False
         try:
-            yield from self._greet(shell)
+            yield from greet(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status = 0
@@ -86,28 +82,6 @@ class Engine:
             raise ShellUnavailable(f"a startup command ended the shell ({call.reason or 'by itself'}): {text!r}")
         if isinstance(came, Result) and came.outcome == "timed_out":
             raise ShellUnavailable(f"a startup command did not end within {self.options.timeout} s: {text!r}")
-
-    def _greet(self, shell: Shell) -> Steps[None]:
-        framer = Framer(os.urandom(16).hex().encode())
-        shell.send(BOOTSTRAP + version_line(framer.nonce))
-        shell.stream("tty")  # the first command's streams are made while bash starts
-        shell.stream("err")
-        until = time.monotonic() + _START_PATIENCE
-        while framer.mark is None:
-            if self.closed:
-                raise SessionClosed("this session was closed while bash started: make a new one")
-            if not (yield Wait((shell.control_fd,), until)):
-                raise ShellUnavailable(f"bash did not answer within {_START_PATIENCE:.0f} s")
-            data = shell.receive()
-            if data == b"":
-                said = framer.noise.decode("utf-8", "replace").strip()
-                raise ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
-            framer.feed(data or b"")
-        if framer.mark.status < _OLDEST:
-            major, minor = divmod(framer.mark.status, 100)
-            raise ShellUnavailable(
-                f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another"
-            )
 
     # -- run
 

@@ -59,11 +59,11 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     text = request.command
     spelling = engine.spelling
     if spelling == SOURCE:
-        argument = quote(shell.write_file("text", text))
+        argument = quote(shell.files.write("text", text))
     elif len(text) <= INLINE_MAX:
         argument = quote(text)
     else:
-        argument = from_file(shell.write_file("text", text), text)
+        argument = from_file(shell.files.write("text", text), text)
     redirections = _redirections(shell, request, out, err)
     ours = 1 + shell.ours_in_history if engine.history else 0
     shell.busy = nonce
@@ -83,7 +83,7 @@ def _redirections(shell: Shell, request: Request, out: Stream, err: Stream | Non
         return b"0<>%b 1>&0 2>%b" % (out.word, errors)
     source = b"/dev/null"
     if isinstance(request.stdin, bytes):
-        source = quote(shell.write_file("stdin", request.stdin))
+        source = quote(shell.files.write("stdin", request.stdin))
     return b"0<%b 1>%b 2>%b" % (source, out.word, errors)
 
 
@@ -136,5 +136,4 @@ def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
 
 
 def _paths(shell: Shell, call: Call) -> list[bytes]:
-    directory = os.fsencode(shell.directory)
-    return [*(stream.path for stream in call.own), directory + b"/text", directory + b"/stdin"]
+    return [*(stream.path for stream in call.own), shell.files.path("text"), shell.files.path("stdin")]

@@ -1,0 +1,71 @@
+"""One shell's private directory: what we put there for bash is what bash finds.
+
+Law: whatever somebody makes of the directory (removed, replaced, shut), nothing is written through what stands there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from ..errors import LimitReached
+from .guard import make_private
+from .streams import Stream, pipe_stream
+
+T = TypeVar("T")
+
+
+class Files:
+    """Files (0600) and named pipes in ``directory`` (0700), which is the seat's until it can no longer be used."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = self._first = directory
+        self._pipes = 0  # how many were made
+
+    def path(self, name: str) -> bytes:
+        return os.fsencode(os.path.join(self.directory, name))
+
+    def write(self, name: str, data: bytes) -> bytes:
+        """A file with that content; its path. Raises LimitReached."""
+
+        def make(path: str) -> None:
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(data)
+
+        try:
+            self._put(name, make)
+        except OSError as error:
+            self.remove(name)
+            raise LimitReached(
+                f"the command's {name} ({len(data)} bytes) could not be put into {self.directory}: {error};"
+                " nothing was run; make room there, or set XDG_RUNTIME_DIR to another place"
+            ) from error
+        return self.path(name)
+
+    def pipe(self) -> Stream:
+        """A new named pipe. Raises OSError."""
+        self._pipes += 1
+        return self._put(f"pipe-{self._pipes}", pipe_stream)
+
+    def _put(self, name: str, make: Callable[[str], T]) -> T:
+        try:
+            make_private(self.directory)
+            self.remove(name)
+            return make(os.path.join(self.directory, name))
+        except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):
+            self.close()
+            self.directory = tempfile.mkdtemp(prefix="shellsession-")
+            return make(os.path.join(self.directory, name))
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(os.path.join(self.directory, name))
+
+    def close(self) -> None:
+        """Remove the directory, unless it is the seat's, which the guard removes."""
+        if self.directory != self._first:
+            shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,43 @@
+"""The first words with a bash that has just started: is it there, and is it new enough?
+
+Law: a bash that does not answer as it should is one clear error.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ..errors import SessionClosed, ShellUnavailable
+from .framing import Framer, version_line
+from .shell import Shell
+from .spawn import BOOTSTRAP
+from .waiting import Steps, Wait
+
+# Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
+_PATIENCE: Final = 60.0
+_OLDEST: Final = 404
+
+
+def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
+    """Set up the shell; raises ShellUnavailable, and SessionClosed when another thread has closed the session."""
+    framer = Framer(os.urandom(16).hex().encode())
+    shell.send(BOOTSTRAP + version_line(framer.nonce))
+    shell.stream("tty")  # the first command's streams are made while bash starts
+    shell.stream("err")
+    until = time.monotonic() + _PATIENCE
+    while framer.mark is None:
+        if closed():
+            raise SessionClosed("this session was closed while bash started: make a new one")
+        if not (yield Wait((shell.control_fd,), until)):
+            raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s")
+        data = shell.receive()
+        if data == b"":
+            said = framer.noise.decode("utf-8", "replace").strip()
+            raise ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
+        framer.feed(data or b"")
+    if framer.mark.status < _OLDEST:
+        major, minor = divmod(framer.mark.status, 100)
+        raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")
