@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -250,3 +252,23 @@ def test_poll_never_waits(sh: Session) -> None:
     for _ in range(20):
         assert sh.poll().outcome == "running"
     assert time.monotonic() - began < 2
+
+
+def test_a_shell_that_gets_no_processor_is_waited_for(sh: Session) -> None:
+    """On a busy machine bash could not answer in time, and was killed with all its state."""
+    one = min(os.sched_getaffinity(0))
+    busy = f"import os; os.sched_setaffinity(0, [{one}]); print(flush=True)\nwhile True: pass"
+    sh.run("X=kept")
+    assert sh.pid
+    with subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout
+            hog.stdout.readline()
+            os.sched_setaffinity(sh.pid, [one])
+            os.sched_setscheduler(sh.pid, os.SCHED_IDLE, os.sched_param(0))
+            for _ in range(3):
+                result = sh.run("while :; do /bin/true; done", timeout=0.05)
+                assert (result.outcome, result.state_kept) == ("timed_out", True)
+        finally:
+            hog.kill()
+    assert sh.run("echo $X").stdout == "kept\n"

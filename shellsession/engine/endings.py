@@ -16,7 +16,7 @@ from . import processes, pump
 from .answers import leave, result
 from .call import Call
 from .framing import Mark, is_blank
-from .pump import DEAD, MARK
+from .pump import DEAD, MARK, What
 from .shell import Shell, kill
 from .waiting import Steps, T, Wait
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _LADDER: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
 # SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
 _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
+# How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
+_STARVED: Final = 5.0
+_TURN: Final = 0.05
 _TICK: Final = 0.002
 _ROUNDS: Final = 500
 _FAREWELL: Final = 1.0
@@ -83,6 +86,8 @@ def interrupt(engine: Engine, call: Call) -> Steps[Result]:
             return (yield from _rest(engine, call))
         if what == DEAD:
             return (yield from bury(engine, call))
+    if (yield from _has_patience(shell, call)) == MARK:
+        return (yield from _rest(engine, call))
     for number, patience in _LAST:
         shell.signal(number)
         what = yield from pump.pump(shell, call, time.monotonic() + patience)
@@ -92,6 +97,26 @@ def interrupt(engine: Engine, call: Call) -> Steps[Result]:
             break
     call.reason += "; the shell could not be brought back from it and was killed"
     return (yield from bury(engine, call))
+
+
+def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
+    """Before a shell is given up: on a busy machine it, or what runs below it, may not have had its turn yet."""
+    ran = {shell.pid: processes.processor_time(shell.pid)}
+    until = time.monotonic() + _STARVED
+    while time.monotonic() < until:
+        victims = processes.descendants(shell.pid, call.older)
+        starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
+        for pid in (shell.pid, *victims):
+            before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
+            starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
+        if not starved:
+            return None
+        shell.signal(signal.SIGINT)
+        _strike(call, victims, signal.SIGKILL)
+        what = yield from pump.pump(shell, call, time.monotonic() + _TURN)
+        if what in (MARK, DEAD):
+            return what
+    return None
 
 
 def _strike(call: Call, victims: list[int], number: signal.Signals) -> None:
@@ -110,8 +135,8 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
         kill(victims)
         call.killed += [pid for pid in victims if pid not in call.killed]
         yield Wait((), time.monotonic() + _TICK)
-    for _ in range(3):
-        if (yield from pump.ask(shell, b"", 0.3)) is not None:
+    for _ in range(10):
+        if (yield from pump.ask(shell, b"", _STARVED / 10)) is not None:
             return (yield from finish(engine, call))
     return (yield from kill_shell(engine, call))
 

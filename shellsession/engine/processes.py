@@ -52,6 +52,12 @@ def start_time(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 else 0
 
 
+def processor_time(pid: int) -> float:
+    """Seconds that a process has run (infinite where the kernel keeps no count)."""
+    words = _read(f"/proc/{pid}/schedstat").split()
+    return int(words[0]) / 1e9 if len(words) == 3 else float("inf")
+
+
 def alive(pid: int) -> bool:
     """Is it there, and more than a zombie?"""
     return state(pid) not in ("", "Z", "X")
