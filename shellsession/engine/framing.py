@@ -116,7 +116,7 @@ def command_lines(
 
     ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
     success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call
-    (its mark has ``-`` for a status, and nothing was run). It costs 4 us; a question of its own, a round trip.
+    (its mark says ``-`` and a number, and nothing was run). It costs 4 us; a question of its own, a round trip.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
     name, call = SPELLINGS[spelling % UNGUARDED]
@@ -128,14 +128,8 @@ def command_lines(
     )
     if spelling == UNGUARDED:
         return prologue + run + b"\n" + mark_line(nonce)
-    skipped = _complaint(nonce, b"- $?")
-    return b"if ! \\declare -F %b; then %b%b; else %b; fi\n%b" % (
-        name,
-        prologue,
-        run,
-        skipped,
-        mark_line(nonce),
-    )
+    skipped = b'! { <_; } <"/%b -$?/%b"' % (nonce, nonce)
+    return b"if ! \\declare -F %b; then %b%b; else %b; fi\n%b" % (name, prologue, run, skipped, mark_line(nonce))
 
 
 def _restore(nonce: bytes, status: int, prefix: bytes) -> bytes:
@@ -195,14 +189,14 @@ class Framer:
 
 
 def _read(body: bytes) -> Mark | None:
+    if body[:2] == b" -" and body[2:].isdigit():  # `set -v` echoes it with `$?` unexpanded: not that
+        return Mark(0, b"", b"", skipped=True)
     words = body.split(b" ", 5)
     if len(words) != 6 or words[0]:
         return None
     _, piped, last, flags, options, cwd = words
-    if not last.isdigit() or not (piped.isdigit() or piped in (b"", b"-")):
+    if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
-    if piped == b"-":
-        return Mark(0, flags, cwd, skipped=True)
     history = b":history" in options
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
     # as high: sig.c). The rest is bash's verdict on our line, as when a keyword of it is an alias.

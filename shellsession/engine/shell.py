@@ -117,7 +117,11 @@ class Shell:
 
     def misplaced(self) -> list[Stream]:
         """Streams that bash would no longer find: somebody has removed or replaced our files."""
-        return [stream for stream in self._streams.values() if not stream.in_place()]
+        gone = []
+        for stream in self._streams.values():  # for every command: no call, and no list, is made for what needs none
+            if stream.inode and not stream.in_place():
+                gone.append(stream)
+        return gone
 
     def glance(self) -> dict[int, int]:
         """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.

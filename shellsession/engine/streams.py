@@ -34,7 +34,7 @@ class Stream:
     ``word`` is the path as bash reads it, ``name`` as readlink shows it; ``modes`` those of a terminal.
     """
 
-    __slots__ = ("_inode", "fd", "modes", "name", "path", "word")
+    __slots__ = ("fd", "inode", "modes", "name", "path", "word")
 
     def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
         self.fd = fd
@@ -42,12 +42,12 @@ class Stream:
         self.word = path if modes else quote(path)
         self.name = os.fsdecode(path)
         self.modes = modes
-        self._inode = 0 if modes else os.fstat(fd).st_ino
+        self.inode = 0 if modes else os.fstat(fd).st_ino
 
     def in_place(self) -> bool:
         """Does its path still lead to it? Bash would make a file where somebody has removed a pipe (1.5 us)."""
         try:
-            return not self._inode or os.lstat(self.path).st_ino == self._inode
+            return os.lstat(self.path).st_ino == self.inode
         except OSError:
             return False
 
@@ -73,7 +73,7 @@ class Stream:
     def close(self) -> None:
         with suppress(OSError):
             os.close(self.fd)
-        if self._inode and self.in_place():
+        if self.inode and self.in_place():
             with suppress(OSError):
                 os.unlink(self.path)
 
