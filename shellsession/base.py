@@ -49,10 +49,15 @@ class Base:
         run after every start. ``size``: the terminal's (columns, rows). ``bash``: name or path of bash 4.4 or newer.
         Raises InvalidRequest.
         """
-        if limits is not None and limits.spill is not None:
-            check_spill(limits.spill)
+        if limits is not None:
+            check_limits(limits)
         startup = tuple(startup) if not isinstance(startup, str | bytes) else (startup,)
         self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=limits or Limits())
+        for name, value in (("env", env), ("extra_env", extra_env)):
+            if value is not None and not isinstance(value, Mapping):
+                raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
+        if cwd is not None and not isinstance(cwd, str | os.PathLike):
+            raise InvalidRequest(f"cwd is a path, not {cwd!r}")
         place = None if cwd is None else os.fspath(cwd)
         if place is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
@@ -121,8 +126,8 @@ class Base:
         echo: bool,
     ) -> Request:
         defaults = self._defaults
-        if limits is not None and limits.spill is not None:
-            check_spill(limits.spill)
+        if limits is not None:
+            check_limits(limits)
         terminal = isinstance(stdin, Terminal)
         if terminal and tty is False:
             raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
@@ -143,13 +148,15 @@ class Base:
     def _leave(self) -> None:
         """A verb has ended, in whatever way."""
         engine = self._engine
-        if engine.call is not None:
-            engine.let_be()
-        attended, engine.attended = engine.attended, None
-        if self._wishes:
-            engine.calm()
-        while self._wishes:
-            self._wishes.pop().grant(attended.result if attended is not None else None)
+        try:
+            if engine.call is not None:
+                engine.let_be()
+        finally:
+            attended, engine.attended = engine.attended, None
+            if self._wishes or engine.struck:
+                engine.calm()
+            while self._wishes:
+                self._wishes.pop().grant(attended.result if attended is not None else None)
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout
@@ -179,8 +186,12 @@ def check_size(size: tuple[int, int]) -> None:
         raise InvalidRequest(f"size is (columns, rows), two numbers from 1 to 65535; not {size!r}")
 
 
-def check_spill(place: str) -> None:
-    """Refuse a place where nothing can be written."""
+def check_limits(limits: Limits) -> None:
+    """Refuse a place for the spill where nothing can be written."""
+    if not isinstance(limits, Limits):
+        raise InvalidRequest(f"limits is a Limits, not {limits!r}")
+    if (place := limits.spill) is None:
+        return
     directory = place if os.path.isdir(place) else os.path.dirname(place) or "."
     if not os.path.isdir(directory) or not os.access(place if os.path.exists(place) else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {place!r} cannot be written: name a directory that exists or a file in one")

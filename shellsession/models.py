@@ -53,10 +53,12 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InvalidRequest(f"limits.{name} is a number of bytes, 0 or more, not {value!r}")
+        if self.spill is not None and hasattr(self.spill, "__fspath__"):
+            object.__setattr__(self, "spill", self.spill.__fspath__())
+        if self.spill is not None and not (isinstance(self.spill, str) and self.spill and "\0" not in self.spill):
+            raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r}")
         if self.on_overflow not in ("truncate", "kill"):
             raise InvalidRequest(f'limits.on_overflow is "truncate" or "kill", not {self.on_overflow!r}')
-        if self.spill is not None:
-            object.__setattr__(self, "spill", str(self.spill))
 
 
 _LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it
@@ -113,6 +115,8 @@ class Request:
         check_seconds("idle_timeout", self.idle_timeout)
         if not isinstance(self.limits, Limits):
             raise InvalidRequest(f"limits is a Limits, not {type(self.limits).__name__}")
+        if self.on_output is not None and not callable(self.on_output):
+            raise InvalidRequest(f"on_output is a function of (stream, data), not {self.on_output!r}")
         if self.on_timeout not in ("interrupt", "kill", "yield"):
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
 

@@ -34,7 +34,9 @@ class Session(Base):
     def _prepare(self) -> None:
         self._poller = Poller()
         self._lock = threading.Lock()  # held during a verb
-        self._door = threading.Lock()  # held at its two ends, so that no wish is left behind
+        # Held at its two ends, so that no wish is left behind; reentrant: a signal handler may call us there.
+        self._door = threading.RLock()
+        self._callers = 0  # verbs that run or wait for their turn
         self._holder = 0
 
     def __enter__(self) -> Self:
@@ -44,23 +46,32 @@ class Session(Base):
         self.close()
 
     def _do(self, steps: Steps[T]) -> T:
-        me = threading.get_ident()
-        if self._holder == me:
+        self._refuse_callbacks()
+        with self._door:
+            self._callers += 1
+        try:
+            with self._lock:
+                self._holder = threading.get_ident()
+                try:
+                    self._engine.take_over()
+                    return drive(steps, self._poller)
+                finally:
+                    with self._door:
+                        self._leave()
+                        self._holder = 0
+        finally:
+            self._holder = 0 if self._holder == threading.get_ident() else self._holder  # Ctrl-C struck at the door
+            with self._door:
+                self._callers -= 1
+
+    def _refuse_callbacks(self) -> None:
+        me, minder = threading.get_ident(), self._engine.minder
+        if self._holder == me or (minder is not None and minder.thread == me):
             raise SessionBusy(_CALLBACK)
-        with self._lock:
-            self._holder = me
-            try:
-                self._engine.take_over()
-                return drive(steps, self._poller)
-            finally:
-                with self._door:
-                    self._holder = 0
-                    self._leave()
 
     def _condemn(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""
-        if self._holder == threading.get_ident():
-            raise SessionBusy(_CALLBACK)
+        self._refuse_callbacks()
         if self._lock.locked():
             self._engine.condemn(why)
 
@@ -125,13 +136,13 @@ class Session(Base):
         call = self._do(engine.follow(request))
         try:
             while engine.call is call:
-                self._do(engine.news())
+                self._do(engine.news(call))
                 while call.pieces:
                     yield call.pieces.pop(0)
             yield engine.told(call)
         finally:
             if engine.call is call:
-                self._do(engine.interrupt())
+                self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
@@ -146,8 +157,11 @@ class Session(Base):
         return self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
 
     def type(self, text: Text) -> None:
-        """Type into the running command's terminal, and do not wait: for use with ``expect``."""
-        self._do(self._mine().type(to_bytes("text", text)))
+        """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``.
+
+        A terminal takes about 4 KiB; for more it is waited, up to the session's ``timeout``, until the command reads.
+        """
+        self._do(self._mine().type(to_bytes("text", text), self._until(...)))
 
     def interrupt(self) -> Result:
         """End the running command, as a time limit does, and keep the shell.
@@ -155,9 +169,10 @@ class Session(Base):
         It ends a command that another thread is in, too (``run``, ``wait``); both then get the same Result.
         """
         engine = self._mine()
+        self._refuse_callbacks()
         with self._door:
             wish: Wish[Result] | None = None
-            if self._holder not in (0, threading.get_ident()):
+            if self._callers:
                 self._wishes.append(wish := Wish())
                 engine.strike()
         if wish is not None and (result := wish.wait()) is not None:
@@ -214,6 +229,8 @@ class AsyncSession(Base):
     def _prepare(self) -> None:
         self._poller = LoopPoller()
         self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._callers = 0  # verbs that run or wait for their turn
+        self._turn = object()
         self._drainer = LoopDrainer()
         self._engine.reader = self._drainer
         self._engine.let_go = self._poller.forget
@@ -230,18 +247,30 @@ class AsyncSession(Base):
 
         loop = asyncio.get_running_loop()
         if self._turns is None or self._turns[0] is not loop:
-            self._turns = (loop, asyncio.Lock())
+            self._turns, self._callers = (loop, asyncio.Lock()), 0
             self._drainer.enter(loop)
-        async with self._turns[1]:
-            try:
-                self._engine.take_over()
-                return await adrive(steps, self._poller)
-            finally:
-                self._leave()
+        self._callers += 1
+        try:
+            async with self._turns[1]:
+                self._turn = turn = object()
+                try:
+                    self._engine.take_over()
+                    return await adrive(steps, self._poller)
+                finally:
+                    if self._turn is turn:  # else this is collected long after its loop was closed
+                        self._leave()
+        finally:
+            self._callers -= 1
 
     def _condemn(self, why: str) -> None:
-        if self._turns is not None and self._turns[1].locked():
+        if self._is_in_use():
             self._engine.condemn(why)
+
+    def _is_in_use(self) -> bool:
+        """Does a task of this loop run a verb, or wait for its turn?"""
+        import asyncio
+
+        return self._turns is not None and self._turns[0] is asyncio.get_running_loop() and self._callers > 0
 
     async def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
@@ -300,13 +329,13 @@ class AsyncSession(Base):
         followed.append(call)
         try:
             while engine.call is call:
-                await self._do(engine.news())
+                await self._do(engine.news(call))
                 while call.pieces:
                     yield call.pieces.pop(0)
             yield engine.told(call)
         finally:
             if engine.call is call:
-                await self._do(engine.interrupt())
+                await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
@@ -321,13 +350,13 @@ class AsyncSession(Base):
         return await self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
 
     async def type(self, text: Text) -> None:
-        """Type into the running command's terminal, and do not wait: for use with ``expect``."""
-        await self._do(self._mine().type(to_bytes("text", text)))
+        """As ``Session.type``."""
+        await self._do(self._mine().type(to_bytes("text", text), self._until(...)))
 
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, also from another task."""
         engine = self._mine()
-        if self._turns is not None and self._turns[1].locked():
+        if self._is_in_use():
             wish: LoopWish[Result] = LoopWish()
             self._wishes.append(wish)
             engine.strike()

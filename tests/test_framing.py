@@ -31,7 +31,7 @@ INTERACTIVE = ("--noediting", "+H", "+o", "history", "-i")
 @functools.cache
 def answer() -> bytes:
     """The line with which a real bash answers to the line of the mark, after status 3 in /home/me."""
-    typed = b"PS1= PS2=\nPWD=/home/me\n! (exit 3)\n" + mark_line(NONCE)
+    typed = b"PS1= PS2=\nunset DIRSTACK\nDIRSTACK=/home/me\n! (exit 3)\n" + mark_line(NONCE)
     lines = bash(typed, *INTERACTIVE).stderr.splitlines(keepends=True)
     return next(line for line in lines if NONCE in line)
 

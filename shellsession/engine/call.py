@@ -36,7 +36,7 @@ class Spill:
         self.fault = ""  # why it is not whole
 
     def write(self, data: bytes) -> None:
-        if self.fault:
+        if self.fault or (self.written and not self._room):
             return
         fresh = os.O_TRUNC if self.written is None else os.O_APPEND
         data = data[: self._room]
@@ -79,12 +79,13 @@ class Call:
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look
     muted = False
-    fault: Exception | None = None  # of a callback, while nobody called
+    fault: BaseException | None = None  # of a callback, while nobody called
     retyped = 0
     abandoned = False  # who followed it is gone
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     following = False  # come back as soon as something is heard
     heard = False
+    _late = 0
     dialogue: Dialogue | None = None
 
     def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
@@ -117,7 +118,7 @@ class Call:
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
         self.heard = True
-        if self.pieces is not None:
+        if self.pieces is not None and self.following and self._room_for_pieces(data):
             self.pieces.append((name, data))
         if self.terminal:
             self.unseen += data
@@ -125,11 +126,15 @@ class Call:
         if self.request.on_output is not None and not self.muted:
             self.request.on_output(name, data)
 
+    def _room_for_pieces(self, data: bytes) -> bool:
+        """Who follows takes each piece; but what comes while it is being ended comes all at once: up to the limit."""
+        if self.ending is not None:
+            self._late += len(data)
+        return self._late <= self.request.limits.max_output
+
     def mute(self) -> None:
-        """A callback or a spill file has failed: go on without, so that the output can still be taken away."""
+        """A callback has failed: go on without, so that the output can still be taken away."""
         self.muted = True
-        self.stdout.close_sink()
-        self.stderr.close_sink()
 
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""

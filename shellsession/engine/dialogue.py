@@ -87,4 +87,4 @@ def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> S
         if until is not None and time.monotonic() >= until:
             late: int = expecter.timeout()
             return late
-        yield from engine.news(until if until is not None else _FOREVER, "yield")
+        yield from engine.news(call, until if until is not None else _FOREVER, "yield")

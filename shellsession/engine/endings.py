@@ -5,7 +5,6 @@ Law: children first, bash last. What was there before a command is not touched b
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import time
@@ -30,6 +29,7 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 # How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
 _STARVED: Final = 5.0
 _TURN: Final = 0.05
+_LOOKS: Final = 3  # one alone may fall into the moment between two children
 _TICK: Final = 0.002
 _ROUNDS: Final = 500
 _FAREWELL: Final = 1.0
@@ -103,14 +103,14 @@ def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
     """Before a shell is given up: on a busy machine it, or what runs below it, may not have had its turn yet."""
     ran = {shell.pid: processes.processor_time(shell.pid)}
     until = time.monotonic() + _STARVED
-    while time.monotonic() < until:
+    had_their_turn = 0
+    while time.monotonic() < until and had_their_turn < _LOOKS:
         victims = processes.descendants(shell.pid, call.older)
         starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
         for pid in (shell.pid, *victims):
             before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
             starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
-        if not starved:
-            return None
+        had_their_turn = 0 if starved else had_their_turn + 1
         shell.signal(signal.SIGINT)
         _strike(call, victims, signal.SIGKILL)
         what = yield from pump.pump(shell, call, time.monotonic() + _TURN)
@@ -158,6 +158,8 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
             break
         yield Wait((), time.monotonic() + _TICK)
     status = shell.status
+    if shell.dead and status is None and not call.reason:
+        call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
     yield from _sweep(shell, call)
     pump.drain(shell, call)
     mark = _last_words(call)
@@ -179,8 +181,9 @@ def _announced(call: Call) -> list[int]:
 
 def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
     """The command went well, but its shell can run no other: end it, and say so."""
+    cwd = engine.live().place(mark.cwd)
     yield from destroy(engine)
-    return result(call, "shell_exited", mark.status, os.fsdecode(mark.cwd), state_kept=False)
+    return result(call, "shell_exited", mark.status, cwd, state_kept=False)
 
 
 def _last_words(call: Call) -> Mark | None:
@@ -195,11 +198,11 @@ def _last_words(call: Call) -> Mark | None:
 
 def farewell(engine: Engine) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
-    shell, call = engine.shell, engine.call
+    shell, at_work = engine.shell, engine.call is not None or engine.attended is not None
     engine.call = engine.ended = None
     if shell is None:
         return
-    if call is None and not shell.dead:
+    if not at_work and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT", _FAREWELL)
         if said is not None and b"trap -- " in said:

@@ -4,7 +4,7 @@ Law: pure, and one-shot. A nonce is good for one mark of one command; anything e
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $SHELLOPTS ${PWD-}/NONCE"
+    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $SHELLOPTS ${DIRSTACK-}/NONCE"
     bash: /NONCE 0 1 hiBs braceexpand:hashall /home/me/NONCE: No such file or directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
@@ -14,7 +14,7 @@ Measured: 37 us for a round trip with it, 57 with `printf` to the terminal.
 
 The text runs under `! \\builtin eval`: `!` because a last status other than 0 (`false && true`) must not trip `set -e`
 a second time at our level, and `builtin` because bash switches `set -e` off *inside* the text for `! eval`, but not
-for `! builtin eval`. PIPESTATUS has the status that `!` turns round.
+for `! builtin eval`. PIPESTATUS has the status that `!` turns round, DIRSTACK what `pwd` prints (PWD can be set).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
 
 
 def _complaint(nonce: bytes, status: bytes) -> bytes:
-    return b'! { <_; } <"/%b %b $- $SHELLOPTS ${PWD-}/%b"' % (nonce, status, nonce)
+    return b'! { <_; } <"/%b %b $- $SHELLOPTS ${DIRSTACK-}/%b"' % (nonce, status, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
@@ -115,8 +115,9 @@ def command_lines(
     """The two lines that run a command whose text is ``argument``, and report on it.
 
     ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
-    success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call
-    (its mark says ``-`` and a number, and nothing was run). It costs 4 us; a question of its own, a round trip.
+    success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call,
+    or a name that was disabled (its mark says ``-`` and a number, and nothing was run). It costs 5 us; a question of
+    its own, a round trip; looking afterwards could not tell whether the text itself has just disabled the name.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
     name, call = SPELLINGS[spelling % UNGUARDED]
@@ -129,7 +130,8 @@ def command_lines(
     if spelling == UNGUARDED:
         return prologue + run + b"\n" + mark_line(nonce)
     skipped = b'! { <_; } <"/%b -$?/%b"' % (nonce, nonce)
-    return b"if ! \\declare -F %b; then %b%b; else %b; fi\n%b" % (name, prologue, run, skipped, mark_line(nonce))
+    proof = b"! \\declare -F %b && %b%b" % (name, call, b" /dev/null" if spelling == SOURCE else b"")
+    return b"if %b; then %b%b; else %b; fi\n%b" % (proof, prologue, run, skipped, mark_line(nonce))
 
 
 def _restore(nonce: bytes, status: int, prefix: bytes) -> bytes:

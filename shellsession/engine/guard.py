@@ -104,7 +104,8 @@ class Guard:
 
     def _close(self) -> None:
         if self._watcher is not None:
-            self._watcher.kill()  # not by closing its pipe: it would clean up beside us
+            with suppress(PermissionError):  # we were another user when we started it: it sees our end
+                self._watcher.kill()  # not by closing its pipe: it would clean up beside us
             self._watcher.wait()
             if self._watcher.stdin is not None:
                 self._watcher.stdin.close()

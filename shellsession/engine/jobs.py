@@ -40,7 +40,7 @@ class Job:
 
     def adopt(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
         """Take over a stream that a process still holds, and have it read from now on."""
-        self._captures[name] = capture
+        capture = self._captures.setdefault(name, capture)  # of the terminal, if it had it before
         self._open[stream.fd] = (stream, capture)
         self._reader = reader
         reader.add(stream.fd, lambda: self._read(stream.fd))
@@ -80,7 +80,7 @@ class Job:
     @property
     def running(self) -> bool:
         """Does a process of it live, or anybody hold its streams?"""
-        return any(fd != self._lent for fd in self._open) or bool(self.alive())
+        return any(fd != self._lent for fd in list(self._open)) or bool(self.alive())
 
     @property
     def status(self) -> str:
@@ -105,7 +105,8 @@ class Job:
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
-        names = {stream.name for stream, _ in self._open.values() if stream.fd != self._lent}
+        names = {stream.name for stream, _ in list(self._open.values()) if stream.fd != self._lent}
+        names |= {f"{name} (deleted)" for name in names}  # as readlink shows one that somebody removed
         victims += [pid for pid in processes.holders(names) if pid not in victims] if names else []
         kill(victims)
         return tuple(victims)

@@ -23,6 +23,7 @@ class Minder:
         self._call, self._terminal, self._reader = call, terminal, reader
         self._lock = threading.RLock()  # reentrant: see waiting.Drainer
         self._stopped = False
+        self.thread = 0  # in whose callback it is just now: that one cannot use the session
         for name, stream in call.streams:
             reader.add(stream.fd, partial(self._read, name, stream))
 
@@ -32,11 +33,14 @@ class Minder:
                 return False
             data = stream.read()
             if data:
+                self.thread = threading.get_ident()
                 try:
                     pump.deliver(self._call, name, stream is self._terminal, data, time.monotonic())
-                except Exception as error:  # a faulty callback: told by the next verb, in the caller's own thread
+                except BaseException as error:  # a faulty callback: told by the next verb, in the caller's own thread
                     self._call.mute()
                     self._call.fault = error
+                finally:
+                    self.thread = 0
             return data != b""
 
     def stop(self) -> None:

@@ -69,10 +69,6 @@ class Capture:
             del self._tail[:extra]
             self._dropped += extra
 
-    def close_sink(self) -> None:
-        """Spill no more."""
-        self._sink = None
-
     def cut_after(self, mark: bytes) -> bytes:
         """Drop ``mark`` and all that follows it; return what was dropped (b"" when it is not there)."""
         for part in (self._tail, self._head):

@@ -131,11 +131,6 @@ def namespace() -> str:
         return "0"
 
 
-def name_of(fd: int) -> str:
-    """What /proc/PID/fd shows for one of our own descriptors."""
-    return link(f"/proc/self/fd/{fd}")
-
-
 def idle_at(pid: int, fd_target: str) -> bool:
     """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
     words = _read(f"/proc/{pid}/syscall").split()

@@ -51,7 +51,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     now = time.monotonic()
     control = shell.control_fd
     quick = now + _QUICK
-    while not call.deaf and (yield Wait((control,), quick if until is None or until > quick else until, (), True)):
+    while not call.deaf and (yield Wait((control,), quick if until is None or until > quick else until, True)):
         if _hear(shell, call):
             return MARK
     while True:

@@ -39,11 +39,13 @@ class Shell:
     def __init__(
         self, process: PtyProcess, control: socket.socket, guard: Guard, seat: Seat, cwd: str, size: tuple[int, int]
     ) -> None:
+        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
+        self._bell_lock = threading.Lock()
         self.pid: int = process.pid
         self.control = control
         self.control_fd = control.fileno()
         self.ours_in_history = 0
-        self.lost = False  # given up in the middle of ending something; it was killed
+        self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
         self.files = Files(seat.directory)
@@ -60,8 +62,6 @@ class Shell:
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
-        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
-        self._bell_lock = threading.Lock()
         self._reaped = False
         self.pidfd = _pidfd(self.pid)
         self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
@@ -200,12 +200,15 @@ class Shell:
             return False
 
     def place(self, said: bytes) -> str:
-        """Bash's working directory: $PWD (which keeps symbolic links), where nobody has changed that variable."""
+        """Bash's working directory: as it says itself (it keeps symbolic links), unless it was made to lie."""
         if said != self._cwd:
-            there = f"/proc/{self.pid}/cwd"
-            with suppress(OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
-                if not said.startswith(b"/") or not os.path.samefile(said, there):
-                    return processes.link(there) or os.fsdecode(said)
+            there = processes.link(f"/proc/{self.pid}/cwd")
+            try:
+                true = said.startswith(b"/") and os.path.samefile(said, there)
+            except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
+                true = not there or there.endswith(" (deleted)")
+            if not true:
+                return there
             self._cwd, self._cwd_text = said, os.fsdecode(said)
         return self._cwd_text
 

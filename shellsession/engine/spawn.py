@@ -92,6 +92,7 @@ def spawn(options: Options) -> Shell:
     guard = the_guard()
     try:
         with ExitStack() as undo:
+            _fill_first_three(undo)
             ours, theirs = socket.socketpair()
             undo.callback(theirs.close)
             on_failure = undo.enter_context(ExitStack())
@@ -100,11 +101,28 @@ def spawn(options: Options) -> Shell:
             seat = guard.take(bash)
             on_failure.callback(guard.give_back, seat)
             process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
+            on_failure.callback(_put_down, process)
+            ours.setblocking(False)
+            shell = Shell(process, ours, guard, seat, cwd, options.size)
             on_failure.pop_all()
+            return shell
     except OSError as error:
         raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error
-    ours.setblocking(False)
-    return Shell(process, ours, guard, seat, cwd, options.size)
+
+
+def _fill_first_three(undo: ExitStack) -> None:
+    """A host without 0, 1 and 2 (a daemon) would have ours there, where the terminal goes in the child."""
+    while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        undo.callback(os.close, fd)
+    os.close(fd)
+
+
+def _put_down(process: PtyProcess) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, 0)
+    process.fileobj.close()
+    process.closed = process.terminated = True
 
 
 def _directory(wanted: str | None) -> str:

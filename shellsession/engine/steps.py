@@ -63,13 +63,16 @@ class Engine:
             return
         self.doom = ""
         shell = self.shell = spawn(self.options)
-        shell.resize(self.size)
-        self.status, self.spelling, self.family, self.history = 0, 0, False, False
         try:
+            shell.resize(self.size)
+            self.status, self.spelling, self.family, self.history = 0, 0, False, False
             yield from greet(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
-            self.status = 0
+            self.status, shell.lost = 0, False
+        except GeneratorExit:
+            endings.abandon(self)
+            raise
         except BaseException:
             if self.shell is not None:
                 yield from endings.surely(self, endings.destroy(self))
@@ -80,8 +83,8 @@ class Engine:
         came = yield from self._guarded(self._attend(call))
         if self.shell is None:
             raise ShellUnavailable(f"a startup command ended the shell ({call.reason or 'by itself'}): {text!r}")
-        if isinstance(came, Result) and came.outcome == "timed_out":
-            raise ShellUnavailable(f"a startup command did not end within {self.options.timeout} s: {text!r}")
+        if not isinstance(came, Result) or came.outcome != "exited":
+            raise ShellUnavailable(f"a startup command did not come to its end ({call.reason}): {text!r}")
 
     # -- run
 
@@ -100,9 +103,10 @@ class Engine:
             self.call = call
         return call
 
-    def news(self, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
-        """Until the running command prints something, ends (``ended`` has its result), or the moment passes."""
-        call = self.running("hear")
+    def news(self, call: Call, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
+        """Until the command prints something, ends (``ended`` has its result), or the moment passes."""
+        if self.call is not call:
+            return
         call.following, call.heard = True, False
         try:
             came = yield from self._guarded(self._attend(call, until, on_timeout))
@@ -110,6 +114,11 @@ class Engine:
             call.following = False
         if isinstance(came, Result):
             self.ended = came
+
+    def drop(self, call: Call) -> Steps[None]:
+        """Who followed the command has left: end it, unless that has happened already."""
+        if self.call is call:
+            yield from self.interrupt()
 
     def told(self, call: Call) -> Result:
         """The result of a command that was followed to its end (whoever ended it)."""
@@ -157,10 +166,12 @@ class Engine:
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
+        shell = self.shell
         try:
             return (yield from steps)
-        except GeneratorExit:
-            endings.abandon(self)
+        except GeneratorExit:  # perhaps long after: the session may have another shell by now
+            if self.shell is shell:
+                endings.abandon(self)
             raise
         except BaseException:
             self.call = None
@@ -193,7 +204,7 @@ class Engine:
                 self.live().ring()
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
-                if typist.is_plain(call) or not (yield from typist.must_retype(self, call)):
+                if typist.is_plain(call) or not typist.must_retype(self, call):
                     return (yield from endings.finish(self, call))
             elif what == DEAD:
                 return (yield from endings.bury(self, call))
@@ -243,9 +254,9 @@ class Engine:
         shell = self.live()
         while data := data[shell.type(data) :]:  # the terminal is full: the command must read, and may print, first
             now = time.monotonic()
-            if until is not None and now >= until:
+            if (until is not None and now >= until) or self.struck or self.doom:
                 return
-            if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD):
+            if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD, STRUCK):
                 return  # seen again by who waits for it
 
     def interrupt(self) -> Steps[Result]:

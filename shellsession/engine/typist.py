@@ -11,12 +11,11 @@ import time
 from typing import TYPE_CHECKING
 
 from ..models import Request, Stream as StreamName, Terminal
-from . import processes, pump
+from . import processes
 from .call import Call, Typed
-from .framing import INLINE_MAX, SOURCE, SPELLINGS, UNGUARDED, Framer, command_lines, from_file, quote
+from .framing import INLINE_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
 from .shell import Shell
 from .streams import Stream
-from .waiting import Steps
 
 if TYPE_CHECKING:
     from .steps import Engine
@@ -91,10 +90,10 @@ def is_plain(call: Call) -> bool:
     """Is it beyond doubt that our line was run?"""
     mark = call.framer.mark
     assert mark is not None
-    return not (mark.skipped or mark.broken or mark.status in (1, 127) or call.framer.has_noise)
+    return not (mark.skipped or mark.broken or call.framer.has_noise)
 
 
-def must_retype(engine: Engine, call: Call) -> Steps[bool]:
+def must_retype(engine: Engine, call: Call) -> bool:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
@@ -106,12 +105,8 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
         return True
-    if mark.skipped:  # a function hides the name by which we reach eval
+    if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
-    elif mark.status in (1, 127) and (yield from _is_disabled(engine, shell, call)):
-        engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
-        pump.drain(shell, call)
-        call.stderr.take()  # bash's complaint about our word
     elif any(call.framer.complains_of(path) for path in _paths(shell, call)):
         for stream in call.own:  # somebody removed our files since we looked
             engine.let_go(stream.fd)
@@ -121,18 +116,6 @@ def must_retype(engine: Engine, call: Call) -> Steps[bool]:
     call.retyped += 1
     call.typed_as(_type(engine, shell, call.request))
     return True
-
-
-def _is_disabled(engine: Engine, shell: Shell, call: Call) -> Steps[bool]:
-    """Did `enable -n` take away the name by which we reach eval?"""
-    name, words = SPELLINGS[engine.spelling % UNGUARDED]
-    pump.read_streams(shell, call)
-    complaints = (b": %b: " % name, b": eval: ")
-    stderr = call.stderr.peek()[0]
-    if call.stdout.total or not any(complaint in stderr for complaint in complaints):
-        return False
-    said = yield from pump.ask(shell, words + (b" /dev/null" if engine.spelling == SOURCE else b" :"))
-    return said is not None and any(complaint in said for complaint in complaints)
 
 
 def _paths(shell: Shell, call: Call) -> list[bytes]:

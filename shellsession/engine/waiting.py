@@ -24,14 +24,13 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
+    """Resume me when one of these can be read, or at the moment ``until`` (``time.monotonic``).
 
     ``keen``: it is to be expected within microseconds.
     """
 
     read: tuple[int, ...] = ()
     until: float | None = None
-    write: tuple[int, ...] = ()
     keen: bool = False
 
 
@@ -45,34 +44,47 @@ _LONGEST = 1e6
 # 40 us in a virtual machine, as much as the command itself: `true` took 87 us instead of 112, `echo hi` 104 instead of
 # 130. Where bash and we share a core it costs 4 us instead: sched_yield does not always hand over at once.
 _KEEN = 100e-6
+# Each look lets other Python threads run, and one that computes keeps the interpreter for 5 ms: leave it for a while.
+_TAKEN = 1e-3
+_CALM = 100
 
 
 class Poller:
     """Waits for one session; keeps its poll objects, as building one costs more than using it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], select.poll] = {}
+        self._known: dict[tuple[int, ...], select.poll] = {}
+        self._calm = 0  # for how many waits we do not look again and again
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, write, keen = wait
-        poll = self._known.get((read, write)) or self._learn(read, write)
-        if keen:
-            give_up = time.monotonic() + _KEEN
-            while time.monotonic() < give_up:
-                os.sched_yield()
-                if ready := poll.poll(0):
-                    return [fd for fd, _ in ready]
+        read, until, keen = wait
+        poll = self._known.get(read) or self._learn(read)
+        if keen and (ready := self._look(poll)):
+            return ready
         left = None if until is None else max(0, math.ceil(min(until - time.monotonic(), _LONGEST) * 1000))
         return [fd for fd, _ in poll.poll(left)]
 
-    def _learn(self, read: tuple[int, ...], write: tuple[int, ...]) -> select.poll:
+    def _look(self, poll: select.poll) -> Ready:
+        if self._calm:
+            self._calm -= 1
+            return ()
+        now = time.monotonic()
+        give_up = now + _KEEN
+        while now < give_up:
+            os.sched_yield()
+            if ready := poll.poll(0):
+                return [fd for fd, _ in ready]
+            now = time.monotonic()
+        if now > give_up + _TAKEN:
+            self._calm = _CALM
+        return ()
+
+    def _learn(self, read: tuple[int, ...]) -> select.poll:
         if len(self._known) > 8:
             self._known.clear()
-        poll = self._known[read, write] = select.poll()
+        poll = self._known[read] = select.poll()
         for fd in read:
             poll.register(fd, select.POLLIN)
-        for fd in write:
-            poll.register(fd, select.POLLOUT)
         return poll
 
 
@@ -129,8 +141,6 @@ class LoopPoller:
             if fd not in self._readers:
                 loop.add_reader(fd, self._wake, fd)
                 self._readers.add(fd)
-        for fd in wait.write:
-            loop.add_writer(fd, self._wake, fd)
         timer = None
         if wait.until is not None:
             timer = loop.call_later(max(0.0, wait.until - time.monotonic()), _resolve, future)
@@ -140,8 +150,6 @@ class LoopPoller:
             self._future = None
             if timer is not None:
                 timer.cancel()
-            for fd in wait.write:
-                loop.remove_writer(fd)
 
     def forget(self, fd: int) -> None:
         """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
@@ -222,31 +230,42 @@ class Drainer:
         self._wake: tuple[int, int] | None = None
 
     def add(self, fd: int, read: Callable[[], bool]) -> None:
+        """Without a thread or a descriptor to be had, nobody reads: who writes stands still, the session goes on."""
         with self._lock:
+            if self._wake is None and not self._start():
+                return
             self._wanted[fd] = read
-            if self._wake is None:
-                self._start()
-            else:
-                os.write(self._wake[1], b"+")
+            self._nudge()
 
-    def _start(self) -> None:
-        self._wake = os.pipe()
+    def _start(self) -> bool:
         try:
-            threading.Thread(target=self._work, args=self._wake, name="shellsession-jobs", daemon=True).start()
-        except RuntimeError:  # no more threads, or the interpreter ends: the job is not read, its session goes on
-            for fd in self._wake:
+            wake = os.pipe()
+        except OSError:
+            return False
+        try:
+            threading.Thread(target=self._work, args=wake, name="shellsession-jobs", daemon=True).start()
+        except BaseException as error:  # no more threads, or the interpreter ends
+            for fd in wake:
                 os.close(fd)
-            self._wake = None
+            if isinstance(error, RuntimeError):
+                return False
+            raise
+        self._wake = wake
+        return True
+
+    def _nudge(self) -> None:
+        if self._wake is not None:
+            os.write(self._wake[1], b"+")
 
     def remove(self, fd: int) -> None:
         with self._lock:
-            if self._wanted.pop(fd, None) is not None and self._wake is not None:
-                os.write(self._wake[1], b"-")
+            if self._wanted.pop(fd, None) is not None:
+                self._nudge()
 
     def _work(self, wake: int, wake_end: int) -> None:
         while True:
             with self._lock:
-                if not self._wanted:
+                if not self._wanted and self._wake == (wake, wake_end):
                     self._wake = None
                     os.close(wake)
                     os.close(wake_end)
@@ -263,6 +282,12 @@ class Drainer:
                         if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
                             del self._wanted[fd]
 
+    def forget(self) -> None:
+        """In a forked child, where the thread is not: a lock that it held at the fork would stay locked for ever."""
+        for fd in self._wake or ():
+            os.close(fd)
+        self.__init__()  # type: ignore[misc]  # as if new, for all who know it
+
 
 class LoopDrainer:
     """As ``Drainer``, on the running asyncio loop."""
@@ -273,8 +298,10 @@ class LoopDrainer:
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """Read on this loop from now on: the session is used on another than before."""
-        self._loop = loop
+        before, self._loop = self._loop, loop
         for fd in self._wanted:
+            if before is not None and not before.is_closed():
+                before.remove_reader(fd)
             loop.add_reader(fd, self._ready, fd)
 
     def add(self, fd: int, read: Callable[[], bool]) -> None:
@@ -294,5 +321,4 @@ class LoopDrainer:
 
 
 DRAINER = Drainer()
-# A lock that another thread held at the fork would stay locked in the child for ever.
-os.register_at_fork(after_in_child=lambda: DRAINER.__init__())  # type: ignore[misc]  # a fresh one in its place
+os.register_at_fork(after_in_child=DRAINER.forget)
