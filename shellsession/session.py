@@ -60,8 +60,10 @@ class Session(Base):
                         self._leave()
                         self._holder = 0
         finally:
-            self._holder = 0 if self._holder == threading.get_ident() else self._holder  # Ctrl-C struck at the door
             with self._door:
+                if self._holder == threading.get_ident():  # Ctrl-C struck at the door
+                    self._leave()
+                    self._holder = 0
                 self._callers -= 1
 
     def _refuse_callbacks(self) -> None:

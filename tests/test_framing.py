@@ -63,7 +63,7 @@ NOISES = {
     "half a mark": b"bash: /" + NONCE[:-1],
     "a foreign mark": marked(FOREIGN),
     "our own line, echoed": mark_line(NONCE),
-    "our own command, echoed": command_lines(quote(b"echo hi"), b"0</dev/null 1>&2", NONCE, 3),
+    "our own command, echoed": command_lines(quote(b"echo hi"), b"0</dev/null 1>&2", b"", NONCE, 3),
     "our nonce alone": b"/" + NONCE + b" ",
     "slashes and spaces": b"/ / // \n " * 20,
     "binary": bytes(range(256)) * 3,
@@ -164,9 +164,9 @@ def test_what_is_typed_runs_the_text_with_its_status(
     spelling: int, isolated: bool, before: int, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    redirections = b"0</dev/null 1>" + bytes(out) + b" 2>&1"
+    redirections = b"0</dev/null 1>" + bytes(out)
     text = b'printf "<%s>" "$?"; (exit 7)'
-    lines = command_lines(quote(text), redirections, NONCE, before, spelling, isolated)
+    lines = command_lines(quote(text), redirections, b"2>&1", NONCE, before, spelling, isolated)
     done = bash(b"PS1= PS2=\n" + lines, *INTERACTIVE)
     assert out.read_bytes() == b"<%d>" % before
     mark = fed([done.stderr]).mark

@@ -86,6 +86,7 @@ class Call:
     following = False  # come back as soon as something is heard
     heard = False
     _late = 0
+    overheard = b""  # on bash's own stdout
     dialogue: Dialogue | None = None
 
     def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
@@ -131,6 +132,9 @@ class Call:
         if self.ending is not None:
             self._late += len(data)
         return self._late <= self.request.limits.max_output
+
+    def overhear(self, data: bytes) -> None:
+        self.overheard = (self.overheard + data)[: self.request.limits.max_output]
 
     def mute(self) -> None:
         """A callback has failed: go on without, so that the output can still be taken away."""

@@ -14,7 +14,7 @@ from ..models import Outcome, Result
 from . import processes, pump
 from .answers import leave, result
 from .call import Call
-from .framing import Mark, is_blank
+from .framing import Mark, guard, is_blank
 from .pump import DEAD, MARK, What
 from .shell import Shell, kill
 from .waiting import Steps, T, Wait
@@ -46,6 +46,12 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
+    echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
+    noise = call.overheard != b"" or call.framer.has_noise
+    if noise and not echoes and not call.retyped and (call.request.isolated or b"trap" in call.request.command):
+        yield from _hear_aside(engine, shell, call)
+    else:
+        engine.chatty = echoes or noise
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         shell.reset_terminal()
@@ -66,9 +72,29 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
 
 
+def _hear_aside(engine: Engine, shell: Shell, call: Call) -> Steps[None]:
+    """Something was said on bash's own descriptors. `set -e` undoes our redirections before an EXIT trap runs, in a
+    subshell too: what that says is the command's. What is said at every prompt (PROMPT_COMMAND, a DEBUG trap) is said
+    again when nothing is run, and is nobody's; so is all that is said where `set -x`, `-v` or `-T` is on.
+    """
+    said = yield from pump.ask(shell, b"if %b; then :; fi" % guard(engine.spelling))
+    chatty = said is None or not said.startswith(b"bash: /") or shell.overhear() != b""
+    if not chatty and not engine.chatty:
+        _take_aside(call)
+    engine.chatty = chatty
+
+
+def _take_aside(call: Call) -> None:
+    now = time.monotonic()
+    if call.overheard:
+        call.hear("stdout", call.overheard, now)
+    if (data := call.framer.overheard) not in (b"", b"\n"):  # after SIGINT bash begins a new line
+        call.hear("stdout" if call.request.merge_stderr else "stderr", data, now)
+
+
 def _is_refused(shell: Shell) -> Steps[bool]:
     """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
-    said = yield from pump.ask(shell, b"\\builtin trap -p DEBUG; \\builtin echo ran")
+    said = yield from pump.ask(shell, b"\\builtin trap -p DEBUG >&2; \\builtin echo ran >&2")
     return said is not None and (b"ran\n" not in said or b"trap -- " in said)
 
 
@@ -162,6 +188,8 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
         call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
     yield from _sweep(shell, call)
     pump.drain(shell, call)
+    if not engine.chatty and call.framer.mark is None:
+        _take_aside(call)
     mark = _last_words(call)
     call.killed += [pid for pid in _announced(call) if pid not in call.killed]
     call.reason, engine.doom = call.reason or engine.doom, ""
@@ -204,7 +232,7 @@ def farewell(engine: Engine) -> Steps[None]:
         return
     if not at_work and not shell.dead:
         yield from _kill_below(shell)
-        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT", _FAREWELL)
+        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _FAREWELL)
         if said is not None and b"trap -- " in said:
             shell.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _FAREWELL

@@ -60,6 +60,8 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         if ready:
             if control in ready and _hear(shell, call):
                 return MARK
+            if shell.aside in ready:
+                call.overhear(shell.overhear())
             read_streams(shell, call, now)
             if shell.pidfd in ready or (call.deaf and shell.dead):
                 return DEAD
@@ -86,7 +88,7 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     fds = [] if call.deaf else [shell.control_fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
-    fds.append(shell.bell)
+    fds += (shell.bell, shell.aside)
     fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
     return tuple(fds)
 
@@ -131,6 +133,8 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     """After the mark: all that was written before it is there already. The streams that somebody still holds."""
     held: list[tuple[StreamName, Stream]] = []
     events = shell.glance()
+    if shell.aside in events:
+        call.overhear(shell.overhear())
     for name, stream in call.streams:
         event = events.get(stream.fd, 0)
         if event == select.POLLHUP:
@@ -199,6 +203,9 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     others = [own.path.decode() for own in call.own if own.modes]  # nobody types at the terminal that is its stdout
     pids = [shell.pid, *processes.descendants(shell.pid, call.older)]
     seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
+    # A trap's command has bash's own input after `set -e` undid our redirections: there is nothing for it to read.
+    ours = (shell.control_name,)
+    seen.update((pid, "reads") for pid in pids[1:] if processes.at_terminal(pid, terminal, ours) == "reads")
     if call.terminal and shell.has_input():
         return False  # typed, and not read yet: it will go on
     readers = {pid for pid, what in seen.items() if what == "reads"}

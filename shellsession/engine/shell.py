@@ -37,13 +37,21 @@ class Shell:
     """A live bash; made by ``spawn.spawn``, ended by ``close``."""
 
     def __init__(
-        self, process: PtyProcess, control: socket.socket, guard: Guard, seat: Seat, cwd: str, size: tuple[int, int]
+        self,
+        process: PtyProcess,
+        control: socket.socket,
+        aside: int,
+        guard: Guard,
+        seat: Seat,
+        cwd: str,
+        size: tuple[int, int],
     ) -> None:
         self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
         self._bell_lock = threading.Lock()
         self.pid: int = process.pid
         self.control = control
         self.control_fd = control.fileno()
+        self.aside = aside  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.swept = False  # everything below bash was killed before bash was
@@ -59,6 +67,7 @@ class Shell:
         self._streams: dict[str, Stream] = {}
         self._glance = select.poll()
         self._glance.register(self.terminal.fd, select.POLLIN)
+        self._glance.register(aside, select.POLLIN)
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
@@ -93,6 +102,13 @@ class Shell:
         """The bell was heard."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.bell)
+
+    def overhear(self) -> bytes:
+        """What was said on bash's own stdout since the last time."""
+        try:
+            return os.read(self.aside, SMALL)
+        except BlockingIOError:
+            return b""
 
     # -- streams
 
@@ -257,8 +273,8 @@ class Shell:
         with self._bell_lock:
             os.close(self.bell)
             self.bell = -1
-        fds = (self.pidfd, self._children, self._keeper)
-        self.pidfd = self._children = self._keeper = -1  # first: another thread may be about to signal
+        fds = (self.pidfd, self._children, self._keeper, self.aside)
+        self.pidfd = self._children = self._keeper = self.aside = -1  # first: another thread may be about to signal
         for fd in fds:
             if fd >= 0:
                 os.close(fd)

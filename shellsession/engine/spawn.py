@@ -94,16 +94,20 @@ def spawn(options: Options) -> Shell:
         with ExitStack() as undo:
             _fill_first_three(undo)
             ours, theirs = socket.socketpair()
+            aside, theirs_aside = os.pipe()
             undo.callback(theirs.close)
+            undo.callback(os.close, theirs_aside)
             on_failure = undo.enter_context(ExitStack())
             on_failure.callback(ours.close)
+            on_failure.callback(os.close, aside)
             _check_descriptors(ours.fileno())
             seat = guard.take(bash)
             on_failure.callback(guard.give_back, seat)
-            process = _fork(bash, options, theirs.fileno(), seat.mark, cwd)
+            process = _fork(bash, options, theirs.fileno(), theirs_aside, seat.mark, cwd)
             on_failure.callback(_put_down, process)
             ours.setblocking(False)
-            shell = Shell(process, ours, guard, seat, cwd, options.size)
+            os.set_blocking(aside, False)
+            shell = Shell(process, ours, aside, guard, seat, cwd, options.size)
             on_failure.pop_all()
             return shell
     except OSError as error:
@@ -135,14 +139,15 @@ def _directory(wanted: str | None) -> str:
     return cwd
 
 
-def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> PtyProcess:
+def _fork(bash: str, options: Options, control: int, aside: int, mark: int, cwd: str) -> PtyProcess:
     def in_child() -> None:
         try:
             # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
             tty.setraw(0)
-            for fd in (0, 1, 2):
-                os.dup2(control, fd)
+            for fd, end in enumerate((control, aside, control)):
+                os.dup2(end, fd)
             os.close(control)
+            os.close(aside)
             for number in ignored:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -171,7 +176,7 @@ def _fork(bash: str, options: Options, control: int, mark: int, cwd: str) -> Pty
             [bash],
             preexec_fn=in_child,
             dimensions=(rows, columns),
-            pass_fds=(control,),
+            pass_fds=(control, aside),
         )
 
 

@@ -47,6 +47,7 @@ class Engine:
         self.let_go: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
+        self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.history = False  # `set -o history` is on: bash records what we type
         self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
         self.attended: Call | None = None  # the command that the present verb stays with
@@ -65,7 +66,7 @@ class Engine:
         shell = self.shell = spawn(self.options)
         try:
             shell.resize(self.size)
-            self.status, self.spelling, self.family, self.history = 0, 0, False, False
+            self.status, self.spelling, self.family, self.history, self.chatty = 0, 0, False, False, False
             yield from greet(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)

@@ -8,17 +8,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..models import Request, Stream as StreamName, Terminal
 from . import processes
 from .call import Call, Typed
-from .framing import INLINE_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
+from .framing import READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
 from .shell import Shell
 from .streams import Stream
 
 if TYPE_CHECKING:
     from .steps import Engine
+
+
+_BROKEN: Final = (
+    "the shell no longer runs what is typed to it, so it was killed: something in this session has changed the words or"
+    " descriptors that bash itself works with"
+)
 
 
 def start(engine: Engine, request: Request) -> Call:
@@ -57,16 +63,19 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
         out.settle()
     text = request.command
     spelling = engine.spelling
-    if spelling == SOURCE:
-        argument = quote(shell.files.write("text", text))
-    elif len(text) <= INLINE_MAX:
-        argument = quote(text)
-    else:
-        argument = from_file(shell.files.write("text", text), text)
-    redirections = _redirections(shell, request, out, err)
+    redirections = _redirections(shell, request, out)
+    errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
+
+    def lines(argument: bytes) -> bytes:
+        return command_lines(argument, redirections, errors, nonce, engine.status, spelling, request.isolated, ours)
+
+    if spelling == SOURCE:
+        typed = lines(quote(shell.files.write("text", text)))
+    elif len(text) > READ_MAX or len(typed := lines(quote(text))) > READ_MAX:
+        typed = lines(from_file(shell.files.write("text", text), text))
     shell.busy = nonce
-    shell.send(command_lines(argument, redirections, nonce, engine.status, spelling, request.isolated, ours))
+    shell.send(typed)
     shell.ours_in_history = 1
     streams: list[tuple[StreamName, Stream]] = [("stdout", out)]
     if err is not None:
@@ -76,14 +85,13 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     return Typed(nonce, (out,) if err is None else (out, err), tuple(streams))
 
 
-def _redirections(shell: Shell, request: Request, out: Stream, err: Stream | None) -> bytes:
-    errors = err.word if err else b"&1"
+def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
     if request.takes_terminal:  # as a login has it, to be read and written by each: `more` reads its keys from stderr
-        return b"0<>%b 1>&0 2>%b" % (out.word, errors)
+        return b"0<>%b 1>&0" % out.word
     source = b"/dev/null"
     if isinstance(request.stdin, bytes):
         source = quote(shell.files.write("stdin", request.stdin))
-    return b"0<%b 1>%b 2>%b" % (source, out.word, errors)
+    return b"0<%b 1>%b" % (source, out.word)
 
 
 def is_plain(call: Call) -> bool:
@@ -98,10 +106,7 @@ def must_retype(engine: Engine, call: Call) -> bool:
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
     if mark.broken or call.retyped > UNGUARDED:
-        call.reason = (
-            "the shell no longer runs what is typed to it, so it was killed: something in this session has changed"
-            " the words or descriptors that bash itself works with"
-        )
+        call.reason = _BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
         return True
@@ -113,6 +118,8 @@ def must_retype(engine: Engine, call: Call) -> bool:
         shell.drop_streams()
     else:
         return False
+    shell.overhear()  # the guard's `declare` named the function
+    call.overheard = b""
     call.retyped += 1
     call.typed_as(_type(engine, shell, call.request))
     return True
