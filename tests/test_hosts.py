@@ -270,3 +270,24 @@ def usable(interpreter: str) -> bool:
         )
     except OSError:
         return False
+
+
+def test_a_command_of_a_thread_does_not_run_on_at_the_hosts_end(
+    started: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    """Its sleep was killed, and bash went on with the next command."""
+    seconds = unique_seconds()
+    program = f"""
+import threading
+from shellsession import Session
+session = Session(cwd={str(tmp_path)!r}, timeout=None)
+begun = threading.Event()
+command = "echo begun; sleep {seconds}; touch ran-on"
+threading.Thread(target=session.run, args=(command,), kwargs=dict(on_output=lambda *_: begun.set()), daemon=True).start()
+begun.wait()
+"""
+    for _ in range(5):
+        host = start(started, program)
+        assert host.wait(20) == 0
+        assert not with_argument(seconds)
+        assert not (tmp_path / "ran-on").exists()

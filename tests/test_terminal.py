@@ -205,3 +205,20 @@ def test_each_descriptor_is_the_whole_terminal(sh: Session) -> None:
     assert asked.outcome == "input"
     assert sh.send("one\n").outcome == "input"
     assert sh.send("two\n").stdout == "one two\n"
+
+
+@pytest.mark.parametrize("end", ["time limit", "interrupt", "kill"])
+def test_the_terminal_comes_back_from_a_shell_with_job_control(sh: Session, end: str) -> None:
+    """It had put itself into the foreground: every later read of the terminal failed."""
+    if end == "kill":
+        sh.run("bash --norc -i -c 'kill -9 $$'", stdin=TTY)
+    else:
+        sh.run(
+            "bash --norc -i -c 'sleep 100'", stdin=TTY, timeout=0.2, on_timeout="yield" if end == "interrupt" else None
+        )
+    if end == "interrupt":
+        sh.interrupt()
+    sh.run("(exit 3)")
+    assert sh.run("read x; echo $? $x", stdin=TTY).outcome == "input"
+    assert sh.send("it\n").stdout == "0 it\n"
+    assert "m" not in sh.run("echo $-").stdout.replace("\n", "")

@@ -226,11 +226,17 @@ def _last_words(call: Call) -> Mark | None:
 
 def farewell(engine: Engine) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
-    shell, at_work = engine.shell, engine.call is not None or engine.attended is not None
+    shell, call = engine.shell, engine.call
     engine.call = engine.ended = None
     if shell is None:
         return
-    if not at_work and not shell.dead:
+    if engine.attended is not None:  # at the interpreter's end, by another thread, which would let bash go on
+        shell.signal(signal.SIGKILL)
+        for _ in range(_ROUNDS):
+            if shell.dead:
+                break
+            yield Wait((), time.monotonic() + _TICK)
+    elif call is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _FAREWELL)
         if said is not None and b"trap -- " in said:

@@ -183,6 +183,12 @@ class Shell:
             self._keeper = os.open(self.terminal.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         return get_modes(self.terminal.fd)
 
+    def is_background(self) -> bool:
+        """Has a shell with job control died in the foreground, so that reading the terminal would fail (EIO)?"""
+        with suppress(OSError):
+            return os.tcgetpgrp(self.terminal.fd) != os.getpgid(self.pid)
+        return False
+
     def has_input(self) -> bool:
         """Is something typed that nobody has read yet?"""
         poll = select.poll()

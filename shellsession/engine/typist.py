@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .steps import Engine
 
 
+# After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
+_TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\set -m; ( : ); \\set +m; }\n"
 _BROKEN: Final = (
     "the shell no longer runs what is typed to it, so it was killed: something in this session has changed the words or"
     " descriptors that bash itself works with"
@@ -35,6 +37,8 @@ def start(engine: Engine, request: Request) -> Call:
         older = processes.descendants(shell.pid)
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
+    if request.takes_terminal and shell.is_background():
+        shell.send(_TO_FOREGROUND)
     modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
     typed = _type(engine, shell, request)
     return Call(request, time.monotonic(), typed, older, modes)
