@@ -283,7 +283,8 @@ from shellsession import Session
 session = Session(cwd={str(tmp_path)!r}, timeout=None)
 begun = threading.Event()
 command = "echo begun; sleep {seconds}; touch ran-on"
-threading.Thread(target=session.run, args=(command,), kwargs=dict(on_output=lambda *_: begun.set()), daemon=True).start()
+options = dict(on_output=lambda *_: begun.set())
+threading.Thread(target=session.run, args=(command,), kwargs=options, daemon=True).start()
 begun.wait()
 """
     for _ in range(5):

@@ -230,11 +230,11 @@ def farewell(engine: Engine) -> Steps[None]:
     engine.call = engine.ended = None
     if shell is None:
         return
-    if engine.attended is not None:  # at the interpreter's end, by another thread, which would let bash go on
-        shell.signal(signal.SIGKILL)
+    if engine.attended is not None:  # the interpreter ends while another thread is in a verb: that one buries it
+        engine.condemn("the program ended meanwhile")
         for _ in range(_ROUNDS):
-            if shell.dead:
-                break
+            if engine.shell is not shell:
+                return
             yield Wait((), time.monotonic() + _TICK)
     elif call is None and not shell.dead:
         yield from _kill_below(shell)
