@@ -209,3 +209,14 @@ def test_a_job_that_was_waited_for_gives_the_terminal_back(sh: Session) -> None:
     for _ in range(5):
         assert sh.run("read x; echo got $x", stdin=TTY).outcome == "input"
         assert sh.send("it\n").stdout == "got it\n"
+
+
+def test_what_a_job_said_to_the_terminal_is_kept_when_another_call_has_it(sh: Session, go: Callable[[], None]) -> None:
+    sh.run("{ echo one; read x; echo two; } <go >/dev/tty &")
+    job = last_job(sh)
+    wait_until(lambda: job.output("terminal")[0] == b"one\n", "its first word")
+    sh.run("true", stdin=TTY)
+    go()
+    sh.run("true")
+    wait_until(lambda: b"two" in sh.run("true").stdout_bytes + job.output("terminal")[0], "its second word")
+    assert job.output("terminal")[0].startswith(b"one\n")

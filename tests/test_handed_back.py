@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, AsyncSession, Limits, NotRunning, Result, Session, SessionBusy
+from shellsession import TTY, AsyncSession, Limits, NotRunning, Result, Session, SessionBusy, ShellUnavailable
 
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 # Far more than a pipe or a terminal holds: who writes it stands still unless it is read.
@@ -240,3 +241,132 @@ def test_a_stream_that_somebody_holds_does(place: Path) -> None:
             assert await anext(pieces) == result
 
     asyncio.run(main())
+
+
+# -- what two reviews found
+
+
+def test_a_callback_of_the_readers_thread_cannot_use_the_session(sh: Session) -> None:
+    """It waited for the verb that waited for it, and with it all that the thread reads for others."""
+    said: list[object] = []
+    called, go = threading.Event(), threading.Event()
+
+    def call_back(_: str, data: bytes) -> None:
+        called.set()
+        assert go.wait(20)
+        try:
+            sh.interrupt()
+        except SessionBusy as error:
+            said.append(error)
+
+    sh.run("sleep 0.05; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=call_back)
+    assert called.wait(20)
+    thread, results = in_thread(lambda: sh.wait(0.2))
+    go.set()
+    thread.join(20)
+    assert said
+    assert results[0].outcome == "running"
+    assert sh.interrupt().outcome == "interrupted"
+
+
+def test_a_callback_that_exits_does_not_stop_the_reading_for_others(new_session: Callable[..., Session]) -> None:
+    called = threading.Event()
+
+    def leave(_: str, data: bytes) -> None:
+        called.set()
+        raise SystemExit(3)
+
+    one, other = new_session(), new_session()
+    other.run("mkfifo go; { read x <go; echo later; } &")
+    one.run("sleep 0.05; echo a; sleep 1000", timeout=0.02, on_timeout="yield", on_output=leave)
+    assert called.wait(20)
+    other.run("echo >go")
+    wait_until(lambda: other.jobs()[0].stdout == "later\n", "the job's word")
+    with pytest.raises(SystemExit):
+        one.wait(20)
+
+
+def test_typing_to_who_does_not_read_can_be_interrupted(sh: Session) -> None:
+    sh.run(f"sleep {unique_seconds()}", stdin=TTY, timeout=0.05, on_timeout="yield")
+    thread = threading.Thread(target=lambda: sh.type("x\n" * 100_000))
+    thread.start()
+    wait_until(lambda: sh._holder, "the thread in its verb")
+    assert sh.interrupt().outcome == "interrupted"
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_an_interrupted_start_is_no_start(new_session: Callable[..., Session]) -> None:
+    sh = new_session(startup=[f"sleep {unique_seconds()}; A=1", "B=2"])
+    errors: list[ShellUnavailable] = []
+
+    def start() -> None:
+        try:
+            sh.open()
+        except ShellUnavailable as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    wait_until(lambda: sh._engine.attended, "the startup command")
+    assert sh.interrupt().outcome == "interrupted"
+    thread.join(20)
+    assert "startup" in str(errors[0])
+
+
+def test_an_interrupt_between_two_turns_means_the_next(place: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=place, timeout=20) as sh:
+            await sh.run("true")
+            first = asyncio.ensure_future(sh.run("true"))
+            second = asyncio.ensure_future(sh.run(f"sleep {unique_seconds()}"))
+            await first
+            outcomes = [(await sh.interrupt()).outcome]
+            if outcomes == ["exited"]:  # it was still the first one's turn
+                outcomes = [(await sh.interrupt()).outcome]
+            assert outcomes == ["interrupted"]
+            assert (await second).outcome == "interrupted"
+
+    asyncio.run(main())
+
+
+def test_a_task_of_a_closed_loop_harms_no_later_shell(place: Path) -> None:
+    sh = AsyncSession(cwd=place, timeout=20)
+
+    async def leave_behind() -> None:
+        begun = asyncio.Event()
+        kept.append(asyncio.ensure_future(sh.run("echo; sleep 1000", on_output=lambda *_: begun.set())))
+        await begun.wait()
+
+    async def go_on() -> str:
+        await sh.restart()
+        await sh.run("x=kept")
+        kept.clear()
+        gc.collect()
+        return (await sh.run("echo $x")).stdout
+
+    kept: list[object] = []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave_behind())
+    loop.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert asyncio.run(go_on()) == "kept\n"
+        asyncio.run(sh.close())
+
+
+def test_a_stream_that_another_thread_waits_for_ends_with_its_result(sh: Session) -> None:
+    pieces = sh.stream("echo one; sleep 0.1; echo two")
+    assert next(pieces) == ("stdout", b"one\n")
+    waited = sh.wait(20)
+    assert waited.outcome == "exited"
+    assert list(pieces)[-1] == waited
+
+
+def test_jobs_can_be_asked_while_they_end(sh: Session) -> None:
+    """Another thread takes their streams away meanwhile."""
+    for _ in range(60):
+        sh.run("sleep 0.001 &")
+        job = sh.jobs()[-1]
+        while job.running:
+            pass

@@ -105,3 +105,14 @@ def test_an_isolated_command_is_traced_without_a_word_of_ours(sh: Session) -> No
     sh.run("set -x")
     result = sh.run("echo hi; exit 3", isolated=True)
     assert (result.stdout, result.stderr, result.exit_code) == ("hi\n", "++ echo hi\n++ exit 3\n", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["enable -n eval; eval foo", "enable -n builtin; builtin foo", "enable -n builtin; builtin cd / || false"]
+)
+def test_a_command_that_takes_our_first_words_away_is_not_run_again(sh: Session, place: Path, text: str) -> None:
+    """Its own complaint looks as if ours had failed."""
+    result = sh.run(f"echo x >>count; {text}")
+    assert "command not found" in result.stderr
+    assert (place / "count").read_text() == "x\n"
+    assert sh.run("echo on").stdout == "on\n"

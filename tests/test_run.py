@@ -103,6 +103,9 @@ LIES = {
     "a relative one": ("PWD=x", "/etc"),
     "none": ("unset PWD", "/etc"),
     "a lie that does not change": ("cd /usr; readonly PWD; cd /etc", "/etc"),
+    "a lie of an earlier truth": ("cd /usr; PWD=/etc; cd /usr; PWD=$HERE", "/usr"),
+    "a place that is not": ("cd /usr; PWD=/nowhere", "/usr"),
+    "a local one": ("f() { local PWD; cd /usr; }; f", "/usr"),
     "a link, which is the truth": ('ln -s /etc "$HERE/link"; cd "$HERE/link"', "link"),
 }
 

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support import wait_until, with_argument
+from support import descendants, wait_until, with_argument
 
-from shellsession import InvalidRequest, Session, ShellUnavailable
+from shellsession import InvalidRequest, Limits, Session, ShellUnavailable
 
 Make = Callable[..., Session]
 
@@ -225,3 +226,50 @@ def test_failed_starts_leave_nothing_behind(new_session: Make, tmp_path: Path) -
 @pytest.mark.parametrize("size", [(1, 1), (80, 24), (500, 500)])
 def test_the_size_reaches_bash(new_session: Make, size: tuple[int, int]) -> None:
     assert new_session(size=size).run("stty size <&1").stdout == f"{size[1]} {size[0]}\n"
+
+
+def test_a_host_without_its_first_three_descriptors(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from shellsession import Session; os.closerange(0, 3)\n"
+        "with Session(timeout=20) as sh: said = sh.run('echo hi; cat').stdout\n"
+        f"open({str(tmp_path / 'said')!r}, 'w').write(said)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+    assert (tmp_path / "said").read_text() == "hi\n"
+
+
+def test_a_shell_that_cannot_be_taken_over_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    before = sorted(os.listdir("/proc/self/fd"))
+    children = descendants(os.getpid())
+    monkeypatch.setattr(os, "eventfd", fail)
+    with pytest.raises(ShellUnavailable, match="Too many open files"):
+        Session().open()
+    assert descendants(os.getpid()) == children
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+WRONG = {
+    "limits": {"limits": 5},
+    "cwd": {"cwd": 5},
+    "env": {"env": 5},
+    "extra_env": {"extra_env": [("A", "1")]},
+}
+
+
+@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
+def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        Session(**options)
+
+
+@pytest.mark.parametrize("options", [{"limits": 5}, {"on_output": 5}], ids=["limits", "on_output"])
+def test_what_is_no_option_of_a_run_is_refused_before_it(sh: Session, options: dict[str, Any], place: Path) -> None:
+    with pytest.raises(InvalidRequest):
+        sh.run("touch ran", **options)
+    assert not (place / "ran").exists()
+    for spill in (True, 5, "", "a\0b"):
+        with pytest.raises(InvalidRequest):
+            Limits(spill=spill)  # type: ignore[arg-type]  # that is what is tried
