@@ -11,6 +11,7 @@ The public names, loaded when first used, so that a program pays only for what i
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .async_session import AsyncSession
     from .engine.jobs import Job
     from .errors import (
         CommandError,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
         ShellUnavailable,
     )
     from .models import TTY, Limits, Result
-    from .session import AsyncSession, Session
+    from .session import Session
 
 _HOMES = {
     "engine.jobs": ("Job",),
@@ -42,7 +43,8 @@ _HOMES = {
         "ShellUnavailable",
     ),
     "models": ("TTY", "Limits", "Result"),
-    "session": ("AsyncSession", "Session"),
+    "async_session": ("AsyncSession",),
+    "session": ("Session",),
 }
 
 __all__ = [

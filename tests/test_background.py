@@ -212,8 +212,9 @@ def test_a_job_that_was_waited_for_gives_the_terminal_back(sh: Session) -> None:
 
 
 def test_what_a_job_said_to_the_terminal_is_kept_when_another_call_has_it(sh: Session, go: Callable[[], None]) -> None:
-    sh.run("{ echo one; read x; echo two; } <go >/dev/tty &")
+    sh.run("{ read x; echo one; read x; echo two; } <go >/dev/tty &")
     job = last_job(sh)
+    go()
     wait_until(lambda: job.output("terminal")[0] == b"one\n", "its first word")
     sh.run("true", stdin=TTY)
     go()

@@ -31,7 +31,7 @@ _LAYERS: Final = (
     ("engine.typist", "engine.endings", "engine.dialogue", "engine.minding", "engine.greeting"),
     ("engine.steps",),
     ("base",),
-    ("session",),
+    ("async_session", "session"),
 )
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
 _PACKAGES: Final = ("", "engine")
@@ -44,7 +44,7 @@ _RESERVED: Final = {
     "termios": {"engine.shell", "engine.streams"},
     "tty": {"engine.spawn", "engine.streams"},
     "pty": set[str](),
-    "asyncio": {"engine.waiting", "session"},
+    "asyncio": {"engine.waiting", "async_session"},
     "subprocess": {"engine.guard"},
     "selectors": set[str](),
     "pydantic": set[str](),

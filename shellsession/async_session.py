@@ -1,0 +1,206 @@
+"""AsyncSession: one bash that stays open, for asyncio.
+
+Law: each verb is one line over ``engine.steps``; Session has the same verbs with the same signatures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TYPE_CHECKING, Any, Self
+
+from .base import Base, Seconds, Text, checked
+from .engine.dialogue import expect
+from .engine.waiting import LoopDrainer, LoopPoller, LoopWish, Steps, T, adrive
+from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, to_bytes
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .engine.call import Call
+    from .engine.steps import Engine
+
+
+class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
+    """What ``AsyncSession.stream`` gives. Asyncio closes a generator that was left by ``break`` some time later; this
+    knows at once that nobody holds it any more."""
+
+    def __init__(self, pieces: AsyncGenerator[tuple[Stream, bytes] | Result], followed: list[Call]) -> None:
+        self._pieces, self._followed = pieces, followed
+
+    async def __anext__(self) -> tuple[Stream, bytes] | Result:
+        return await self._pieces.__anext__()
+
+    async def aclose(self) -> None:
+        """Interrupt the command, unless it has ended."""
+        await self._pieces.aclose()
+
+    def __del__(self) -> None:
+        for call in self._followed:
+            call.abandoned = True
+
+
+class AsyncSession(Base):
+    """``Session`` for asyncio: the same verbs, awaited. Tasks on one session are served one after the other."""
+
+    def _prepare(self) -> None:
+        self._poller = LoopPoller()
+        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
+        self._callers = 0  # verbs that run or wait for their turn
+        self._turn = object()
+        self._drainer = LoopDrainer()
+        self._engine.reader = self._drainer
+        self._engine.let_go = self._poller.forget
+        self._engine.on_close = self._poller.forget_all
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _do(self, steps: Steps[T]) -> T:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns[0] is not loop:
+            self._turns, self._callers = (loop, asyncio.Lock()), 0
+            self._drainer.enter(loop)
+        self._callers += 1
+        try:
+            async with self._turns[1]:
+                self._turn = turn = object()
+                try:
+                    self._engine.take_over()
+                    return await adrive(steps, self._poller)
+                finally:
+                    if self._turn is turn:  # else this is collected long after its loop was closed
+                        self._leave()
+        finally:
+            self._callers -= 1
+
+    def _condemn(self, why: str) -> None:
+        if self._is_in_use():
+            self._engine.condemn(why)
+
+    def _is_in_use(self) -> bool:
+        """Does a task of this loop run a verb, or wait for its turn?"""
+        import asyncio
+
+        return self._turns is not None and self._turns[0] is asyncio.get_running_loop() and self._callers > 0
+
+    async def open(self) -> Self:
+        """Start bash now. Raises ShellUnavailable."""
+        await self._do(self._mine().open())
+        return self
+
+    async def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell."""
+        request = self._request(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return checked(await self._do(self._mine().run(request)), check)
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        """Run a command and iterate over its output as it comes; the last item is its Result.
+
+        Leaving the loop early interrupts the command, at the latest when the session is used next; to have that done
+        when the loop is left, iterate in ``contextlib.aclosing(...)``.
+        """
+        request = self._request(
+            command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
+        )
+        followed: list[Call] = []
+        return Pieces(self._follow(self._mine(), request, followed), followed)
+
+    async def _follow(
+        self, engine: Engine, request: Request, followed: list[Call]
+    ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
+        call = await self._do(engine.follow(request))
+        followed.append(call)
+        try:
+            while engine.call is call:
+                await self._do(engine.news(call))
+                while call.pieces:
+                    yield call.pieces.pop(0)
+            yield engine.told(call)
+        finally:
+            if engine.call is call:
+                await self._do(engine.drop(call))
+
+    async def wait(self, timeout: Seconds = ...) -> Result:
+        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
+        return await self._do(self._mine().wait(self._until(timeout)))
+
+    async def poll(self) -> Result:
+        """What the running command printed since the last time, without waiting."""
+        return await self._do(self._mine().poll())
+
+    async def send(self, text: Text, timeout: Seconds = ...) -> Result:
+        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        return await self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
+
+    async def type(self, text: Text) -> None:
+        """As ``Session.type``."""
+        await self._do(self._mine().type(to_bytes("text", text), self._until(...)))
+
+    async def interrupt(self) -> Result:
+        """As ``Session.interrupt``, also from another task."""
+        engine = self._mine()
+        if self._is_in_use():
+            wish: LoopWish[Result] = LoopWish()
+            self._wishes.append(wish)
+            engine.strike()
+            if (result := await wish.wait()) is not None:
+                return result
+        return await self._do(engine.interrupt())
+
+    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
+
+        ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
+        Raises pexpect.TIMEOUT, pexpect.EOF.
+        """
+        return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=False))
+
+    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
+
+    async def restart(self) -> None:
+        """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
+        self._condemn("the session was restarted meanwhile")
+        await self._do(self._mine().restart())
+
+    async def close(self) -> None:
+        """End the session and everything it started; a second time does nothing."""
+        if self._owner == os.getpid():
+            self._condemn("the session was closed meanwhile")
+            self._engine.closed = True  # who queues for a turn is told at once
+            await self._do(self._mine().close())
