@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .base import Base, Seconds, Text, checked
 from .engine.dialogue import expect
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
     from .engine.call import Call
     from .engine.steps import Engine
+
+
+class Turns(NamedTuple):
+    """Whose turn it is on one loop, and who is in a verb or waits for his turn."""
+
+    loop: asyncio.AbstractEventLoop
+    lock: asyncio.Lock
+    callers: list[object]
 
 
 class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
@@ -45,8 +53,7 @@ class AsyncSession(Base):
 
     def _prepare(self) -> None:
         self._poller = LoopPoller()
-        self._turns: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
-        self._callers = 0  # verbs that run or wait for their turn
+        self._turns: Turns | None = None
         self._turn = object()
         self._drainer = LoopDrainer()
         self._engine.reader = self._drainer
@@ -63,13 +70,15 @@ class AsyncSession(Base):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        if self._turns is None or self._turns[0] is not loop:
-            self._turns, self._callers = (loop, asyncio.Lock()), 0
+        if self._turns is None or self._turns.loop is not loop:
+            self._turns = Turns(loop, asyncio.Lock(), [])
+            self._wishes.clear()  # of tasks of another loop
             self._drainer.enter(loop)
-        self._callers += 1
+        turns, turn = self._turns, object()
+        turns.callers.append(turn)
         try:
-            async with self._turns[1]:
-                self._turn = turn = object()
+            async with turns.lock:
+                self._turn = turn
                 try:
                     self._engine.take_over()
                     return await adrive(steps, self._poller)
@@ -77,7 +86,9 @@ class AsyncSession(Base):
                     if self._turn is turn:  # else this is collected long after its loop was closed
                         self._leave()
         finally:
-            self._callers -= 1
+            turns.callers.remove(turn)
+            if not turns.callers and self._turns is turns and self._wishes:
+                self._leave()  # who was to grant them was cancelled while it waited for its turn
 
     def _condemn(self, why: str) -> None:
         if self._is_in_use():
@@ -87,7 +98,8 @@ class AsyncSession(Base):
         """Does a task of this loop run a verb, or wait for its turn?"""
         import asyncio
 
-        return self._turns is not None and self._turns[0] is asyncio.get_running_loop() and self._callers > 0
+        turns = self._turns
+        return turns is not None and turns.loop is asyncio.get_running_loop() and bool(turns.callers)
 
     async def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""

@@ -104,6 +104,11 @@ class Request:
     def takes_terminal(self) -> bool:
         return isinstance(self.stdin, Terminal)
 
+    @property
+    def may_trap(self) -> bool:
+        """May what is said on bash's own descriptors be an EXIT trap of this command?"""
+        return self.isolated or b"trap" in self.command
+
     def __post_init__(self) -> None:
         if b"\0" in self.command:
             raise InvalidRequest(f"the command holds a NUL byte (at {self.command.index(0)}), which bash cannot read")

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from .base import Base, Seconds, Text, checked
 from .engine.dialogue import expect
-from .engine.waiting import Poller, Steps, T, Wish, drive
+from .engine.waiting import Poller, Steps, T, Wish, drive, is_owned
 from .errors import SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, to_bytes
 
@@ -27,11 +27,10 @@ class Session(Base):
 
     def _prepare(self) -> None:
         self._poller = Poller()
-        self._lock = threading.Lock()  # held during a verb
-        # Held at its two ends, so that no wish is left behind; reentrant: a signal handler may call us there.
+        self._lock = threading.RLock()  # held during a verb
+        # Held at its end and by who wishes it to end; reentrant: a signal handler may call us there.
         self._door = threading.RLock()
-        self._callers = 0  # verbs that run or wait for their turn
-        self._holder = 0
+        self._callers: set[int] = set()  # threads in a verb, or waiting for their turn
 
     def __enter__(self) -> Self:
         return self
@@ -41,34 +40,29 @@ class Session(Base):
 
     def _do(self, steps: Steps[T]) -> T:
         self._refuse_callbacks()
-        with self._door:
-            self._callers += 1
+        me = threading.get_ident()
         try:
+            self._callers.add(me)
             with self._lock:
-                self._holder = threading.get_ident()
                 try:
                     self._engine.take_over()
                     return drive(steps, self._poller)
                 finally:
                     with self._door:
+                        self._callers.discard(me)
                         self._leave()
-                        self._holder = 0
         finally:
-            with self._door:
-                if self._holder == threading.get_ident():  # Ctrl-C struck at the door
-                    self._leave()
-                    self._holder = 0
-                self._callers -= 1
+            self._callers.discard(me)
 
     def _refuse_callbacks(self) -> None:
-        me, minder = threading.get_ident(), self._engine.minder
-        if self._holder == me or (minder is not None and minder.thread == me):
+        minder = self._engine.minder
+        if is_owned(self._lock) or (minder is not None and minder.thread == threading.get_ident()):
             raise SessionBusy(_CALLBACK)
 
     def _condemn(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""
         self._refuse_callbacks()
-        if self._lock.locked():
+        if self._callers:
             self._engine.condemn(why)
 
     def open(self) -> Self:
@@ -168,12 +162,23 @@ class Session(Base):
         self._refuse_callbacks()
         with self._door:
             wish: Wish[Result] | None = None
-            if self._callers:
+            if self._callers - {threading.get_ident()}:  # a signal handler may be on its thread's way into a verb
                 self._wishes.append(wish := Wish())
                 engine.strike()
-        if wish is not None and (result := wish.wait()) is not None:
+        if wish is not None and (result := wish.wait(self._withdraw)) is not None:
             return result
         return self._do(engine.interrupt())
+
+    def _withdraw(self) -> bool:
+        """Is nobody in a verb any more who could grant a wish (Ctrl-C struck him at its end)? Then forget them all."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            with self._door:
+                self._leave()
+            return True
+        finally:
+            self._lock.release()
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.

@@ -141,3 +141,10 @@ def test_every_byte_comes_out(sh: Session, tty: bool) -> None:
 def test_much_output_is_whole(sh: Session, size: int, tty: bool) -> None:
     result = sh.run(f"head -c {size} /dev/zero | tr '\\0' e >&2; head -c {size} /dev/zero | tr '\\0' o", tty=tty)
     assert (result.stdout_bytes, result.stderr_bytes) == (b"o" * size, b"e" * size)
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 1000, 200_000])
+def test_any_number_of_newlines_may_follow(sh: Session, count: int) -> None:
+    assert sh.run("echo hi" + "\n" * count).stdout == "hi\n"
+    if count <= 1000:
+        assert sh.run("cat <<END\nhi" + "\n" * count).stdout == "hi" + "\n" * count

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from support import wait_until
 
-from shellsession import Session
+from shellsession import Limits, Session
 
 NewSession = Callable[..., Session]
 SAYS = "trap 'echo bye; echo worse >&2' EXIT"
@@ -74,3 +79,63 @@ def test_what_is_said_at_every_prompt_is_nobodys(sh: Session, chat: str) -> None
         for ours in ("PC", "declare", "builtin", "eval", "R\n"):
             assert ours not in result.stdout + result.stderr
         assert result.stderr.count("dbg") <= 3
+
+
+def test_all_they_say_is_kept_or_counted(sh: Session) -> None:
+    large = Limits(max_output=10**7)
+    numbers = "".join(f"{i}\n" for i in range(1, 50_001))
+    assert sh.run("trap 'seq 50000' EXIT; set -e; false", limits=large).stdout == numbers
+    result = sh.run("trap 'seq 50000 >&2' EXIT; set -e; false", isolated=True, limits=large)
+    assert len(result.stderr_bytes) + result.stderr_omitted == len(numbers)
+    result = sh.run("trap 'seq 50000' EXIT; set -e; false", limits=Limits(max_output=100))
+    assert len(result.stdout_bytes) + result.stdout_omitted == len(numbers)
+    kill = Limits(max_output=1000, on_overflow="kill")
+    assert sh.run("trap yes EXIT; set -e; false", limits=kill).outcome == "overflow"
+
+
+def test_they_are_heard_after_an_interrupt_too(sh: Session) -> None:
+    sh.run("sleep 100", timeout=0.05)
+    assert sh.run("trap 'echo bye' EXIT; set -e; false").stdout == "bye\n"
+
+
+def test_what_a_trap_said_while_nothing_ran_is_in_no_result(sh: Session) -> None:
+    sh.run("trap 'echo usr; echo err >&2; touch said' USR1")
+    assert sh.pid
+    os.kill(sh.pid, signal.SIGUSR1)
+    wait_until(lambda: Path(sh.run("pwd").stdout.strip(), "said").exists(), "the trap")
+    result = sh.run("echo about trap")
+    assert (result.stdout, result.stderr) == ("about trap\n", "")
+
+
+def test_an_exit_trap_of_the_session_comes_to_its_end(sh: Session, place: Path) -> None:
+    sh.run("trap 'seq 100000; seq 100000 >&2; touch done' EXIT")
+    sh.close()
+    assert (place / "done").exists()
+
+
+def test_no_complaint_of_theirs_makes_us_run_a_command_again(sh: Session, place: Path) -> None:
+    text = "echo x >>count; p=$(readlink /proc/self/fd/0); trap '$p >&2' EXIT; set -e; false"
+    assert sh.run(text, stdin="x", isolated=True).outcome == "exited"
+    assert (place / "count").read_text() == "x\n"
+
+
+LOOKS_LOST = {
+    "set -v": ("set -v", "echo 'a: 10: b'", {}),
+    "set -x": ("set -x", "PS4='a: 11: '", {}),
+    "an EXIT trap": ("true", "trap 'echo sh: 12: foo: not found >&2' EXIT; set -e; false", {"isolated": True}),
+}
+
+
+@pytest.mark.parametrize(("before", "text", "options"), LOOKS_LOST.values(), ids=LOOKS_LOST)
+def test_words_that_look_like_a_lost_descriptor_end_no_shell(
+    before: str, text: str, options: dict[str, bool], sh: Session
+) -> None:
+    sh.run(f"{before}; kept=1")
+    assert sh.run(text, **options).state_kept  # type: ignore[arg-type]  # a table of options
+    assert sh.run("echo $kept").stdout == "1\n"
+
+
+def test_bash_without_its_own_stdout_keeps_nobody_busy(sh: Session) -> None:
+    before = time.process_time()
+    assert sh.run("exec 11>&-; sleep 0.5").outcome == "shell_exited"
+    assert time.process_time() - before < 0.4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 import threading
 import warnings
 from collections.abc import Callable
@@ -144,7 +145,7 @@ def test_an_interrupt_in_the_first_moment_is_not_lost(new_session: Callable[...,
     for _ in range(20):
         sh = new_session()
         thread, results = in_thread(lambda sh=sh: sh.run(f"sleep {unique_seconds()}", timeout=None))  # type: ignore[misc]
-        wait_until(lambda sh=sh: sh._holder, "the thread in its verb")  # type: ignore[misc]
+        wait_until(lambda sh=sh: sh._callers, "the thread in its verb")  # type: ignore[misc]
         mine = sh.interrupt()
         thread.join(20)
         assert results[0].outcome == "interrupted"
@@ -207,7 +208,7 @@ def test_another_task_interrupts_a_run(place: Path) -> None:
 def test_another_thread_interrupts_who_waits(sh: Session) -> None:
     sh.run(f"sleep {unique_seconds()}", timeout=0.02, on_timeout="yield")
     thread, results = in_thread(lambda: sh.wait(None))
-    wait_until(lambda: sh._holder, "the thread in its verb")
+    wait_until(lambda: sh._callers, "the thread in its verb")
     assert sh.interrupt().outcome == "interrupted"
     thread.join(20)
     assert results[0].outcome == "interrupted"
@@ -290,7 +291,7 @@ def test_typing_to_who_does_not_read_can_be_interrupted(sh: Session) -> None:
     sh.run(f"sleep {unique_seconds()}", stdin=TTY, timeout=0.05, on_timeout="yield")
     thread = threading.Thread(target=lambda: sh.type("x\n" * 100_000))
     thread.start()
-    wait_until(lambda: sh._holder, "the thread in its verb")
+    wait_until(lambda: sh._callers, "the thread in its verb")
     assert sh.interrupt().outcome == "interrupted"
     thread.join(20)
     assert not thread.is_alive()
@@ -370,3 +371,43 @@ def test_jobs_can_be_asked_while_they_end(sh: Session) -> None:
         job = sh.jobs()[-1]
         while job.running:
             pass
+
+
+def test_a_wish_of_which_nobody_is_left_to_hear_is_not_waited_for(place: Path) -> None:
+    """Who had been handed the turn was cancelled before it took it."""
+
+    async def main() -> None:
+        async with AsyncSession(cwd=place, timeout=20) as sh:
+            await sh.run("true")
+            first = asyncio.ensure_future(sh.run("sleep 0.1"))
+            await asyncio.sleep(0)
+            second = asyncio.ensure_future(sh.run("echo b"))
+            await first
+            second.cancel()
+            with suppress(NotRunning):
+                await asyncio.wait_for(sh.interrupt(), 10)
+            assert (await sh.run("echo on")).outcome == "exited"
+
+    asyncio.run(main())
+
+
+def test_a_signal_handler_may_interrupt(sh: Session) -> None:
+    """Wherever its thread is on its way into a verb or out of one."""
+    outcomes: set[str] = set()
+
+    def strike(*_: object) -> None:
+        try:
+            outcomes.add(sh.interrupt().outcome)
+        except (NotRunning, SessionBusy) as error:
+            outcomes.add(error.code)
+
+    old = signal.signal(signal.SIGALRM, strike)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.00037)
+        for _ in range(300):
+            assert sh.run("true").outcome in ("exited", "interrupted")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert outcomes
+    assert sh.run("echo on").stdout == "on\n"

@@ -86,7 +86,7 @@ class Call:
     following = False  # come back as soon as something is heard
     heard = False
     _late = 0
-    overheard = b""  # on bash's own stdout
+    aside_is_shut = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
 
     def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
@@ -103,6 +103,7 @@ class Call:
         else:
             self.spills = _spills(limits.spill, limits.spill_max)
             self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in self.spills.values())
+        self.aside = self.fresh_capture()  # what was said on bash's own stdout
         self.killed: list[int] = []
         self.hung: set[int] = set()  # streams that nobody holds at the moment
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
@@ -133,9 +134,6 @@ class Call:
             self._late += len(data)
         return self._late <= self.request.limits.max_output
 
-    def overhear(self, data: bytes) -> None:
-        self.overheard = (self.overheard + data)[: self.request.limits.max_output]
-
     def mute(self) -> None:
         """A callback has failed: go on without, so that the output can still be taken away."""
         self.muted = True
@@ -156,4 +154,6 @@ class Call:
 
     @property
     def overflowed(self) -> bool:
-        return self.request.limits.on_overflow == "kill" and (self.stdout.overflowed or self.stderr.overflowed)
+        return self.request.limits.on_overflow == "kill" and (
+            self.stdout.overflowed or self.stderr.overflowed or self.aside.overflowed
+        )

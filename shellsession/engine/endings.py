@@ -47,11 +47,11 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
         engine.status = mark.status
     held = pump.drain(shell, call)
     echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
-    noise = call.overheard != b"" or call.framer.has_noise
-    if noise and not echoes and not call.retyped and (call.request.isolated or b"trap" in call.request.command):
+    noise = call.aside.total > 0 or call.framer.overheard != b""
+    if noise and not echoes and not call.retyped and call.request.may_trap:
         yield from _hear_aside(engine, shell, call)
     else:
-        engine.chatty = echoes or noise
+        engine.chatty = echoes or (noise and call.ending is None)
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         shell.reset_terminal()
@@ -62,7 +62,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
-    if b"r" in mark.flags or call.framer.lost_descriptor or not shell.usable():
+    if b"r" in mark.flags or (call.framer.lost_descriptor and not shell.is_whole()) or not shell.usable():
         # A restricted shell refuses every redirection, one without descriptors cannot make any.
         call.reason = "the shell cannot run another command (set -r, descriptors closed, or too few of them)"
         return (yield from retire(engine, call, mark))
@@ -78,7 +78,7 @@ def _hear_aside(engine: Engine, shell: Shell, call: Call) -> Steps[None]:
     again when nothing is run, and is nobody's; so is all that is said where `set -x`, `-v` or `-T` is on.
     """
     said = yield from pump.ask(shell, b"if %b; then :; fi" % guard(engine.spelling))
-    chatty = said is None or not said.startswith(b"bash: /") or shell.overhear() != b""
+    chatty = said is None or not said.startswith(b"bash: /") or bool(shell.overhear())
     if not chatty and not engine.chatty:
         _take_aside(call)
     engine.chatty = chatty
@@ -86,10 +86,14 @@ def _hear_aside(engine: Engine, shell: Shell, call: Call) -> Steps[None]:
 
 def _take_aside(call: Call) -> None:
     now = time.monotonic()
-    if call.overheard:
-        call.hear("stdout", call.overheard, now)
-    if (data := call.framer.overheard) not in (b"", b"\n"):  # after SIGINT bash begins a new line
+    data, omitted, _ = call.aside.take()
+    if data:
+        call.hear("stdout", data, now)
+    call.stdout.omit(omitted)
+    errors = call.stdout if call.request.merge_stderr else call.stderr
+    if data := call.framer.overheard:
         call.hear("stdout" if call.request.merge_stderr else "stderr", data, now)
+        errors.omit(call.framer.trimmed)
 
 
 def _is_refused(shell: Shell) -> Steps[bool]:
@@ -242,8 +246,11 @@ def farewell(engine: Engine) -> Steps[None]:
         if said is not None and b"trap -- " in said:
             shell.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _FAREWELL
-            while not shell.dead and time.monotonic() < until:
-                yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), min(until, time.monotonic() + 0.05))
+            while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
+                fds = (shell.pidfd, shell.aside, shell.control_fd) if shell.pidfd >= 0 else ()
+                yield Wait(fds, min(until, time.monotonic() + 0.05))
+                if shell.overhear() == b"" or shell.receive() == b"":
+                    yield Wait((), time.monotonic() + _TICK)
     yield from destroy(engine)
 
 

@@ -45,6 +45,7 @@ SOURCE: Final = 3
 # Without the guard: for a shell where `declare` itself was replaced.
 UNGUARDED: Final = len(SPELLINGS)
 
+_NEWLINES_MAX: Final = 64
 _NAME: Final = b"bash: "
 _INTERRUPTED: Final = 130
 _LOST: Final = re.compile(rb": 1\d: ")
@@ -83,6 +84,8 @@ def from_file(path: bytes, text: bytes) -> bytes:
     ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them.
     """
     newlines = len(text) - len(text.rstrip(b"\n"))
+    if newlines > _NEWLINES_MAX and b"<<" not in text:
+        newlines = 1
     return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"")
 
 
@@ -155,7 +158,7 @@ def _history(argument: bytes, lines: int) -> bytes:
 class Framer:
     """Finds one mark in what bash says on its private socket, however it is cut."""
 
-    __slots__ = ("_fence", "has_noise", "mark", "noise", "nonce")
+    __slots__ = ("_fence", "has_noise", "mark", "noise", "nonce", "trimmed")
 
     def __init__(self, nonce: bytes) -> None:
         self.nonce = nonce
@@ -163,11 +166,13 @@ class Framer:
         self.noise = b""
         self.mark: Mark | None = None
         self.has_noise = False
+        self.trimmed = 0  # bytes of noise that were forgotten
 
     def feed(self, data: bytes) -> Mark | None:
         """Take the next bytes; the mark once it is whole. What follows a mark is noise."""
         self.noise += data
         if self.mark is None and not self._find() and len(self.noise) > NOISE_MAX:
+            self.trimmed += len(self.noise) - NOISE_MAX // 2
             self.noise = self.noise[-NOISE_MAX // 2 :]
         return self.mark
 
@@ -191,7 +196,8 @@ class Framer:
     def overheard(self) -> bytes:
         """What was said on bash's stderr besides the mark."""
         at = self.noise.find(self._fence) if self.mark is not None else len(self.noise)
-        return self.noise[:at].removesuffix(_NAME)
+        said = self.noise[:at].removesuffix(_NAME)
+        return b"" if said == b"\n" else said  # after SIGINT bash begins a new line
 
     @property
     def lost_descriptor(self) -> bool:

@@ -69,6 +69,11 @@ class Capture:
             del self._tail[:extra]
             self._dropped += extra
 
+    def omit(self, count: int) -> None:
+        """So many bytes came that nobody kept."""
+        self.total += count
+        self._dropped += count
+
     def cut_after(self, mark: bytes) -> bytes:
         """Drop ``mark`` and all that follows it; return what was dropped (b"" when it is not there)."""
         for part in (self._tail, self._head):

@@ -61,7 +61,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
             if control in ready and _hear(shell, call):
                 return MARK
             if shell.aside in ready:
-                call.overhear(shell.overhear())
+                _overhear(shell, call, now)
             read_streams(shell, call, now)
             if shell.pidfd in ready or (call.deaf and shell.dead):
                 return DEAD
@@ -82,13 +82,22 @@ def _hear(shell: Shell, call: Call) -> bool:
     return False
 
 
+def _overhear(shell: Shell, call: Call, now: float) -> None:
+    for _ in range(_ROUNDS):
+        if not (data := shell.overhear()):
+            call.aside_is_shut = data == b""
+            break
+        call.aside.feed(data)
+        call.last_output = now
+
+
 def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     if call.hung and now >= call.hung_until:
         call.hung.clear()
     fds = [] if call.deaf else [shell.control_fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
-    fds += (shell.bell, shell.aside)
+    fds += (shell.bell,) if call.aside_is_shut else (shell.bell, shell.aside)
     fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
     return tuple(fds)
 
@@ -134,7 +143,7 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     held: list[tuple[StreamName, Stream]] = []
     events = shell.glance()
     if shell.aside in events:
-        call.overhear(shell.overhear())
+        _overhear(shell, call, call.last_output)
     for name, stream in call.streams:
         event = events.get(stream.fd, 0)
         if event == select.POLLHUP:

@@ -21,6 +21,7 @@ from . import processes
 from .files import Files
 from .guard import Guard, Seat
 from .streams import (
+    CHUNK,
     SMALL,
     Stream,
     get_modes,
@@ -75,6 +76,7 @@ class Shell:
         self.pidfd = _pidfd(self.pid)
         self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
         self.control_name = processes.link(f"/proc/{self.pid}/fd/0")
+        self._names = self._own_names()
 
     # -- talking
 
@@ -103,12 +105,19 @@ class Shell:
         with suppress(BlockingIOError):
             os.eventfd_read(self.bell)
 
-    def overhear(self) -> bytes:
-        """What was said on bash's own stdout since the last time."""
+    def overhear(self) -> bytes | None:
+        """What was said on bash's own stdout: bytes, None when nothing is there, b"" when bash has let go of it."""
         try:
-            return os.read(self.aside, SMALL)
+            return os.read(self.aside, CHUNK)
         except BlockingIOError:
-            return b""
+            return None
+
+    def clear_aside(self) -> None:
+        """Forget what was said on bash's own descriptors while nothing was run."""
+        while self.overhear():
+            pass
+        while self.receive():
+            pass
 
     # -- streams
 
@@ -240,6 +249,13 @@ class Shell:
             return resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0] >= USABLE_DESCRIPTORS
         except (OSError, ValueError):
             return True
+
+    def _own_names(self) -> list[str]:
+        return [processes.link(f"/proc/{self.pid}/fd/{fd}") for fd in (0, 1, 2)]
+
+    def is_whole(self) -> bool:
+        """Has bash its own three descriptors back?"""
+        return self._own_names() == self._names
 
     def idle(self) -> bool:
         """Does bash sit at its prompt with nothing left to read?"""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
-_TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\set -m; ( : ); \\set +m; }\n"
+_TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
 _BROKEN: Final = (
     "the shell no longer runs what is typed to it, so it was killed: something in this session has changed the words or"
     " descriptors that bash itself works with"
@@ -37,6 +37,8 @@ def start(engine: Engine, request: Request) -> Call:
         older = processes.descendants(shell.pid)
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
+    if request.may_trap:
+        shell.clear_aside()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
     modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
@@ -116,18 +118,21 @@ def must_retype(engine: Engine, call: Call) -> bool:
         return True
     if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
-    elif any(call.framer.complains_of(path) for path in _paths(shell, call)):
-        for stream in call.own:  # somebody removed our files since we looked
+    elif _is_something_gone(shell, call):  # somebody removed our files since we looked
+        for stream in call.own:
             engine.let_go(stream.fd)
         shell.drop_streams()
     else:
         return False
     shell.overhear()  # the guard's `declare` named the function
-    call.overheard = b""
+    call.aside.take()
     call.retyped += 1
     call.typed_as(_type(engine, shell, call.request))
     return True
 
 
-def _paths(shell: Shell, call: Call) -> list[bytes]:
-    return [*(stream.path for stream in call.own), shell.files.path("text"), shell.files.path("stdin")]
+def _is_something_gone(shell: Shell, call: Call) -> bool:
+    """Could bash not open what we had for it? A complaint alone proves nothing: the text can print one as well."""
+    gone = [stream.path for stream in call.own if stream.inode and not stream.in_place()]
+    gone += [path for path in map(shell.files.path, ("text", "stdin")) if not os.path.lexists(path)]
+    return any(call.framer.complains_of(path) for path in gone)

@@ -46,6 +46,7 @@ _LONGEST = 1e6
 _KEEN = 100e-6
 # Each look lets other Python threads run, and one that computes keeps the interpreter for 5 ms: leave it for a while.
 _TAKEN = 1e-3
+_PATIENCE = 0.1  # seconds
 _CALM = 100
 
 
@@ -195,9 +196,17 @@ class Wish(Generic[T]):
         self._answer = answer
         self._done.set()
 
-    def wait(self) -> T | None:
-        self._done.wait()
+    def wait(self, nobody: Callable[[], bool]) -> T | None:
+        """The answer; ``nobody`` is asked now and then whether there is nobody left to grant it."""
+        while not self._done.wait(_PATIENCE) and not nobody():
+            pass
         return self._answer
+
+
+def is_owned(lock: threading.RLock) -> bool:
+    """Does this thread hold the lock?"""
+    owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition asks it; there is no other way
+    return owned
 
 
 class LoopWish(Generic[T]):
