@@ -47,7 +47,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
         engine.status = mark.status
     held = pump.drain(shell, call)
     echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
-    noise = call.aside.total > 0 or call.framer.overheard != b""
+    noise = call.aside.total > 0 or (call.framer.has_noise and call.framer.overheard != b"")
     if noise and not echoes and not call.retyped and call.request.may_trap:
         yield from _hear_aside(engine, shell, call)
     else:

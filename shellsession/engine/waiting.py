@@ -76,7 +76,7 @@ class Poller:
             if ready := poll.poll(0):
                 return [fd for fd, _ in ready]
             now = time.monotonic()
-        if now > give_up + _TAKEN:
+        if now > give_up + _TAKEN and threading.active_count() > 1:
             self._calm = _CALM
         return ()
 
