@@ -29,6 +29,11 @@ OVERFLOW: Final = "overflow"
 NEWS: Final = "news"
 STRUCK: Final = "struck"
 
+BROKEN: Final = (
+    "the shell no longer runs what is typed to it, so it was killed: something in this session has changed the words or"
+    " descriptors that bash itself works with"
+)
+
 # Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
 # Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
 _QUICK: Final = 0.005
@@ -199,10 +204,7 @@ def _rescue(shell: Shell, call: Call) -> What | None:
     if call.idle_looks == 1:
         shell.send(mark_line(call.framer.nonce))
     elif call.idle_looks > 2:
-        call.reason = (
-            "the shell came back to its prompt without a word of the command's end, so it was killed: something in"
-            " this session has changed the words or descriptors that bash itself works with"
-        )
+        call.reason = BROKEN
         shell.signal(signal.SIGKILL)
     return None
 

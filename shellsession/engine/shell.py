@@ -75,8 +75,8 @@ class Shell:
         self._reaped = False
         self.pidfd = _pidfd(self.pid)
         self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
-        self.control_name = processes.link(f"/proc/{self.pid}/fd/0")
         self._names = self._own_names()
+        self.control_name = self._names[0]
 
     # -- talking
 
@@ -143,7 +143,7 @@ class Shell:
     def misplaced(self) -> list[Stream]:
         """Streams that bash would no longer find: somebody has removed or replaced our files."""
         gone = []
-        for stream in self._streams.values():  # for every command: no call, and no list, is made for what needs none
+        for stream in self._streams.values():
             if stream.inode and not stream.in_place():
                 gone.append(stream)
         return gone

@@ -14,6 +14,7 @@ from ..models import Request, Stream as StreamName, Terminal
 from . import processes
 from .call import Call, Typed
 from .framing import READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
+from .pump import BROKEN
 from .shell import Shell
 from .streams import Stream
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
-_BROKEN: Final = (
-    "the shell no longer runs what is typed to it, so it was killed: something in this session has changed the words or"
-    " descriptors that bash itself works with"
-)
 
 
 def start(engine: Engine, request: Request) -> Call:
@@ -112,7 +109,7 @@ def must_retype(engine: Engine, call: Call) -> bool:
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
     if mark.broken or call.retyped > UNGUARDED:
-        call.reason = _BROKEN
+        call.reason = BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
         return True
