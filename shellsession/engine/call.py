@@ -75,6 +75,7 @@ class Call:
     signal: int | None = None
     spills: Mapping[str, Spill] = MappingProxyType({})
     deaf = False  # bash has let go of its socket
+    eaten = False  # somebody else has read what was typed
     hung_until = 0.0
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look

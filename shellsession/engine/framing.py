@@ -4,8 +4,8 @@ Law: pure, and one-shot. A nonce is good for one mark of one command; anything e
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $- $SHELLOPTS ${DIRSTACK-}/NONCE"
-    bash: /NONCE 0 1 hiBs braceexpand:hashall /home/me/NONCE: No such file or directory
+    ! { <_; } <"/NONCE ${PIPESTATUS[0]-} $? $LINENO $- $SHELLOPTS ${DIRSTACK-}/NONCE"
+    bash: /NONCE 0 1 7 hiBs braceexpand:hashall /home/me/NONCE: No such file or directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
 DEBUG trap (the failing redirection belongs to a group whose body never starts) nor to `set -x`; `!` keeps it from
@@ -15,6 +15,8 @@ Measured: 37 us for a round trip with it, 57 with `printf` to the terminal.
 The text runs under `! \\builtin eval`: `!` because a last status other than 0 (`false && true`) must not trip `set -e`
 a second time at our level, and `builtin` because bash switches `set -e` off *inside* the text for `! eval`, but not
 for `! builtin eval`. PIPESTATUS has the status that `!` turns round, DIRSTACK what `pwd` prints (PWD can be set).
+LINENO counts what bash has read of all that was typed: a line too few, and somebody else (PROMPT_COMMAND='read x')
+has taken it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ UNGUARDED: Final = len(SPELLINGS)
 
 _NEWLINES_MAX: Final = 64
 _NAME: Final = b"bash: "
-_INTERRUPTED: Final = 130
+INTERRUPTED: Final = 130
 _LOST: Final = re.compile(rb": 1\d: ")
 
 
@@ -55,12 +57,14 @@ _LOST: Final = re.compile(rb": 1\d: ")
 class Mark:
     """Bash is back at its prompt: what it says of the command and of itself.
 
-    ``skipped``: the guard kept the text from running. ``broken``: our own line made no sense to bash.
+    ``line``: how many lines bash has read so far, 0 when it does not know. ``skipped``: the guard kept the text from
+    running. ``broken``: our own line made no sense to bash.
     """
 
     status: int
     flags: bytes
     cwd: bytes
+    line: int = 0
     history: bool = False
     skipped: bool = False
     broken: bool = False
@@ -99,7 +103,7 @@ def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
 
 
 def _complaint(nonce: bytes, status: bytes) -> bytes:
-    return b'! { <_; } <"/%b %b $- $SHELLOPTS ${DIRSTACK-}/%b"' % (nonce, status, nonce)
+    return b'! { <_; } <"/%b %b $LINENO $- $SHELLOPTS ${DIRSTACK-}/%b"' % (nonce, status, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
@@ -212,17 +216,18 @@ class Framer:
 def _read(body: bytes) -> Mark | None:
     if body[:2] == b" -" and body[2:].isdigit():  # `set -v` echoes it with `$?` unexpanded: not that
         return Mark(0, b"", b"", skipped=True)
-    words = body.split(b" ", 5)
-    if len(words) != 6 or words[0]:
+    words = body.split(b" ", 6)
+    if len(words) != 7 or words[0]:
         return None
-    _, piped, last, flags, options, cwd = words
+    _, piped, last, line, flags, options, cwd = words
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
     history = b":history" in options
+    read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
     # as high: sig.c). The rest is bash's verdict on our line, as when a keyword of it is an alias.
     if len(last) > 2:
-        return Mark(_INTERRUPTED, flags, cwd, history)
+        return Mark(INTERRUPTED, flags, cwd, read, history)
     # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
     status = int(piped) if piped else int(last == b"0")
-    return Mark(status, flags, cwd, history, broken=last not in (b"0", b"1"))
+    return Mark(status, flags, cwd, read, history, broken=last not in (b"0", b"1"))

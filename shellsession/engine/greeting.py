@@ -38,6 +38,7 @@ def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
             said = framer.noise.decode("utf-8", "replace").strip()
             raise ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
         framer.feed(data or b"")
+    shell.lines_taken(framer.mark)
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")

@@ -34,6 +34,11 @@ BROKEN: Final = (
     " descriptors that bash itself works with"
 )
 
+EATEN: Final = (
+    "the command was not run: something in this session (a PROMPT_COMMAND, a signal's trap) reads from the shell's own"
+    " standard input and has taken what was typed to it; the shell was killed"
+)
+
 # Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
 # Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
 _QUICK: Final = 0.005
@@ -83,7 +88,10 @@ def _hear(shell: Shell, call: Call) -> bool:
     if data == b"":
         call.deaf = True
     elif data:
-        return call.framer.feed(data) is not None
+        mark = call.framer.feed(data)
+        if mark is not None:
+            call.eaten = shell.lines_taken(mark) > 0
+            return True
     return False
 
 
@@ -247,4 +255,5 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
         if data == b"":
             return None
         framer.feed(data or b"")
+    shell.lines_taken(framer.mark)
     return framer.noise

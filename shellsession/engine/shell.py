@@ -19,6 +19,7 @@ from ptyprocess import PtyProcess
 from ..errors import LimitReached
 from . import processes
 from .files import Files
+from .framing import Mark
 from .guard import Guard, Seat
 from .streams import (
     CHUNK,
@@ -54,6 +55,7 @@ class Shell:
         self.control_fd = control.fileno()
         self.aside = aside  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
+        self._line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
@@ -82,6 +84,7 @@ class Shell:
 
     def send(self, data: bytes) -> None:
         """Type to bash. Its socket holds far more than any of our lines, so this never blocks."""
+        self._typed += data.count(b"\n")
         with suppress(OSError):  # bash is gone: reading will say so
             self.control.send(data, socket.MSG_NOSIGNAL)
 
@@ -93,6 +96,14 @@ class Shell:
             return None
         except OSError:
             return b""
+
+    def lines_taken(self, mark: Mark) -> int:
+        """Of the lines typed up to ``mark``: how many has somebody else read in bash's place? To be asked once."""
+        if not mark.line:
+            return 0
+        taken = self._line + self._typed - mark.line
+        self._line, self._typed = mark.line, 0
+        return taken
 
     def ring(self) -> None:
         """From any thread: wake who attends a command here."""

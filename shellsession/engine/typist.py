@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ..models import Request, Stream as StreamName, Terminal
 from . import processes
 from .call import Call, Typed
-from .framing import READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
-from .pump import BROKEN
+from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
+from .pump import BROKEN, EATEN
 from .shell import Shell
 from .streams import Stream
 
@@ -101,15 +101,18 @@ def is_plain(call: Call) -> bool:
     """Is it beyond doubt that our line was run?"""
     mark = call.framer.mark
     assert mark is not None
-    return not (mark.skipped or mark.broken or call.framer.has_noise)
+    return not (mark.skipped or mark.broken or call.eaten or call.framer.has_noise)
 
 
 def must_retype(engine: Engine, call: Call) -> bool:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
-    if mark.broken or call.retyped > UNGUARDED:
-        call.reason = BROKEN
+    # SIGINT makes bash forget lines that it has read.
+    eaten = call.eaten and mark.status != INTERRUPTED
+    if eaten or mark.broken or call.retyped > UNGUARDED:
+        # Where lines were typed to it a second time, the first one may have been run.
+        call.reason = EATEN if eaten and not call.idle_looks else BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
         return True

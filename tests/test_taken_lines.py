@@ -1,0 +1,72 @@
+"""What is typed to bash and read by somebody else: the command that never ran is not told as one that did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import wait_until
+
+from shellsession import Session
+
+NewSession = Callable[..., Session]
+
+
+def test_a_line_that_a_prompt_command_took_is_no_command_that_ran(new_session: NewSession, tmp_path: Path) -> None:
+    session = new_session()
+    ready = tmp_path / "ready"
+    # With its limit it lets its own command's lines pass, and lies in wait for the next.
+    session.run(f"PROMPT_COMMAND='read -t 0.2 taken; : >>{ready}'")
+    ready.unlink()
+    lost = None
+    for number in range(3):  # the one that comes while it reads
+        result = session.run(f": >{tmp_path}/{number}")
+        if result.outcome != "exited":
+            lost = result
+            assert not (tmp_path / str(number)).exists()
+            break
+        assert (tmp_path / str(number)).exists()
+    assert lost is not None, "every command ran: nothing was taken"
+    assert (lost.outcome, lost.state_kept) == ("shell_exited", False)
+    assert "not run" in lost.reason
+    assert session.run("echo fresh").stdout == "fresh\n"
+
+
+def test_a_line_that_a_signals_trap_took_is_no_command_that_ran(new_session: NewSession, tmp_path: Path) -> None:
+    session = new_session()
+    session.run(f"trap ': >{tmp_path}/waits; read taken' USR1; ( : ) & wait; (sleep 0.1; kill -USR1 $$) & disown")
+    wait_until(lambda: (tmp_path / "waits").exists(), "the trap")
+    lost = session.run(f": >{tmp_path}/ran")
+    assert (lost.outcome, lost.state_kept, (tmp_path / "ran").exists()) == ("shell_exited", False, False)
+    assert "not run" in lost.reason
+
+
+@pytest.mark.parametrize("reader", ["read taken", "read -n1 taken", "read -N 2000 taken", "cat >/dev/null"])
+def test_a_prompt_that_reads_for_ever_costs_the_shell_and_says_so(new_session: NewSession, reader: str) -> None:
+    session = new_session()
+    result = session.run(f"PROMPT_COMMAND='{reader}'", timeout=20)
+    assert (result.state_kept, result.exit_code is None) == (False, False), result
+    assert result.outcome in ("shell_exited", "interrupted")
+    assert result.reason
+    assert "not run" not in result.reason  # it was: its prompt is what reads
+    assert session.run("echo fresh").stdout == "fresh\n"
+
+
+@pytest.mark.parametrize("change", ["unset LINENO", "LINENO=1", "unset LINENO; LINENO='a b'", "declare -i LINENO=3"])
+def test_a_changed_line_number_proves_nothing(new_session: NewSession, change: str, tmp_path: Path) -> None:
+    session = new_session(cwd=str(tmp_path))
+    assert session.run(f"{change}; KEPT=yes").outcome == "exited"
+    for _ in range(3):
+        result = session.run("echo $KEPT")
+        assert (result.stdout, result.outcome, result.cwd) == ("yes\n", "exited", str(tmp_path))
+
+
+def test_lines_that_an_interrupt_made_bash_forget_were_not_taken(new_session: NewSession) -> None:
+    session = new_session()
+    session.run("KEPT=yes")
+    for _ in range(20):
+        assert session.run("kill -INT $$; kill -INT $$; :").state_kept
+        assert session.run("(kill -INT $$) & kill -INT $$; wait").state_kept
+        session.run("sleep 100", timeout=0.01)
+    assert session.run("echo $KEPT").stdout == "yes\n"
