@@ -6,7 +6,8 @@ Law: each verb is one line over ``engine.steps``; Session has the same verbs wit
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .base import Base, Seconds, Text, checked
@@ -46,6 +47,54 @@ class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
     def __del__(self) -> None:
         for call in self._followed:
             call.abandoned = True
+
+
+class Outlet:
+    """An ``on_output`` that may be a coroutine function. While it is awaited nothing more is read: who takes the output
+    slowly slows the command down, and nothing piles up."""
+
+    def __init__(self, take: OnOutput, engine: Engine) -> None:
+        self._take, self._engine = take, engine
+        self._pieces: deque[Awaitable[object]] = deque()
+        self._task: asyncio.Task[BaseException | None] | None = None
+
+    def __call__(self, stream: Stream, data: bytes) -> None:
+        came = self._take(stream, data)
+        if isinstance(came, Awaitable):
+            self._pieces.append(came)
+            call = self._engine.last
+            if call is not None and (self._task is None or self._task.done()):
+                import asyncio
+
+                self._engine.pause(call)
+                self._task = asyncio.get_running_loop().create_task(self._work(call))
+
+    async def _work(self, call: Call) -> BaseException | None:
+        fault: BaseException | None = None
+        try:
+            while self._pieces:
+                await self._pieces.popleft()
+        except BaseException as error:
+            call.mute()
+            fault = error
+            while self._pieces:
+                _discard(self._pieces.popleft())
+        self._engine.go_on(call, fault)
+        return fault
+
+    async def finish(self) -> None:
+        """The command has come back: everything it printed is to be taken, too. Raises what the callback raised."""
+        if self._task is not None and (fault := await self._task) is not None:
+            raise fault
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _discard(piece: Awaitable[object]) -> None:
+    if isinstance(piece, Coroutine):
+        piece.close()
 
 
 class AsyncSession(Base):
@@ -122,11 +171,24 @@ class AsyncSession(Base):
         echo: bool = False,
         check: bool = False,
     ) -> Result:
-        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell."""
+        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell.
+
+        ``on_output`` may be a coroutine function: while it is awaited, no more output is read.
+        """
+        engine = self._mine()
+        taker = Outlet(on_output, engine) if callable(on_output) else on_output
         request = self._request(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, taker, echo
         )
-        return checked(await self._do(self._mine().run(request)), check)
+        if taker is None:
+            return checked(await self._do(engine.run(request)), check)
+        try:
+            result = await self._do(engine.run(request))
+            await taker.finish()
+        except BaseException:
+            taker.cancel()
+            raise
+        return checked(result, check)
 
     def stream(
         self,

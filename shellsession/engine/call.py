@@ -80,7 +80,8 @@ class Call:
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look
     muted = False
-    fault: BaseException | None = None  # of a callback, while nobody called
+    fault: BaseException | None = None  # of a callback that did not run within a verb
+    paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
     abandoned = False  # who followed it is gone
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
@@ -134,6 +135,12 @@ class Call:
         if self.ending is not None:
             self._late += len(data)
         return self._late <= self.request.limits.max_output
+
+    def raise_fault(self) -> None:
+        """Tell the caller, in his own thread, of a callback of his that failed elsewhere."""
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
 
     def mute(self) -> None:
         """A callback has failed: go on without, so that the output can still be taken away."""

@@ -24,12 +24,16 @@ class Minder:
         self._lock = threading.RLock()  # reentrant: see waiting.Drainer
         self._stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
-        for name, stream in call.streams:
-            reader.add(stream.fd, partial(self._read, name, stream))
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Have the streams read (again, after the call was paused)."""
+        for name, stream in self._call.streams:
+            self._reader.add(stream.fd, partial(self._read, name, stream))
 
     def _read(self, name: StreamName, stream: Stream) -> bool:
         with self._lock:
-            if self._stopped:
+            if self._stopped or self._call.paused:
                 return False
             data = stream.read()
             if data:

@@ -77,7 +77,8 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
                 return DEAD
             if shell.bell in ready:
                 shell.hush()
-                if call.ending is None:
+                call.raise_fault()
+                if shell.struck and call.ending is None:
                     return STRUCK
         if (what := _happened(shell, call, until, now)) is not None:
             return what
@@ -111,7 +112,8 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
     fds += (shell.bell,) if call.aside_is_shut else (shell.bell, shell.aside)
-    fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
+    if not call.paused:
+        fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
     return tuple(fds)
 
 
@@ -119,7 +121,7 @@ def _wake(call: Call, until: float | None, now: float) -> float:
     moment = call.look_at
     if until is not None:
         moment = min(moment, until)
-    if call.request.idle_timeout is not None:
+    if call.request.idle_timeout is not None and not call.paused:
         moment = min(moment, call.last_output + call.request.idle_timeout)
     if call.hung:
         moment = min(moment, call.hung_until)
@@ -130,13 +132,13 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
     """Take what is there from all streams, without going on for ever."""
     now = time.monotonic() if now is None else now
     for name, stream in call.streams:
-        if stream.fd in call.hung:
+        if call.paused or stream.fd in call.hung:
             continue
         for _ in range(_ROUNDS):
             data = stream.read()
             if data:
                 deliver(call, name, stream is shell.terminal, data, now)
-                if len(data) >= _FULL:
+                if len(data) >= _FULL and not call.paused:
                     continue
             elif data == b"":
                 call.hung.add(stream.fd)
@@ -183,7 +185,7 @@ def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What
     if until is not None and now >= until:
         return TIMED_OUT
     idle = call.request.idle_timeout
-    if call.ending is None and idle is not None and now >= call.last_output + idle:
+    if call.ending is None and idle is not None and not call.paused and now >= call.last_output + idle:
         return IDLE
     return _look(shell, call, now) if now >= call.look_at else None
 

@@ -50,6 +50,7 @@ class Shell:
     ) -> None:
         self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
         self._bell_lock = threading.Lock()
+        self.struck = False  # what the bell means to who attends a command: that it is to be ended
         self.pid: int = process.pid
         self.control = control
         self.control_fd = control.fileno()
@@ -110,6 +111,11 @@ class Shell:
         with self._bell_lock:
             if self.bell >= 0:
                 os.eventfd_write(self.bell, 1)
+
+    def strike(self) -> None:
+        """From any thread: have the command ended that is attended."""
+        self.struck = True
+        self.ring()
 
     def hush(self) -> None:
         """The bell was heard."""

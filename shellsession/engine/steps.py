@@ -195,14 +195,12 @@ class Engine:
         until = call.until if until is None else until
         policy = on_timeout or call.request.on_timeout
         self.attended = call
-        if call.fault is not None:
-            fault, call.fault = call.fault, None
-            raise fault
+        call.raise_fault()
         while True:
             if self.doom:
                 self.live().signal(signal.SIGKILL)
             elif self.struck:
-                self.live().ring()
+                self.live().strike()
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
                 if typist.is_plain(call) or not typist.must_retype(self, call):
@@ -292,12 +290,25 @@ class Engine:
         """From any thread: have the command ended that is attended just now, or is about to be."""
         self.struck = True
         if (shell := self.shell) is not None:
-            shell.ring()
+            shell.strike()
+
+    def pause(self, call: Call) -> None:
+        """Read no more of its output for now, so that the command stands still when it has filled its pipe."""
+        call.paused = True
+
+    def go_on(self, call: Call, fault: BaseException | None = None) -> None:
+        """Read on; or tell of the callback's fault."""
+        call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
+        if self.minder is not None:
+            self.minder.read_on()
+        if self.shell is not None:
+            self.shell.ring()
 
     def calm(self) -> None:
         """Who wanted something ended has got it."""
         self.struck = False
         if self.shell is not None:
+            self.shell.struck = False
             self.shell.hush()
 
     # -- between two verbs

@@ -1,0 +1,133 @@
+"""An ``on_output`` that is awaited: who takes the output slowly slows the command, and nothing piles up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import stat_fields, unique_seconds, with_argument
+
+from shellsession import AsyncSession
+
+PATIENCE = 20.0
+
+
+def in_a_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+    def run(place: Path) -> None:
+        async def within() -> None:
+            async with asyncio.timeout(PATIENCE):
+                await test(place)
+
+        asyncio.run(within())
+
+    run.__name__ = test.__name__
+    return run
+
+
+async def until(question: Callable[[], object]) -> None:
+    while not question():  # noqa: ASYNC110 - an event of another process
+        await asyncio.sleep(0.002)
+
+
+class Taker:
+    """Takes one piece at a time, and each only once ``gate`` is open."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.gate = asyncio.Event()
+
+    async def __call__(self, _: str, data: bytes) -> None:
+        self.taken += len(data)
+        await self.gate.wait()
+
+
+def sleeps(argument: str) -> bool:
+    """Is the process with this argument blocked?"""
+    return any(stat_fields(pid)[:1] == ["S"] for pid in with_argument(argument))
+
+
+@in_a_loop
+async def test_who_takes_output_slowly_slows_the_command(place: Path) -> None:
+    take, size = Taker(), 50_000_000
+    async with AsyncSession(cwd=place) as session:
+        run = asyncio.create_task(session.run(f"head -c {size} /dev/zero; : >done", tty=False, on_output=take))
+        await until(lambda: take.taken and sleeps(str(size)))
+        before = take.taken
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (take.taken, run.done(), (place / "done").exists()) == (before, False, False)
+        assert sleeps(str(size))
+        take.gate.set()
+        result = await run
+        assert take.taken == size == len(result.stdout_bytes) + result.stdout_omitted
+
+
+@in_a_loop
+async def test_a_paused_command_still_has_its_time_limit(place: Path) -> None:
+    take, seconds = Taker(), unique_seconds()
+    async with AsyncSession(cwd=place) as session:
+        run = asyncio.create_task(session.run(f"yes; sleep {seconds}", timeout=0.2, on_output=take))
+        await until(lambda: session._engine.last and session._engine.last.result)
+        assert not run.done()  # what was printed is still to be taken
+        take.gate.set()
+        assert (await run).outcome == "timed_out"
+        assert (await session.run("echo free")).stdout == "free\n"
+
+
+@in_a_loop
+async def test_a_pause_is_no_silence(place: Path) -> None:
+    async def take(_: str, __: bytes) -> None:
+        await asyncio.sleep(0.3)
+
+    async with AsyncSession(cwd=place) as session:
+        result = await session.run("echo a; sleep 0.05; echo b", idle_timeout=0.2, on_output=take)
+        assert (result.stdout, result.outcome) == ("a\nb\n", "exited")
+
+
+@in_a_loop
+async def test_a_failing_coroutine_is_told_like_any_callback(place: Path) -> None:
+    async def fail(_: str, __: bytes) -> None:
+        await asyncio.sleep(0)
+        raise LookupError("mine")
+
+    async with AsyncSession(cwd=place) as session:
+        with pytest.raises(LookupError):
+            await session.run("X=1; echo a; sleep 100", on_output=fail)
+        assert (await session.run("echo $X")).stdout == "1\n"
+        with pytest.raises(LookupError):
+            await session.run("echo quick", on_output=fail)
+        assert (await session.run("echo $X")).stdout == "1\n"
+
+
+@in_a_loop
+async def test_cancelling_ends_the_command_though_nobody_takes_its_output(place: Path) -> None:
+    take, seconds = Taker(), unique_seconds()
+    async with AsyncSession(cwd=place) as session:
+        run = asyncio.create_task(session.run(f"echo a; sleep {seconds}", on_output=take))
+        await until(lambda: take.taken)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert with_argument(seconds) == []
+        assert (await session.run("echo free")).stdout == "free\n"
+
+
+@in_a_loop
+async def test_a_handed_back_command_is_paused_and_read_on(place: Path) -> None:
+    take = Taker()
+    async with AsyncSession(cwd=place) as session:
+        os.mkfifo(place / "go")
+        text = "read x <go; head -c 5000000 /dev/zero; : >done; sleep 100"
+        handed = await session.run(text, tty=False, on_output=take, on_timeout="yield", timeout=0.05)
+        assert handed.outcome == "running"
+        (place / "go").write_text("go\n")
+        await until(lambda: take.taken)
+        assert not (place / "done").exists()
+        take.gate.set()
+        await until((place / "done").exists)
+        await until(lambda: take.taken == 5_000_000)
+        await session.interrupt()
