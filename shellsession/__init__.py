@@ -11,36 +11,52 @@ The public names, loaded when first used, so that a program pays only for what i
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .agents import AgentInfo, Agents, AsyncAgents
     from .async_session import AsyncSession
     from .engine.jobs import Job
     from .errors import (
         CommandError,
         CommandFailed,
         CommandTimeout,
+        DaemonUnavailable,
         InvalidRequest,
         LimitReached,
+        NoSuchAgent,
         NotRunning,
+        OutcomeUnknown,
+        ProtocolError,
+        ResultExpired,
         SessionBusy,
         SessionClosed,
         ShellSessionError,
         ShellUnavailable,
+        TooManySessions,
+        VersionMismatch,
     )
     from .models import TTY, Limits, Result
     from .session import Session
 
 _HOMES = {
+    "agents": ("AgentInfo", "Agents", "AsyncAgents"),
     "engine.jobs": ("Job",),
     "errors": (
         "CommandError",
         "CommandFailed",
         "CommandTimeout",
+        "DaemonUnavailable",
         "InvalidRequest",
         "LimitReached",
+        "NoSuchAgent",
         "NotRunning",
+        "OutcomeUnknown",
+        "ProtocolError",
+        "ResultExpired",
         "SessionBusy",
         "SessionClosed",
         "ShellSessionError",
         "ShellUnavailable",
+        "TooManySessions",
+        "VersionMismatch",
     ),
     "models": ("TTY", "Limits", "Result"),
     "async_session": ("AsyncSession",),
@@ -49,21 +65,31 @@ _HOMES = {
 
 __all__ = [
     "TTY",
+    "AgentInfo",
+    "Agents",
+    "AsyncAgents",
     "AsyncSession",
     "CommandError",
     "CommandFailed",
     "CommandTimeout",
+    "DaemonUnavailable",
     "InvalidRequest",
     "Job",
     "LimitReached",
     "Limits",
+    "NoSuchAgent",
     "NotRunning",
+    "OutcomeUnknown",
+    "ProtocolError",
     "Result",
+    "ResultExpired",
     "Session",
     "SessionBusy",
     "SessionClosed",
     "ShellSessionError",
     "ShellUnavailable",
+    "TooManySessions",
+    "VersionMismatch",
 ]
 
 

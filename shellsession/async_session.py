@@ -267,6 +267,11 @@ class AsyncSession(Base):
         """As ``expect``, for plain strings."""
         return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
 
+    async def _retire(self, idle: float | None) -> None:
+        """As ``Session._retire``."""
+        if idle is not None and not self._is_in_use():
+            await self._do(self._engine.retire(idle))
+
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
         self._condemn("the session was restarted meanwhile")

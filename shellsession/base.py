@@ -17,7 +17,19 @@ from .engine.spawn import environment
 from .engine.steps import Engine
 from .engine.waiting import LoopWish, Wish, drive
 from .errors import CommandFailed, CommandTimeout, InvalidRequest, SessionClosed
-from .models import Limits, OnOutput, OnTimeout, Options, Request, Result, Stdin, Terminal, check_seconds, to_bytes
+from .models import (
+    Limits,
+    OnOutput,
+    OnTimeout,
+    Options,
+    Request,
+    Result,
+    State,
+    Stdin,
+    Terminal,
+    check_seconds,
+    to_bytes,
+)
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -88,6 +100,29 @@ class Base:
         return self._engine.closed
 
     @property
+    def state(self) -> State:
+        """ "new" (there is no bash), "idle", "running" (a command; also one that was handed back), or "closed"."""
+        return self._engine.state
+
+    @property
+    def cwd(self) -> str:
+        """Bash's working directory just now; where it would start, while there is none."""
+        return self._engine.cwd()
+
+    @property
+    def command(self) -> str:
+        """The text of the running command; "" while none runs."""
+        engine = self._engine
+        call = engine.attended or engine.call
+        return call.request.command.decode("utf-8", "replace") if call is not None else ""
+
+    @property
+    def idle(self) -> float:
+        """For how many seconds nothing has run; 0.0 while a command does."""
+        engine = self._engine
+        return 0.0 if engine.state == "running" else time.monotonic() - engine.rested
+
+    @property
     def before(self) -> Any:
         """pexpect's ``before``: what came before the last match of ``expect``."""
         return self._screen("before")
@@ -153,6 +188,8 @@ class Base:
                 engine.let_be()
         finally:
             attended, engine.attended = engine.attended, None
+            if attended is not None:
+                engine.rested = time.monotonic()
             if self._wishes or engine.struck:
                 engine.calm()
             while self._wishes:

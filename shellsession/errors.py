@@ -1,15 +1,22 @@
 """Every error a caller can meet, each with a stable code.
 
 ShellSessionError            error
-├── InvalidRequest           invalid_request   bad arguments; nothing was run (also a ValueError)
-├── SessionBusy              busy              a command still owns this shell
-├── NotRunning               not_running       send, wait, poll or interrupt with no command running
-├── SessionClosed            closed            the session was closed
-├── ShellUnavailable         unavailable       bash could not be started, or is too old
-│   └── LimitReached         limit_reached     no room: descriptors, space for files
-└── CommandError             command           raised only with check=True; carries ``result``
-    ├── CommandFailed        command_failed    the exit status was not 0
-    └── CommandTimeout       command_timeout   the time limit passed (also a TimeoutError)
+├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
+├── SessionBusy              busy                a command still owns this shell
+├── NotRunning               not_running         send, wait, poll or interrupt with no command running
+├── SessionClosed            closed              the session was closed
+├── ShellUnavailable         unavailable         bash could not be started, or is too old
+│   └── LimitReached         limit_reached       no room: descriptors, space for files
+│       └── TooManySessions  too_many_sessions   no room for one more agent; carries ``idle``
+├── NoSuchAgent              no_such_agent       no agent of this name is known
+├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or the session went with it
+├── ProtocolError            protocol            the peer broke the wire format
+│   └── VersionMismatch      version_mismatch    the peer speaks another version of it
+├── OutcomeUnknown           outcome_unknown     the daemon that got the request is gone; it was not run again
+├── ResultExpired            result_expired      the request was taken long ago; its result is no longer kept
+└── CommandError             command             raised only with check=True; carries ``result``
+    ├── CommandFailed        command_failed      the exit status was not 0
+    └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
 Law: a message says what happened, with what, and what to do next.
 """
@@ -62,6 +69,55 @@ class LimitReached(ShellUnavailable):
     """A limit of this process or machine (open files, room in the runtime directory) stands in the way."""
 
     code = "limit_reached"
+
+
+class TooManySessions(LimitReached):
+    """There are as many sessions as there may be; ``idle`` names the agents that could be closed to make room."""
+
+    code = "too_many_sessions"
+
+    def __init__(self, message: str, idle: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.idle = idle
+
+    def __reduce__(self) -> tuple[type[TooManySessions], tuple[str, tuple[str, ...]]]:
+        return type(self), (str(self), self.idle)  # to cross processes with its names
+
+
+class NoSuchAgent(ShellSessionError):
+    """No agent of this name is known: it never was, or it was closed."""
+
+    code = "no_such_agent"
+
+
+class DaemonUnavailable(ShellSessionError):
+    """No daemon could be reached or started, or the one that held the session is gone."""
+
+    code = "daemon_unavailable"
+
+
+class ProtocolError(ShellSessionError):
+    """The peer broke the wire format; nothing that it sends afterwards can be read."""
+
+    code = "protocol"
+
+
+class VersionMismatch(ProtocolError):
+    """The peer speaks another version of the protocol."""
+
+    code = "version_mismatch"
+
+
+class OutcomeUnknown(ShellSessionError):
+    """The daemon that ran the request is gone: it may or may not have run, and was not run again."""
+
+    code = "outcome_unknown"
+
+
+class ResultExpired(ShellSessionError):
+    """The request was taken, or may have been, and its result is no longer kept; it was not run again."""
+
+    code = "result_expired"
 
 
 class CommandError(ShellSessionError):

@@ -11,6 +11,7 @@ from .errors import InvalidRequest
 
 Outcome = Literal["exited", "timed_out", "idle", "interrupted", "running", "input", "overflow", "shell_exited"]
 OnTimeout = Literal["interrupt", "kill", "yield"]
+State = Literal["new", "idle", "running", "closed"]
 OnOverflow = Literal["truncate", "kill"]
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], object]

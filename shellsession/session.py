@@ -192,6 +192,11 @@ class Session(Base):
         """As ``expect``, for plain strings."""
         return self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
 
+    def _retire(self, idle: float | None) -> None:
+        """Close it if nothing has run in it for so many seconds; who is in a verb keeps it."""
+        if idle is not None and not self._callers:
+            self._do(self._engine.retire(idle))
+
     def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
         self._condemn("the session was restarted meanwhile")

@@ -260,6 +260,11 @@ class Shell:
             self._cwd, self._cwd_text = said, os.fsdecode(said)
         return self._cwd_text
 
+    @property
+    def cwd(self) -> str:
+        """Bash's working directory at the last mark."""
+        return self._cwd_text
+
     def usable(self) -> bool:
         """Could bash still redirect a command? (`ulimit -n 3` takes that away for ever.)"""
         try:

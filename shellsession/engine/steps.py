@@ -6,14 +6,15 @@ attended, and either finished (bash gave its mark), handed back (it runs on), en
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
 from typing import Final
 
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
-from ..models import OnTimeout, Options, Outcome, Request, Result
-from . import endings, pump, typist
+from ..models import OnTimeout, Options, Outcome, Request, Result, State
+from . import endings, processes, pump, typist
 from .answers import HandedBack, piece
 from .call import LOOK_TERMINAL, Call, Typed
 from .greeting import greet
@@ -52,6 +53,7 @@ class Engine:
         self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
         self.attended: Call | None = None  # the command that the present verb stays with
         self.struck = False  # another thread wants the command ended that is attended next
+        self.rested = time.monotonic()  # when the last command came to its end
         self.family = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- open
@@ -62,7 +64,7 @@ class Engine:
             raise SessionClosed("this session is closed: make a new one")
         if self.shell is not None:
             return
-        self.doom = ""
+        self.doom, self.rested = "", time.monotonic()
         shell = self.shell = spawn(self.options)
         try:
             shell.resize(self.size)
@@ -280,6 +282,12 @@ class Engine:
         self.closed = True
         yield from endings.surely(self, endings.farewell(self))
 
+    def retire(self, idle: float) -> Steps[None]:
+        """Close the session if nothing has run in it for so many seconds, and nothing does."""
+        busy = self.call is not None or any(job.running for job in self.jobs)
+        if not busy and not self.closed and time.monotonic() - self.rested >= idle:
+            yield from self.close()
+
     def condemn(self, why: str) -> None:
         """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
         self.doom = why
@@ -328,6 +336,21 @@ class Engine:
             self.minder = Minder(call, shell.terminal, self.reader)
 
     # -- small things
+
+    @property
+    def state(self) -> State:
+        if self.closed:
+            return "closed"
+        if self.attended is not None or self.call is not None:
+            return "running"
+        return "new" if self.shell is None else "idle"
+
+    def cwd(self) -> str:
+        """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""
+        shell = self.shell
+        if shell is None:
+            return self.options.cwd or os.getcwd()
+        return shell.cwd if self.state == "idle" else processes.link(f"/proc/{shell.pid}/cwd")
 
     def live(self) -> Shell:
         if self.shell is None:

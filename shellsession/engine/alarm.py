@@ -1,0 +1,75 @@
+"""Something to be done later: in a thread of its own, or on the asyncio loop.
+
+Law: one alarm rings once, and holds nobody alive while it waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Alarm:
+    """Calls back once, in a thread of its own. Setting one that is set already does nothing."""
+
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._timer is not None
+
+    def set(self, seconds: float, ring: Callable[[], object]) -> None:
+        if not self.is_set:
+            timer = threading.Timer(seconds, self._ring, (ring,))
+            timer.daemon = True  # nobody's exit waits for it
+            timer.name = "shellsession-alarm"
+            try:
+                timer.start()
+            except RuntimeError:  # no more threads, or the interpreter ends: whoever comes next sets it
+                return
+            self._timer = timer
+
+    def _ring(self, ring: Callable[[], object]) -> None:
+        self._timer = None
+        ring()
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class LoopAlarm:
+    """As ``Alarm``, for a coroutine on the running loop; outside of a loop setting it does nothing."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None  # asyncio itself holds its tasks weakly
+
+    @property
+    def is_set(self) -> bool:
+        return self._handle is not None and self._loop is not None and self._loop.is_running()
+
+    def set(self, seconds: float, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        import asyncio
+
+        with suppress(RuntimeError):  # no loop runs here
+            loop = asyncio.get_running_loop()
+            if not self.is_set:
+                self._loop, self._handle = loop, loop.call_later(seconds, self._ring, loop, ring)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._handle = None
+        self._task = loop.create_task(ring())
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
