@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .agents import AgentInfo, Agents, AsyncAgents
     from .async_session import AsyncSession
+    from .daemon.async_client import AsyncRemoteSession, aconnect
+    from .daemon.client import RemoteSession, connect
     from .engine.jobs import Job
     from .errors import (
         CommandError,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 _HOMES = {
+    "daemon.client": ("RemoteSession", "connect"),
+    "daemon.async_client": ("AsyncRemoteSession", "aconnect"),
     "agents": ("AgentInfo", "Agents", "AsyncAgents"),
     "engine.jobs": ("Job",),
     "errors": (
@@ -68,6 +72,7 @@ __all__ = [
     "AgentInfo",
     "Agents",
     "AsyncAgents",
+    "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",
     "CommandFailed",
@@ -81,6 +86,7 @@ __all__ = [
     "NotRunning",
     "OutcomeUnknown",
     "ProtocolError",
+    "RemoteSession",
     "Result",
     "ResultExpired",
     "Session",
@@ -90,6 +96,8 @@ __all__ = [
     "ShellUnavailable",
     "TooManySessions",
     "VersionMismatch",
+    "aconnect",
+    "connect",
 ]
 
 

@@ -76,7 +76,9 @@ class Registry(Generic[S]):
             if entry is not None and not entry.session.closed:
                 return entry.session
             if entry is None and len(self._entries) >= self.max_sessions:
-                self._refuse()
+                self.drop_closed()
+                if len(self._entries) >= self.max_sessions:
+                    self._refuse()
             entry = self._entries[key] = Entry(_name(agent), make())
             if not isinstance(key, str):
                 weakref.finalize(agent, _forget, weakref.ref(self), key).atexit = False
@@ -108,6 +110,7 @@ class Registry(Generic[S]):
             return sessions
 
     def infos(self) -> list[AgentInfo]:
+        self.drop_closed()
         with self.lock:
             entries = list(self._entries.values())
         return [entry.info() for entry in entries]

@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from .base import Base, Seconds, Text, checked
+from .base import Base, Seconds, Text
 from .engine.dialogue import expect
-from .engine.waiting import LoopDrainer, LoopPoller, LoopWish, Steps, T, adrive
-from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, to_bytes
+from .engine.draining import LoopDrainer
+from .engine.waiting import LoopPoller, Steps, T, adrive
+from .engine.wishes import LoopWish
+from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, checked, to_bytes
 
 if TYPE_CHECKING:
     import asyncio

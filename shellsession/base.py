@@ -15,8 +15,9 @@ from typing import Any
 from .engine.jobs import Job
 from .engine.spawn import environment
 from .engine.steps import Engine
-from .engine.waiting import LoopWish, Wish, drive
-from .errors import CommandFailed, CommandTimeout, InvalidRequest, SessionClosed
+from .engine.waiting import drive
+from .engine.wishes import LoopWish, Wish
+from .errors import InvalidRequest, SessionClosed
 from .models import (
     Limits,
     OnOutput,
@@ -232,14 +233,6 @@ def check_limits(limits: Limits) -> None:
     directory = place if os.path.isdir(place) else os.path.dirname(place) or "."
     if not os.path.isdir(directory) or not os.access(place if os.path.exists(place) else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {place!r} cannot be written: name a directory that exists or a file in one")
-
-
-def checked(result: Result, check: bool) -> Result:
-    if check and result.outcome in ("timed_out", "idle"):
-        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
-    if check and result.exit_code != 0 and result.outcome not in ("running", "input"):
-        raise CommandFailed(f"the command ended with status {result.exit_code} ({result.outcome}); see .result", result)
-    return result
 
 
 def _end(engine: Engine, owner: int) -> None:

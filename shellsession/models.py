@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from .errors import InvalidRequest
+from .errors import CommandFailed, CommandTimeout, InvalidRequest
+
+VERSION: Final = "0.1.0"
 
 Outcome = Literal["exited", "timed_out", "idle", "interrupted", "running", "input", "overflow", "shell_exited"]
 OnTimeout = Literal["interrupt", "kill", "yield"]
@@ -170,6 +172,15 @@ class Result:
     def ok(self) -> bool:
         """True when the command ended by itself with status 0."""
         return self.outcome == "exited" and self.exit_code == 0
+
+
+def checked(result: Result, check: bool) -> Result:
+    """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that."""
+    if check and result.outcome in ("timed_out", "idle"):
+        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
+    if check and result.exit_code != 0 and result.outcome not in ("running", "input"):
+        raise CommandFailed(f"the command ended with status {result.exit_code} ({result.outcome}); see .result", result)
+    return result
 
 
 def unfinished(data: bytes) -> bytes:

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Self
 
-from .base import Base, Seconds, Text, checked
+from .base import Base, Seconds, Text
 from .engine.dialogue import expect
-from .engine.waiting import Poller, Steps, T, Wish, drive, is_owned
+from .engine.waiting import Poller, Steps, T, drive
+from .engine.wishes import Wish, is_owned
 from .errors import SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, to_bytes
+from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
 
 _CALLBACK = "a callback of a running command cannot use its session: use another one, or interrupt from another thread"
 

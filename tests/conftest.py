@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import Daemon, running
 from hypothesis import HealthCheck, settings
 
 from shellsession import Session
@@ -70,6 +71,13 @@ def new_session(place: Path) -> Iterator[Callable[..., Session]]:
             return opened.enter_context(Session(**options))
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon process for the tests of a module."""
+    with running(tmp_path_factory.mktemp("daemon")) as daemon:
+        yield daemon
 
 
 @pytest.fixture

@@ -1,11 +1,12 @@
-"""What both sessions promise, told once: each test runs with ``Session`` and with ``AsyncSession``."""
+"""What every session promises, told once: ``Session``, ``AsyncSession``, and the same two over the daemon."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,8 @@ from shellsession import (
     Session,
     SessionBusy,
     SessionClosed,
+    aconnect,
+    connect,
 )
 
 SOON = 0.15
@@ -61,24 +64,47 @@ class Blocking:
             self._wait(items.aclose())  # type: ignore[attr-defined]
 
 
-@pytest.fixture(params=["sync", "async"])
-def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
-    """A session of either kind."""
-    if request.param == "sync":
-        with Session(cwd=place, timeout=20) as session:
-            yield session
-        return
+@contextmanager
+def in_a_loop(make: Callable[[], Any]) -> Iterator[Session]:
+    """A session of asyncio with the face of a Session; ``make`` is called in its loop."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
+
+    async def made() -> Any:
+        session = make()
+        return await session if inspect.isawaitable(session) else session
+
     try:
-        blocking = Blocking(AsyncSession(cwd=place, timeout=20), loop)
+        blocking = Blocking(asyncio.run_coroutine_threadsafe(made(), loop).result(), loop)
         yield cast(Session, blocking)
         blocking.close()
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@pytest.fixture(params=["sync", "async", "remote", "async remote"])
+def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
+    """A session of each kind."""
+    options: dict[str, Any] = {"cwd": place, "timeout": 20}
+    if request.param == "sync":
+        with Session(**options) as session:
+            yield session
+    elif request.param == "async":
+        with in_a_loop(lambda: AsyncSession(**options)) as session:
+            yield session
+    else:
+        socket = request.getfixturevalue("daemon").socket
+        agent = request.node.name
+        if request.param == "remote":
+            with connect(agent, socket, False, **options) as remote:
+                yield cast(Session, remote)
+                remote.close()
+        else:
+            with in_a_loop(lambda: aconnect(agent, socket, False, **options)) as session:
+                yield session
 
 
 def test_state_and_status_live_from_call_to_call(sh: Session) -> None:

@@ -19,24 +19,43 @@ _ROOT: Final = Path(shellsession.__file__).parent
 _LAYERS: Final = (
     ("errors",),
     ("models",),
-    ("engine.output", "engine.framing"),
-    ("engine.processes",),
-    ("engine.guard", "engine.streams"),
+    ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger"),
+    ("engine.processes", "engine.places"),
+    ("engine.guard", "engine.streams", "daemon.audit"),
     ("engine.files",),
     ("engine.shell",),
     ("engine.spawn",),
-    ("engine.waiting",),
+    ("engine.waiting", "engine.draining", "engine.wishes", "engine.alarm"),
     ("engine.call", "engine.jobs"),
     ("engine.answers", "engine.pump"),
     ("engine.typist", "engine.endings", "engine.dialogue", "engine.minding", "engine.greeting"),
     ("engine.steps",),
     ("base",),
     ("async_session", "session"),
+    ("agents",),
+    ("daemon.place", "daemon.requests", "daemon.link", "daemon.jobs"),
+    ("daemon.birth", "daemon.remote", "daemon.connection"),
+    ("daemon.client", "daemon.desk"),
+    ("daemon.async_client", "daemon.verbs"),
+    ("daemon.server",),
+    ("daemon.service",),
+    ("cli.serve",),
+    ("cli.main",),
+    ("__main__",),
 )
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
-_PACKAGES: Final = ("", "engine")
+_PACKAGES: Final = ("", "engine", "daemon", "cli")
 
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
+# The daemon's own side, and its asyncio client: they live in a loop.
+_DAEMON: Final = {
+    "daemon.async_client",
+    "daemon.connection",
+    "daemon.desk",
+    "daemon.verbs",
+    "daemon.server",
+    "daemon.service",
+}
 # Who alone may import what, wherever in the file the import stands.
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
@@ -44,11 +63,13 @@ _RESERVED: Final = {
     "termios": {"engine.shell", "engine.streams"},
     "tty": {"engine.spawn", "engine.streams"},
     "pty": set[str](),
-    "asyncio": {"engine.waiting", "async_session"},
-    "subprocess": {"engine.guard"},
+    "asyncio": {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm", "async_session", *_DAEMON},
+    "subprocess": {"engine.guard", "daemon.birth"},
     "selectors": set[str](),
-    "pydantic": set[str](),
+    "pydantic": {"daemon.requests"},
 }
+# Who alone may wait: for steps, for a grant, for what jobs say while nobody calls.
+_WAITING: Final = {"engine.waiting", "engine.wishes", "engine.draining", "daemon.server"}
 
 
 class Import(NamedTuple):
@@ -110,12 +131,14 @@ def test_imports_point_down(module: str) -> None:
     assert not wrong, f"{module} may only import from rows below its own"
 
 
-@pytest.mark.parametrize("package", _PACKAGES, ids=["shellsession", "engine"])
+@pytest.mark.parametrize("package", _PACKAGES, ids=["shellsession", "engine", "daemon", "cli"])
 def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
     assert [one for one in imports(package) if one.ours] == []
 
 
-@pytest.mark.parametrize("module", ["errors", "models", "engine.output", "engine.framing"])
+@pytest.mark.parametrize(
+    "module", ["errors", "models", "engine.output", "engine.framing", "daemon.wire", "daemon.ledger"]
+)
 def test_pure_modules_touch_no_system(module: str) -> None:
     assert {one.name for one in imports(module)} & _IO == set()
 
@@ -130,7 +153,7 @@ def test_what_is_reserved_stays_in_its_room(library: str) -> None:
     assert users <= _RESERVED[library]
 
 
-@pytest.mark.parametrize("module", sorted(set(_LEVEL) - {"engine.waiting"}))
+@pytest.mark.parametrize("module", sorted(set(_LEVEL) - _WAITING))
 def test_only_waiting_waits(module: str) -> None:
     polls = "select" in {one.name for one in imports(module)}  # elsewhere `poll` is our own verb
     for node in ast.walk(_TREES[module]):
@@ -159,6 +182,12 @@ def test_processes_alone_reads_proc() -> None:
 @pytest.mark.parametrize("library", ["asyncio", "pydantic", "unittest", "langchain"])
 def test_a_sync_session_is_cheap_to_import(library: str) -> None:
     program = f"import shellsession, sys; shellsession.Session; sys.exit({library!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("module", ["asyncio", "pydantic", "shellsession.engine.shell", "pexpect", "subprocess"])
+def test_a_client_is_cheap_to_import(module: str) -> None:
+    program = f"import shellsession, sys; shellsession.connect; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -17,6 +17,7 @@ _PUBLIC = [
     "AgentInfo",
     "Agents",
     "AsyncAgents",
+    "AsyncRemoteSession",
     "AsyncSession",
     "CommandError",
     "CommandFailed",
@@ -30,6 +31,7 @@ _PUBLIC = [
     "NotRunning",
     "OutcomeUnknown",
     "ProtocolError",
+    "RemoteSession",
     "Result",
     "ResultExpired",
     "Session",
@@ -39,6 +41,8 @@ _PUBLIC = [
     "ShellUnavailable",
     "TooManySessions",
     "VersionMismatch",
+    "aconnect",
+    "connect",
 ]
 _VERBS = {
     "open",
@@ -73,7 +77,9 @@ def test_the_public_names_are_these() -> None:
 
 def test_the_names_stand_as_ruff_sorts_them() -> None:
     """Constants, then classes, then the rest."""
-    assert shellsession.__all__ == sorted(shellsession.__all__, key=lambda name: (not name.isupper(), name))
+    assert shellsession.__all__ == sorted(
+        shellsession.__all__, key=lambda name: (not name.isupper(), name[0].islower(), name)
+    )
 
 
 @pytest.mark.parametrize("name", _PUBLIC)

@@ -4,11 +4,15 @@
 framing        pure: what is typed, and how bash's answer is recognised
 output         pure: bounded memory for endless output
 processes      what /proc tells; it looks and never acts
+places         the directories of one user
 guard          what one host process owns together: its mark, its directory, its watcher
 streams        terminals and pipes, read from one end
 files          the private directory of one shell
 shell, spawn   one bash process: its descriptors, its files, its signals; how it is started
-waiting        the only code that waits; it knows nothing of shells
+waiting        how steps are waited for; it knows nothing of shells
+wishes         what one thread wants of another that is in a verb
+draining       who reads while nobody calls
+alarm          something to be done later
 call, jobs     what is known of one command; what one left running
 pump           collects a command's output, and says what happened
 answers        what is said of a command: a result, a piece, a job

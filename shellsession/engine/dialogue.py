@@ -18,7 +18,6 @@ from ..errors import InvalidRequest
 from .waiting import Steps
 
 if TYPE_CHECKING:
-    from .call import Call
     from .steps import Engine
 
 _FOREVER = float("inf")
@@ -46,11 +45,13 @@ class Dialogue:
         except TypeError as error:
             raise InvalidRequest(f"expect: {error}") from None
 
-    def fresh(self, call: Call) -> str:
-        """What the command printed that no expect has seen yet."""
-        data = bytes(call.unseen)
-        call.unseen.clear()
-        return self._decoder.decode(data)
+    def search(self, expecter: Expecter[str], data: bytes) -> int | None:
+        """Look for the patterns in what came now; which one was found."""
+        index: int | None = None
+        if text := self._decoder.decode(data):
+            index = expecter.new_data(text)
+            self.bound()
+        return index
 
     def bound(self) -> None:
         """What matched nothing for so long is forgotten: pexpect would keep all of it."""
@@ -66,25 +67,33 @@ def _text(pattern: Any) -> Any:
     return pattern.decode("utf-8", "replace") if isinstance(pattern, bytes) else pattern
 
 
-def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> Steps[int]:
-    """Wait for one of the patterns; its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
+def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
+    """What the running command printed that no expect has seen (b"" when the moment passed), and whether it ended."""
     call = engine.running("expect from", ended_too=True)
     if not call.terminal:
         raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
+    if not call.unseen and engine.ended is None:
+        yield from engine.news(call, until if until is not None else _FOREVER, "yield")
+    seen = bytes(call.unseen)
+    call.unseen.clear()
+    return seen, engine.ended is not None
+
+
+def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> Steps[int]:
+    """Wait for one of the patterns; its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
+    call = engine.running("expect from", ended_too=True)
     if call.dialogue is None:
         call.dialogue = Dialogue()
     expecter = call.dialogue.expecter(patterns, exact)
     index: int | None = expecter.existing_data()
-    while True:
-        if index is None and (text := call.dialogue.fresh(call)):
-            index = expecter.new_data(text)
-            call.dialogue.bound()
-        if index is not None:
-            return index
-        if engine.ended is not None:
+    ended = False
+    while index is None:
+        if ended:
             end: int = expecter.eof()
             return end
-        if until is not None and time.monotonic() >= until:
+        seen, ended = yield from glimpse(engine, until)
+        index = call.dialogue.search(expecter, seen)
+        if index is None and not ended and until is not None and time.monotonic() >= until:
             late: int = expecter.timeout()
             return late
-        yield from engine.news(call, until if until is not None else _FOREVER, "yield")
+    return index

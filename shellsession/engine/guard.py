@@ -13,9 +13,7 @@ import os
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
-import tempfile
 import threading
 import warnings
 from contextlib import suppress
@@ -23,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import processes
+from .places import make_private, private_home
 
 _SEATS = 1 << 22
 _ROUNDS = 20
@@ -48,6 +47,7 @@ class Guard:
         self._watcher: subprocess.Popen[bytes] | None = None
         self._taken = 0
         self._next = 0
+        self._socket: tuple[str, int] | None = None  # path and inode
 
     def take(self, bash: str) -> Seat:
         """A new seat; the first one starts the watcher."""
@@ -65,6 +65,11 @@ class Guard:
             self._taken += 1
             return Seat(self._number * _SEATS + self._next, directory)
 
+    def watch_over(self, bash: str, socket: str) -> Seat:
+        """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed."""
+        self._socket = socket, os.lstat(socket).st_ino
+        return self.take(bash)
+
     def give_back(self, seat: Seat) -> None:
         """Remove the seat's directory; with the last seat all else of this process."""
         shutil.rmtree(seat.directory, ignore_errors=True)
@@ -81,7 +86,7 @@ class Guard:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        home = _home()
+        home = private_home()
         sweep(home)
         pid = os.getpid()
         start = str(processes.start_time(pid))
@@ -91,8 +96,9 @@ class Guard:
         self._directory = directory
         script = str(Path(__file__).with_name("watcher.bash"))
         marks = (self._number * _SEATS, (self._number + 1) * _SEATS - 1)
+        socket = self._socket or ()
         self._watcher = subprocess.Popen(
-            [bash, "--noprofile", "--norc", script, str(pid), start, *map(str, marks), directory],
+            [bash, "--noprofile", "--norc", script, str(pid), start, *map(str, marks), directory, *map(str, socket)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -121,36 +127,6 @@ class Guard:
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()  # else the watcher would not see the parent's end
             self._watcher.returncode = 0  # not our child: nothing to wait for
-
-
-def _home() -> str:
-    """The directory of this user's hosts: private, in memory where there is such a place."""
-    user = os.getuid()
-    for base in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", tempfile.gettempdir()):
-        if not base or not os.path.isabs(base):
-            continue
-        path = os.path.join(base, f"shellsession-{user}")
-        with suppress(OSError):
-            with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-            found = os.lstat(path)
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and found.st_mode & 0o077:
-                os.chmod(path, 0o700)  # ours, and made with another umask
-                found = os.lstat(path)
-            # Somebody else may have made it first, in a directory that all may write to.
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
-                return path
-    return tempfile.mkdtemp(prefix="shellsession-")
-
-
-def make_private(directory: str) -> None:
-    """Make a private directory, and those above it that somebody has removed behind our back."""
-    with suppress(FileExistsError):
-        try:
-            os.mkdir(directory, 0o700)
-        except FileNotFoundError:
-            make_private(os.path.dirname(directory))
-            os.mkdir(directory, 0o700)
 
 
 def sweep(home: str) -> None:

@@ -5,6 +5,7 @@ Law: a job's output is that call's for ever, it is bounded like any output, and 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,6 +14,8 @@ from . import processes
 from .output import Capture
 from .shell import kill
 from .streams import Stream
+
+_NUMBERS = itertools.count(1)
 
 
 class Reader(Protocol):
@@ -27,9 +30,10 @@ class Job:
 
     def __init__(self, command: str, pids: Sequence[int]) -> None:
         self.command = command
+        self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: processes.start_time(pid) for pid in pids}
-        self._lock = threading.RLock()  # reentrant: see waiting.Drainer
+        self._lock = threading.RLock()  # reentrant: see draining.Drainer
         self._open: dict[int, tuple[Stream, Capture]] = {}
         self._captures: dict[str, Capture] = {}
         self._reader: Reader | None = None

@@ -21,7 +21,7 @@ class Minder:
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
-        self._lock = threading.RLock()  # reentrant: see waiting.Drainer
+        self._lock = threading.RLock()  # reentrant: see draining.Drainer
         self._stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
         self.read_on()

@@ -17,13 +17,14 @@ from ..models import OnTimeout, Options, Outcome, Request, Result, State
 from . import endings, processes, pump, typist
 from .answers import HandedBack, piece
 from .call import LOOK_TERMINAL, Call, Typed
+from .draining import DRAINER
 from .greeting import greet
 from .jobs import Job, Reader
 from .minding import Minder
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, STRUCK, TIMED_OUT
 from .shell import Shell
 from .spawn import spawn
-from .waiting import DRAINER, Steps, T
+from .waiting import Steps, T
 
 # How soon a full terminal is tried again.
 _FULL_PAUSE: Final = 0.003

@@ -1,4 +1,4 @@
-"""The only code that waits: one way for plain threads, one for asyncio, and who reads while nobody calls.
+"""How steps are driven and waited for: one way for plain threads, one for asyncio.
 
 Law: it knows what to wait for and nothing of shells. Steps are generators: they yield a ``Wait``, are sent the
 descriptors that became ready (none: the moment passed), and return the answer. An exception that strikes while
@@ -12,10 +12,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection, Generator
-from contextlib import suppress
-from inspect import GEN_CLOSED, getgeneratorstate
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from collections.abc import Collection, Generator
+from types import GeneratorType
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 class Wait(NamedTuple):
-    """Resume me when one of these can be read, or at the moment ``until`` (``time.monotonic``).
+    """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
     ``keen``: it is to be expected within microseconds.
     """
@@ -32,6 +31,7 @@ class Wait(NamedTuple):
     read: tuple[int, ...] = ()
     until: float | None = None
     keen: bool = False
+    write: tuple[int, ...] = ()
 
 
 Ready = Collection[int]
@@ -46,7 +46,6 @@ _LONGEST = 1e6
 _KEEN = 100e-6
 # Each look lets other Python threads run, and one that computes keeps the interpreter for 5 ms: leave it for a while.
 _TAKEN = 1e-3
-_PATIENCE = 0.1  # seconds
 _CALM = 100
 
 
@@ -54,12 +53,12 @@ class Poller:
     """Waits for one session; keeps its poll objects, as building one costs more than using it."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], select.poll] = {}
+        self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], select.poll] = {}
         self._calm = 0  # for how many waits we do not look again and again
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen = wait
-        poll = self._known.get(read) or self._learn(read)
+        read, until, keen, write = wait
+        poll = self._known.get((read, write)) or self._learn(read, write)
         if keen and (ready := self._look(poll)):
             return ready
         left = None if until is None else max(0, math.ceil(min(until - time.monotonic(), _LONGEST) * 1000))
@@ -80,12 +79,13 @@ class Poller:
             self._calm = _CALM
         return ()
 
-    def _learn(self, read: tuple[int, ...]) -> select.poll:
+    def _learn(self, read: tuple[int, ...], write: tuple[int, ...]) -> select.poll:
         if len(self._known) > 8:
             self._known.clear()
-        poll = self._known[read] = select.poll()
-        for fd in read:
-            poll.register(fd, select.POLLIN)
+        poll = self._known[read, write] = select.poll()
+        for fds, event in ((read, select.POLLIN), (write, select.POLLOUT)):
+            for fd in fds:
+                poll.register(fd, event)
         return poll
 
 
@@ -101,7 +101,7 @@ def drive(steps: Steps[T], poller: Poller | None = None) -> T:
                 raise
             except BaseException as error:
                 # Ctrl-C strikes anywhere. What came out of the steps has ended them; anything else they must hear of.
-                if getgeneratorstate(steps) == GEN_CLOSED:
+                if isinstance(steps, GeneratorType) and steps.gi_frame is None:
                     raise
                 wait = steps.throw(error)
     except StopIteration as stop:
@@ -142,6 +142,8 @@ class LoopPoller:
             if fd not in self._readers:
                 loop.add_reader(fd, self._wake, fd)
                 self._readers.add(fd)
+        for fd in wait.write:  # rare: when a peer is slow to take what it gets
+            loop.add_writer(fd, self._wake, fd)
         timer = None
         if wait.until is not None:
             timer = loop.call_later(max(0.0, wait.until - time.monotonic()), _resolve, future)
@@ -151,6 +153,8 @@ class LoopPoller:
             self._future = None
             if timer is not None:
                 timer.cancel()
+            for fd in wait.write:
+                loop.remove_writer(fd)
 
     def forget(self, fd: int) -> None:
         """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
@@ -183,151 +187,3 @@ async def adrive(steps: Steps[T], poller: LoopPoller) -> T:
     except StopIteration as stop:
         result: T = stop.value
         return result
-
-
-class Wish(Generic[T]):
-    """What one thread wants of another that is in a verb: ``wait`` until that one grants it, perhaps with an answer."""
-
-    def __init__(self) -> None:
-        self._done = threading.Event()
-        self._answer: T | None = None
-
-    def grant(self, answer: T | None) -> None:
-        self._answer = answer
-        self._done.set()
-
-    def wait(self, nobody: Callable[[], bool]) -> T | None:
-        """The answer; ``nobody`` is asked now and then whether there is nobody left to grant it."""
-        while not self._done.wait(_PATIENCE) and not nobody():
-            pass
-        return self._answer
-
-
-def is_owned(lock: threading.RLock) -> bool:
-    """Does this thread hold the lock?"""
-    owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # as threading.Condition asks it; there is no other way
-    return owned
-
-
-class LoopWish(Generic[T]):
-    """As ``Wish``, from task to task."""
-
-    def __init__(self) -> None:
-        import asyncio
-
-        self._done = asyncio.Event()
-        self._answer: T | None = None
-
-    def grant(self, answer: T | None) -> None:
-        self._answer = answer
-        self._done.set()
-
-    async def wait(self) -> T | None:
-        await self._done.wait()
-        return self._answer
-
-
-class Drainer:
-    """One shared daemon thread that reads for background jobs, alive only while there are any.
-
-    ``add`` names a descriptor and what to call when it can be read; the callable returns False when it is done.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
-        self._wanted: dict[int, Callable[[], bool]] = {}
-        self._wake: tuple[int, int] | None = None
-
-    def add(self, fd: int, read: Callable[[], bool]) -> None:
-        """Without a thread or a descriptor to be had, nobody reads: who writes stands still, the session goes on."""
-        with self._lock:
-            if self._wake is None and not self._start():
-                return
-            self._wanted[fd] = read
-            self._nudge()
-
-    def _start(self) -> bool:
-        try:
-            wake = os.pipe()
-        except OSError:
-            return False
-        try:
-            threading.Thread(target=self._work, args=wake, name="shellsession-jobs", daemon=True).start()
-        except BaseException as error:  # no more threads, or the interpreter ends
-            for fd in wake:
-                os.close(fd)
-            if isinstance(error, RuntimeError):
-                return False
-            raise
-        self._wake = wake
-        return True
-
-    def _nudge(self) -> None:
-        if self._wake is not None:
-            os.write(self._wake[1], b"+")
-
-    def remove(self, fd: int) -> None:
-        with self._lock:
-            if self._wanted.pop(fd, None) is not None:
-                self._nudge()
-
-    def _work(self, wake: int, wake_end: int) -> None:
-        while True:
-            with self._lock:
-                if not self._wanted and self._wake == (wake, wake_end):
-                    self._wake = None
-                    os.close(wake)
-                    os.close(wake_end)
-                    return
-                poll = select.poll()
-                poll.register(wake, select.POLLIN)
-                for fd in self._wanted:
-                    poll.register(fd, select.POLLIN)
-            for fd, _ in poll.poll():
-                if fd == wake:
-                    os.read(wake, 4096)
-                elif (read := self._wanted.get(fd)) is not None and not read():
-                    with self._lock:
-                        if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
-                            del self._wanted[fd]
-
-    def forget(self) -> None:
-        """In a forked child, where the thread is not: a lock that it held at the fork would stay locked for ever."""
-        for fd in self._wake or ():
-            os.close(fd)
-        self.__init__()  # type: ignore[misc]  # as if new, for all who know it
-
-
-class LoopDrainer:
-    """As ``Drainer``, on the running asyncio loop."""
-
-    def __init__(self) -> None:
-        self._wanted: dict[int, Callable[[], bool]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Read on this loop from now on: the session is used on another than before."""
-        before, self._loop = self._loop, loop
-        for fd in self._wanted:
-            if before is not None and not before.is_closed():
-                before.remove_reader(fd)
-            loop.add_reader(fd, self._ready, fd)
-
-    def add(self, fd: int, read: Callable[[], bool]) -> None:
-        self._wanted[fd] = read
-        if self._loop is not None:
-            self._loop.add_reader(fd, self._ready, fd)
-
-    def _ready(self, fd: int) -> None:
-        read = self._wanted.get(fd)
-        if read is not None and not read():
-            self.remove(fd)
-
-    def remove(self, fd: int) -> None:
-        if self._wanted.pop(fd, None) is not None and self._loop is not None and not self._loop.is_closed():
-            with suppress(OSError, ValueError):
-                self._loop.remove_reader(fd)
-
-
-DRAINER = Drainer()
-os.register_at_fork(after_in_child=DRAINER.forget)

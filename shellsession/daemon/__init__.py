@@ -1,0 +1,21 @@
+"""One process that holds the sessions of many agents, and what each room of it alone may do, from the ground up.
+
+=============  ===================================================================================
+wire           pure: versioned messages, as bytes
+ledger         pure: exactly once, whatever a client sends again
+audit          who ran what: one line per command, secrets masked
+place          where the socket is, and the lock beside it
+birth          a client finds its daemon, or starts one
+link           one request and its answer, over as many connections as it takes
+remote, jobs   how each verb is said, and how its answer is read
+client         RemoteSession; async_client is the same for asyncio
+requests       what a client may ask, validated
+connection     one client's connection, on the daemon's side
+desk           one agent: its session, who hears it, who holds it
+verbs          what each verb does: the session's own
+server         who is connected, which agents there are, what is being served
+service        the daemon's life: its socket, its signals, its end
+=============  ===================================================================================
+
+Each imports only from rooms above it in this list (tests/test_imports.py holds the exact table).
+"""

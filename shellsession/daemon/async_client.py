@@ -1,0 +1,222 @@
+"""AsyncRemoteSession: the session of an agent in the daemon, for asyncio; the same verbs as ``AsyncSession``.
+
+Law: each verb is one request, and its answer is awaited; what is no coroutine is asked on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import aclosing, suppress
+from typing import Any, Self, cast
+
+from ..engine.waiting import LoopPoller, adrive
+from ..errors import DaemonUnavailable, SessionClosed, ShellSessionError
+from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
+from .birth import find
+from .client import RemoteSession
+from .link import LOST, Exchange, Wire
+from .place import reach, socket_path
+from .remote import Remote, Said, Seconds, Text, opening, told
+from .wire import Message
+
+
+async def aconnect(
+    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Any
+) -> AsyncRemoteSession:
+    """As ``connect``, for asyncio."""
+    session = AsyncRemoteSession(agent, socket_path(socket), start, opening(**options))
+    await session.connect()
+    return session
+
+
+class AsyncRemoteSession(Remote):
+    """As ``RemoteSession``, for asyncio. ``on_output`` may be a coroutine function."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.disconnect()
+
+    async def connect(self) -> None:
+        """As ``RemoteSession.connect``."""
+        async with aclosing(self._exchange(self._open_request())) as messages:
+            async for message in messages:
+                self._opened(message)
+
+    def disconnect(self) -> None:
+        """Close this client's connections; the session lives on."""
+        self._pool.close()
+
+    async def _exchange(self, said: Said, expected: str = "") -> AsyncGenerator[Message]:
+        """Every event of a request, and its reply as the last; left before that, what it asked for is ended."""
+        exchange = Exchange(self._pool, self._path, *said, expected)
+        try:
+            while not exchange.done:
+                wire = exchange.wire or await self._connect(exchange)
+                message = await adrive(exchange.next(), cast(LoopPoller, wire.poller))
+                if message is not LOST:
+                    yield message
+        except ShellSessionError as error:
+            exchange.done = True
+            raise self._meaning(error) from None
+        finally:
+            if not exchange.done:
+                await self._cancel(exchange)
+            exchange.close()
+
+    async def _connect(self, exchange: Exchange) -> Wire:
+        try:
+            ours = reach(self._path)
+            if ours is None:  # to start one takes a while
+                ours = await asyncio.to_thread(find, self._path, self._start and exchange.may_start)
+            return exchange.use(ours, LoopPoller())
+        except DaemonUnavailable as error:
+            raise exchange.unreachable(error) from error
+
+    async def _cancel(self, exchange: Exchange) -> None:
+        exchange.close()
+        if exchange.request:
+            with suppress(ShellSessionError):
+                async for _ in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
+                    pass
+
+    async def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
+        """One request and its reply; its output is given to ``on_output`` as it comes."""
+        async with aclosing(await self._asked(said)) as messages:
+            async for message in messages:
+                if message.header.get("event") == "output" and on_output is not None:
+                    taken = on_output(message.header["stream"], message.parts[0])
+                    if isinstance(taken, Awaitable):
+                        await taken
+        return message
+
+    async def _asked(self, said: Said) -> AsyncGenerator[Message]:
+        self._check_open()
+        if not self._incarnation:
+            await self.connect()
+        return self._exchange(said, self._incarnation)
+
+    def _ask_now(self, said: Said) -> Message:
+        """Without a coroutine: a property is asked while the loop stands still (0.2 ms)."""
+        twin = RemoteSession(self.agent, self._path, False, self._opening)
+        twin._incarnation = self._incarnation
+        try:
+            return twin.ask(said)
+        finally:
+            twin.disconnect()
+
+    # -- the verbs, as Session has them
+
+    async def open(self) -> Self:
+        """Start bash now. Raises ShellUnavailable."""
+        await self.ask(self._said("start"))
+        return self
+
+    async def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """As ``Session.run``. Ctrl-C here interrupts the command there; this client's death does not."""
+        said = self._run(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return checked(told(await self.ask(said, on_output)), check)
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        """As ``Session.stream``: its output as it comes, and its Result at last. Left early, it is interrupted."""
+        said = self._run(
+            command,
+            timeout,
+            idle_timeout,
+            self._gentle(),
+            stdin,
+            tty,
+            merge_stderr,
+            isolated,
+            limits,
+            None,
+            False,
+            True,
+        )
+        return self._pieces(said)
+
+    async def _pieces(self, said: Said) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        async with aclosing(await self._asked(said)) as messages:
+            async for message in messages:
+                if message.header.get("event") == "output":
+                    yield message.header["stream"], message.parts[0]
+                else:
+                    yield told(message)
+
+    async def wait(self, timeout: Seconds = ...) -> Result:
+        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
+        return told(await self.ask(self._until("wait", timeout), self._on_output))
+
+    async def poll(self) -> Result:
+        """What the running command printed since the last time, without waiting."""
+        return told(await self.ask(self._said("poll")))
+
+    async def send(self, text: Text, timeout: Seconds = ...) -> Result:
+        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        return told(await self.ask(self._until("send", timeout, to_bytes("text", text)), self._on_output))
+
+    async def type(self, text: Text) -> None:
+        """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``."""
+        await self.ask(self._said("type", to_bytes("text", text)))
+
+    async def interrupt(self) -> Result:
+        """End the running command, whoever started it, as a time limit does, and keep the shell."""
+        return told(await self.ask(self._said("interrupt")))
+
+    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
+        return await self._expect(pattern, timeout, exact=False)
+
+    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return await self._expect(pattern, timeout, exact=True)
+
+    async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        search = self._search(pattern, timeout, exact)
+        message: Message | None = None
+        while (index := search.step(message)) is None:
+            message = await self.ask(search.request())
+        return index
+
+    async def restart(self) -> None:
+        """A fresh bash: first cwd and environment, startup commands run again. Ends what anybody else runs here."""
+        await self.ask(self._said("restart"))
+
+    async def close(self) -> None:
+        """End the agent's session and everything it started, for every client; a second time does nothing."""
+        if not self._closed:
+            with suppress(SessionClosed):  # somebody else was quicker
+                await self.ask(self._said("close"))
+            self._closed = True
+        self.disconnect()

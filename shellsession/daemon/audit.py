@@ -1,0 +1,288 @@
+"""The audit log: which agent ran which command, when, and how it ended; one JSON object on a line per command.
+
+Law: sizes of output, never output; no secret that the session's environment names; and no command fails because its
+line could not be written.
+
+Secrets are known by value. What a command brings itself (``export TOKEN=...``) is a secret that nobody has named, and
+spellings other than those below (base64, ``\\ `` for a blank) pass: that is why the log is its owner's alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import json
+import os
+import re
+import stat
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from ..engine.places import make_private
+
+if TYPE_CHECKING:
+    from ..models import Result
+
+# "1", "root" and "true" are everywhere: to mask what is shorter would blank out half of every text.
+SHORTEST: Final = 6
+MASK: Final = "***"
+# Characters kept of a command: no more of it than a person reads.
+KEPT: Final = 4096
+
+# A word that goes on is another word: PGPASSWORD and TOKEN_2 tell a secret, TOKENIZERS and GIT_AUTHOR_NAME do not.
+# Those of the last row count at the end of a name, as DEPLOY_KEY and MYSQL_PWD do; MONKEY and OLDPWD do not.
+_SECRET_NAME: Final = re.compile(
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|CREDENTIAL|COOKIE|AUTH|AUTHORIZATION"
+    r"|(?:API|ACCESS|PRIVATE|SECRET|SESSION)_?KEY)S?(?![A-Z])"
+    r"|_(?:KEYS?|PASS|PAT|PWD)$",
+    re.IGNORECASE,
+)
+# The user's part ends at the last "@" before the path: a password may hold one, and so may the name of a mailbox.
+_URL_PASSWORD: Final = re.compile(r'://[^\s/?#:"]*:([^\s/?#"]+)@')
+_PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+# As bash writes $'...': an octal number for what has no letter.
+_ESCAPES: Final = {code: f"\\{code:03o}" for code in (*range(1, 32), 127)} | {
+    ord(raw): "\\" + letter for raw, letter in zip("\a\b\t\n\v\f\r\x1b\\'", "abtnvfrE\\'", strict=True)
+}
+
+
+class Secrets:
+    """The secrets of one environment: what a variable holds whose name says so, and every password in a URL."""
+
+    __slots__ = ("_longest", "_pattern")
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        # A line of a private key is as secret as all of it; what surrounds it is another matter.
+        pieces = {
+            piece
+            for value in _secret_values(environment)
+            for piece in (value, *map(str.strip, value.split("\n")))
+            if len(piece) >= SHORTEST and not piece.isspace()
+        }
+        spellings = {spelling for piece in pieces for spelling in _spellings(piece)}
+        longest_first = sorted(spellings, key=len, reverse=True)
+        self._longest = len(longest_first[0]) if longest_first else 0
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def mask(self, text: str, limit: int | None = None) -> str:
+        """The text with ``***`` for each secret; only the first ``limit`` characters of that, for no more work."""
+        room = most = len(text) if limit is None else limit
+        if not self._longest:
+            return text[:most]
+        parts: list[str] = []
+        shown = begin = 0
+        while room > 0 and (found := self._pattern.search(text, begin, shown + room + self._longest)):
+            start, end = found.span()
+            if start >= shown:
+                parts += text[shown:start], MASK
+                room -= start - shown + len(MASK)
+            # Secrets may overlap: what follows the first one would be the rest of the second.
+            begin, shown = start + 1, max(shown, end)
+        parts.append(text[shown : shown + room])
+        return "".join(parts)[:most]
+
+
+def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environment.items():
+        if _SECRET_NAME.search(name):
+            yield value
+        for password in _URL_PASSWORD.findall(value):
+            yield password
+            yield _PERCENT.sub(_decoded, password)
+
+
+def _decoded(escapes: re.Match[str]) -> str:
+    return bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "surrogateescape")
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """As it is, as shlex.quote and people put it between single quotes, and between ``$'`` and ``'``."""
+    yield value
+    yield value.replace("'", "'\"'\"'")
+    yield value.replace("'", "'\\''")
+    yield value.translate(_ESCAPES)
+
+
+class Audit:
+    """The log of one daemon, which may share it with others; for one thread.
+
+    ``files`` counts the one that is written and the old ones (``.1`` is the youngest), each about ``max_bytes`` long.
+    ``fault`` says what last went wrong ("" when nothing did).
+    """
+
+    def __init__(self, path: str, max_bytes: int = 10 << 20, files: int = 3) -> None:
+        self._path = os.path.abspath(path)
+        self._max_bytes = max_bytes
+        self._files = files
+        self._descriptor = -1
+        self._torn = False  # the file ends within a line
+        self._told: set[tuple[str, int | None]] = set()
+        self.fault = ""
+
+    def record(self, agent: str, command: bytes, secrets: Secrets, result: Result, when: float | None = None) -> None:
+        """Write the line of one command. ``when``: in seconds since the epoch, now by default."""
+        line = _line(agent, command, secrets, result, time.time() if when is None else when)
+        try:
+            self._append(line)
+        except OSError as error:
+            self._complain("a line was lost; the next one will be tried", error)
+
+    def close(self) -> None:
+        """Give the file back; another line would open it again."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _append(self, line: bytes) -> None:
+        size = self._ready()
+        if size and size + len(line) > self._max_bytes:  # a device has no size: it stays where it is
+            try:
+                self._rotate()
+            except OSError as error:
+                self._complain("it cannot be rotated, and grows", error)
+            self._ready()
+        data = b"\n" + line if self._torn else line
+        written = os.write(self._descriptor, data)  # at once: another daemon's line comes before or after, not between
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _ready(self) -> int:
+        """The size of the file that the path names, opened unless we have it (moved, removed, rotated by another)."""
+        if (found := self._ours()) is None:
+            self.close()
+            try:
+                self._descriptor = _open(self._path)
+            except FileNotFoundError:
+                make_private(os.path.dirname(self._path))
+                self._descriptor = _open(self._path)
+            found = os.fstat(self._descriptor)
+            # A full disk, or a daemon that was killed, has left half a line; or another one is within a line just now
+            # (the kernel shows it page by page): then an empty line comes of it, which no reader minds.
+            self._torn = found.st_size > 0 and os.pread(self._descriptor, 1, found.st_size - 1) != b"\n"
+        return found.st_size
+
+    def _ours(self) -> os.stat_result | None:
+        """The file that the path names, when it is the one that we have open."""
+        if self._descriptor >= 0:
+            with suppress(FileNotFoundError):
+                found = os.lstat(self._path)
+                if os.path.samestat(found, os.fstat(self._descriptor)):
+                    return found
+        return None
+
+    def _rotate(self) -> None:
+        try:
+            # Not to wait: any command may hold this lock. Mostly it is another daemon, which rotates just now.
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            if self._ours() is None:  # another daemon was faster
+                return
+            names = [self._path, *(f"{self._path}.{number}" for number in range(1, self._files))]
+            with suppress(FileNotFoundError):
+                os.unlink(names[-1])
+            for younger, older in reversed(list(itertools.pairwise(names))):
+                with suppress(FileNotFoundError):
+                    os.rename(younger, older)
+        finally:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _complain(self, consequence: str, error: OSError) -> None:
+        self.fault = f"audit log {self._path}: {error.strerror}: {consequence}"
+        if (consequence, error.errno) not in self._told:  # once: a full disk would be told with every command
+            import logging  # 5 ms, which the command line would pay to read
+
+            self._told.add((consequence, error.errno))
+            logging.getLogger("shellsession.daemon").warning("%s", self.fault)
+
+
+def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: float) -> bytes:
+    seconds, milliseconds = divmod(round(when * 1000), 1000)
+    text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
+    entry: dict[str, Any] = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z",
+        "agent": agent,
+        "command": text[:KEPT],
+    }
+    if len(text) > KEPT:
+        entry["command_size"] = len(command)
+    entry |= {
+        "exit_code": result.exit_code,
+        "outcome": result.outcome,
+        "duration": round(result.duration, 6),
+        "stdout": len(result.stdout_bytes) + result.stdout_omitted,
+        "stderr": len(result.stderr_bytes) + result.stderr_omitted,
+    }
+    if result.killed:
+        entry["killed"] = len(result.killed)
+    return json.dumps(entry).encode("ascii") + b"\n"
+
+
+def _open(path: str) -> int:
+    # Not to wait: in the place of the log a command may have put a FIFO that nobody reads.
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISREG(mode) and stat.S_IMODE(mode) != 0o600:
+            os.fchmod(descriptor, 0o600)  # whatever the umask was; it is refused, and so are we, if another owns it
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def default_path() -> str:
+    """Where the log is unless somebody says otherwise, by the XDG base directory specification."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(state):  # to be ignored, says the specification
+        state = os.path.expanduser("~/.local/state")
+    return os.path.join(state, "shellsession", "audit.jsonl")
+
+
+def read(path: str, agent: str | None = None, last: int | None = None) -> Iterator[dict[str, Any]]:
+    """What was recorded, oldest first: of one agent, or of all; of that all, or the ``last`` so many."""
+    with _files(path) as files:
+        entries = (entry for file in files for entry in _entries(file))
+        chosen = (entry for entry in entries if agent is None or entry.get("agent") == agent)
+        yield from chosen if last is None else deque(chosen, maxlen=last)
+
+
+@contextmanager
+def _files(path: str) -> Iterator[list[BinaryIO]]:
+    """The log's files, oldest first, all opened before any is read: a rotation meanwhile takes none of them away."""
+    with ExitStack() as opened:
+        files: dict[tuple[int, int], BinaryIO] = {}  # by inode: a rotation may show us one file under two names
+        missing = 0
+        for number in itertools.count():  # youngest first: so a file that moves on comes our way
+            try:
+                file = opened.enter_context(open(f"{path}.{number}" if number else path, "rb", opener=_at_once))
+            except FileNotFoundError:
+                missing += 1
+                if missing == 2:  # one may be on its way from one name to the next
+                    break
+                continue
+            found = os.fstat(file.fileno())
+            if stat.S_ISREG(found.st_mode):  # a device might never end
+                files.setdefault((found.st_dev, found.st_ino), file)
+        yield list(reversed(files.values()))
+
+
+def _at_once(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK)  # a FIFO, too
+
+
+def _entries(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    for line in file:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):  # half a line of a daemon that was killed; a thousand brackets
+            continue
+        if isinstance(entry, dict):
+            yield entry

@@ -1,0 +1,65 @@
+"""How a client finds its daemon, and starts one when there is none.
+
+Law: connect, lock, connect again, start: of many clients that come at once, one starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Final
+
+from ..errors import DaemonUnavailable
+from .place import locked, reach
+
+# What a daemon may know of the client that happens to start it: sessions get theirs from their own clients.
+_KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+
+
+def find(path: str, start: bool) -> socket.socket:
+    """A connection to the daemon at that path. Raises DaemonUnavailable."""
+    if (found := reach(path)) is not None:
+        return found
+    if not start:
+        raise DaemonUnavailable(f"no daemon listens at {path}: start one with `shellsession serve`")
+    with locked(path) as lock:
+        if (found := reach(path)) is None:
+            _start(path, lock)
+            found = reach(path)
+    if found is None:
+        raise DaemonUnavailable(f"the daemon that was started at {path} ended at once: `shellsession serve` shows why")
+    return found
+
+
+def _start(path: str, lock: int) -> None:
+    import subprocess  # dear, and seldom needed
+
+    command = [sys.executable, "-m", "shellsession", "serve", "--detach", "--socket", path, "--lock", str(lock)]
+    try:
+        # It comes back when its child listens.
+        done = subprocess.run(
+            command,
+            env=_environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(lock,),
+            start_new_session=True,  # Ctrl-C at this terminal is not for it
+            check=False,
+        )
+    except OSError as error:
+        raise DaemonUnavailable(f"no daemon could be started: {error}") from error
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise DaemonUnavailable(f"no daemon could be started: {said or f'status {done.returncode}'}")
+
+
+def _environment() -> dict[str, str]:
+    env = {name: value for name, value in os.environ.items() if name in _KEPT}
+    # A client that runs from its own tree starts the daemon from there, too.
+    package = str(Path(__file__).resolve().parents[2])
+    env["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    return env

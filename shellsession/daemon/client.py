@@ -1,0 +1,211 @@
+"""RemoteSession: the session of an agent in the daemon, for threads; the same verbs as ``Session``.
+
+Law: needs neither pydantic nor asyncio; each verb is one request, and its answer is awaited.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Self, cast
+
+from ..engine.waiting import Poller, drive
+from ..errors import DaemonUnavailable, SessionClosed, ShellSessionError
+from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
+from .birth import find
+from .link import LOST, Exchange, Wire
+from .place import socket_path
+from .remote import Remote, Said, Seconds, Text, opening, told
+from .wire import Message
+
+
+def connect(
+    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Any
+) -> RemoteSession:
+    """The session of an agent in the daemon, which is started if there is none (and ``start`` is not False).
+
+    ``socket``: the daemon's (default: SHELLSESSION_SOCKET, or this user's own). ``options`` are those of ``Session``;
+    they count when this client is the first to open that agent's session, and so do this process's directory,
+    environment and umask. Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
+    """
+    session = RemoteSession(agent, socket_path(socket), start, opening(**options))
+    session.connect()
+    return session
+
+
+class RemoteSession(Remote):
+    """An agent's session in the daemon. Leaving a ``with`` block disconnects; the session lives on until ``close``.
+
+    What is printed while no verb runs is in the next Result, and ``on_output`` does not hear it.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def connect(self) -> None:
+        """See to it that the daemon is there, and has the session (again)."""
+        for message in self._exchange(self._open_request()):
+            self._opened(message)
+
+    def disconnect(self) -> None:
+        """Close this client's connections; the session lives on."""
+        self._pool.close()
+
+    def _exchange(self, said: Said, expected: str = "") -> Iterator[Message]:
+        """Every event of a request, and its reply as the last; left before that, what it asked for is ended."""
+        exchange = Exchange(self._pool, self._path, *said, expected)
+        try:
+            while not exchange.done:
+                wire = exchange.wire or self._connect(exchange)
+                message = drive(exchange.next(), cast(Poller, wire.poller))
+                if message is not LOST:
+                    yield message
+        except ShellSessionError as error:
+            exchange.done = True
+            raise self._meaning(error) from None
+        finally:
+            if not exchange.done:
+                self._cancel(exchange)
+            exchange.close()
+
+    def _connect(self, exchange: Exchange) -> Wire:
+        try:
+            return exchange.use(find(self._path, self._start and exchange.may_start), Poller())
+        except DaemonUnavailable as error:
+            raise exchange.unreachable(error) from error
+
+    def _cancel(self, exchange: Exchange) -> None:
+        exchange.close()
+        if exchange.request:
+            with suppress(ShellSessionError):
+                for _ in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
+                    pass
+
+    def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
+        """One request and its reply; its output is given to ``on_output`` as it comes."""
+        for message in self._asked(said):
+            if message.header.get("event") == "output" and on_output is not None:
+                on_output(message.header["stream"], message.parts[0])
+        return message
+
+    def _asked(self, said: Said) -> Iterator[Message]:
+        self._check_open()
+        if not self._incarnation:
+            self.connect()
+        return self._exchange(said, self._incarnation)
+
+    def _ask_now(self, said: Said) -> Message:
+        return self.ask(said)
+
+    # -- the verbs, as Session has them
+
+    def open(self) -> Self:
+        """Start bash now. Raises ShellUnavailable."""
+        self.ask(self._said("start"))
+        return self
+
+    def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """As ``Session.run``. Ctrl-C here interrupts the command there; this client's death does not."""
+        said = self._run(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return checked(told(self.ask(said, on_output)), check)
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> Iterator[tuple[Stream, bytes] | Result]:
+        """As ``Session.stream``: its output as it comes, and its Result at last. Left early, it is interrupted."""
+        said = self._run(
+            command,
+            timeout,
+            idle_timeout,
+            self._gentle(),
+            stdin,
+            tty,
+            merge_stderr,
+            isolated,
+            limits,
+            None,
+            False,
+            True,
+        )
+        for message in self._asked(said):
+            if message.header.get("event") == "output":
+                yield message.header["stream"], message.parts[0]
+            else:
+                yield told(message)
+
+    def wait(self, timeout: Seconds = ...) -> Result:
+        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
+        return told(self.ask(self._until("wait", timeout), self._on_output))
+
+    def poll(self) -> Result:
+        """What the running command printed since the last time, without waiting."""
+        return told(self.ask(self._said("poll")))
+
+    def send(self, text: Text, timeout: Seconds = ...) -> Result:
+        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        return told(self.ask(self._until("send", timeout, to_bytes("text", text)), self._on_output))
+
+    def type(self, text: Text) -> None:
+        """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``."""
+        self.ask(self._said("type", to_bytes("text", text)))
+
+    def interrupt(self) -> Result:
+        """End the running command, whoever started it, as a time limit does, and keep the shell."""
+        return told(self.ask(self._said("interrupt")))
+
+    def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
+        return self._expect(pattern, timeout, exact=False)
+
+    def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return self._expect(pattern, timeout, exact=True)
+
+    def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        search = self._search(pattern, timeout, exact)
+        message: Message | None = None
+        while (index := search.step(message)) is None:
+            message = self.ask(search.request())
+        return index
+
+    def restart(self) -> None:
+        """A fresh bash: first cwd and environment, startup commands run again. Ends what anybody else runs here."""
+        self.ask(self._said("restart"))
+
+    def close(self) -> None:
+        """End the agent's session and everything it started, for every client; a second time does nothing."""
+        if not self._closed:
+            with suppress(SessionClosed):  # somebody else was quicker
+                self.ask(self._said("close"))
+            self._closed = True
+        self.disconnect()

@@ -1,0 +1,150 @@
+"""One client's connection: its messages in, its replies and events out.
+
+Law: what it sends wrongly hurts nobody else, and what it does not take is never piled up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from ..errors import LimitReached, ProtocolError, ShellSessionError
+from .wire import Decoder, Message, encode, from_error
+
+if TYPE_CHECKING:
+    from .server import Server
+
+LOG: Final = logging.getLogger("shellsession.daemon")
+
+# Output for a slow client: beyond this its command stands still, in bytes. A pipe's size: more hides nothing better.
+_BUFFER: Final = 1 << 20
+# What somebody who only looks on may be behind before he misses some, in bytes.
+_BEHIND: Final = 8 << 20
+# Requests of one connection that are served at a time; then no more are read.
+IN_FLIGHT: Final = 64
+
+
+class Connection(asyncio.Protocol):
+    """Reads requests for ``server`` and writes what it answers."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._decoder = Decoder()
+        self._transport: asyncio.Transport | None = None
+        self._room = asyncio.Event()
+        self._room.set()
+        self._missed = 0
+        self._in_flight = 0
+        self.number = 0
+        self.on_end: list[Callable[[], None]] = []
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_BUFFER)
+        user = _peer(self._transport)
+        if user != os.getuid():
+            LOG.warning("refused a connection of user %s", user)
+            self._transport.abort()
+            self._transport = None
+            return
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            self.fail(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            messages = self._decoder.feed(data)
+        except ProtocolError as error:
+            self.fail(error)
+            return
+        for message in messages:
+            self._take(message)
+
+    def _take(self, message: Message) -> None:
+        self._in_flight += 1
+        if self._in_flight == IN_FLIGHT and self._transport is not None:
+            self._transport.pause_reading()
+        self._server.take(self, message)
+
+    def eof_received(self) -> None:
+        try:
+            self._decoder.end()
+        except ProtocolError as error:
+            self.fail(error)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        self._room.set()
+        while self.on_end:
+            self.on_end.pop()()
+        self._server.leave(self)
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
+
+    # -- the server's side
+
+    def served(self) -> None:
+        """One of its requests has been answered: there is room for another."""
+        self._in_flight -= 1
+        if self._in_flight == IN_FLIGHT - 1 and self._transport is not None:
+            self._transport.resume_reading()
+
+    def send(self, data: bytes) -> None:
+        """To be sent; nothing happens when the client is gone."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    @property
+    def congested(self) -> bool:
+        return not self._room.is_set()
+
+    async def drain(self) -> None:
+        """Until the client has taken enough, or is gone."""
+        await self._room.wait()
+
+    def offer(self, data: bytes, size: int) -> None:
+        """Send output to somebody who only looks on: he misses what he is too slow for, and is told how much."""
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() > _BEHIND:
+            self._missed += size
+            return
+        if self._missed:
+            self.send(encode({"event": "missed", "bytes": self._missed}))
+            self._missed = 0
+        self.send(data)
+
+    def fail(self, error: ShellSessionError, request: object = None) -> None:
+        """Say what is wrong with what was sent. Without a ``request`` nothing more of it can be understood: the end."""
+        header, parts = from_error(error)
+        self.send(encode({"id": request if isinstance(request, str) else None, "error": header}, *parts))
+        if request is None:
+            self.close()
+
+    def close(self) -> None:
+        """Send what is left, then end."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _peer(transport: asyncio.Transport) -> int:
+    """The user at the other end, as the kernel has it: unix(7), SO_PEERCRED."""
+    ours: socket.socket = transport.get_extra_info("socket")
+    credentials = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    user: int = struct.unpack("3i", credentials)[1]
+    return user
+
+
+def too_many(limit: int) -> LimitReached:
+    return LimitReached(f"{limit} clients are connected, which is the limit: close one, or try again later")

@@ -1,0 +1,139 @@
+"""One agent in the daemon: its session, who hears its output, who holds it, and what the log gets of it.
+
+Law: each command is one line of the audit log, when it has come to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..async_session import AsyncSession
+from ..errors import SessionBusy
+from ..models import Result, Stream
+from .audit import Audit, Secrets
+from .wire import encode
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+_UNFINISHED = ("running", "input")
+
+
+class Speaker:
+    """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.listener: Listener | None = None
+
+    def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+        self._desk.show("output", {"stream": stream}, data)
+        return None if self.listener is None else self.listener.hear(stream, data)
+
+
+class Listener:
+    """A request whose client hears the output live."""
+
+    def __init__(self, request: str, connection: Connection) -> None:
+        self.request, self.connection = request, connection
+
+    def hear(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+        self.connection.send(encode({"id": self.request, "event": "output", "stream": stream}, data))
+        return self.connection.drain() if self.connection.congested else None
+
+
+class Desk:
+    """One agent's session and all that the daemon knows of it."""
+
+    def __init__(self, agent: str, session: AsyncSession, secrets: Secrets, audit: Audit | None) -> None:
+        self.agent, self.session = agent, session
+        self.watchers: set[Connection] = set()
+        self.speaker: Speaker | None = None  # of the command that was handed back
+        self._secrets, self._audit = secrets, audit
+        self._unfinished: tuple[bytes, Result] | None = None
+        self._holder: str | None = None
+        self._refuses = False
+        self._freed = asyncio.Event()
+
+    # -- who may use it
+
+    async def enter(self, holder: str | None) -> None:
+        """Wait for the turn of who is not the holder. Raises SessionBusy."""
+        while self._holder not in (None, holder):
+            if self._refuses:
+                raise SessionBusy("somebody holds this session for himself (attach): try again when he has left")
+            await self._freed.wait()
+
+    def hold(self, holder: str, refuse: bool, connection: Connection) -> None:
+        """Give it to one client alone, until that connection ends."""
+        self._holder, self._refuses = holder, refuse
+        self._freed.clear()
+        connection.on_end.append(lambda: self._free(holder))
+
+    def _free(self, holder: str) -> None:
+        if self._holder == holder:
+            self._holder = None
+            self._freed.set()
+
+    # -- who looks on
+
+    def watch(self, connection: Connection) -> None:
+        self.watchers.add(connection)
+        connection.on_end.append(lambda: self.watchers.discard(connection))
+
+    def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
+        if self.watchers:
+            data = encode({"event": event, "agent": self.agent, **fields}, *parts)
+            for watcher in tuple(self.watchers):
+                watcher.offer(data, sum(map(len, parts)))
+
+    # -- its commands
+
+    def begin(self, command: bytes) -> Speaker:
+        """A command is about to run."""
+        self.show("command", {}, command)
+        return Speaker(self)
+
+    def came_back(self, command: bytes, result: Result, speaker: Speaker | None = None) -> None:
+        """A verb that stayed with the command has its result, whole or a piece of it."""
+        result = _counted(result)
+        if self._unfinished is not None and speaker is None:
+            command, before = self._unfinished
+            result = _together(before, result)
+        if result.outcome in _UNFINISHED:
+            self._unfinished = command, result
+            self.speaker = speaker or self.speaker
+            return
+        self._unfinished = self.speaker = None
+        self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
+        if self._audit is not None:
+            self._audit.record(self.agent, command, self._secrets, result)
+
+    def give_up(self) -> None:
+        """The session ends, and with it what ran in it."""
+        if self._unfinished is not None:
+            command, before = self._unfinished
+            self._unfinished = None
+            self.came_back(command, replace(before, outcome="shell_exited", exit_code=None))
+
+
+def _counted(result: Result) -> Result:
+    """The log wants the sizes, not the bytes."""
+    return replace(
+        result,
+        stdout_bytes=b"",
+        stderr_bytes=b"",
+        stdout_omitted=result.stdout_omitted + len(result.stdout_bytes),
+        stderr_omitted=result.stderr_omitted + len(result.stderr_bytes),
+    )
+
+
+def _together(before: Result, now: Result) -> Result:
+    return replace(
+        now,
+        stdout_omitted=now.stdout_omitted + before.stdout_omitted,
+        stderr_omitted=now.stderr_omitted + before.stderr_omitted,
+    )

@@ -1,0 +1,61 @@
+"""What a call left running in a daemon's session: ``Job`` for its clients.
+
+Law: it keeps nothing of its own but the name by which the daemon knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .wire import Message
+
+
+class RemoteJob:
+    """A live view of what one call left behind, as ``Job`` is; each look asks the daemon."""
+
+    def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
+        self._ask = ask
+        self.number: int = described["number"]
+        self.command: str = described["command"]
+        self.pids: tuple[int, ...] = tuple(described["pids"])
+
+    def __repr__(self) -> str:
+        return f"RemoteJob({self.command!r}, pids={self.pids})"
+
+    def _now(self) -> dict[str, Any]:
+        """How the daemon describes it just now; one that it has forgotten has ended."""
+        described = self._ask("jobs").header["value"]
+        return next((one for one in described if one["number"] == self.number), {"alive": [], "running": False})
+
+    def alive(self) -> list[int]:
+        """Those of its processes that still live."""
+        return list(self._now()["alive"])
+
+    @property
+    def running(self) -> bool:
+        """Does a process of it live, or anybody hold its streams?"""
+        return bool(self._now()["running"])
+
+    @property
+    def status(self) -> str:
+        """ "running" or "ended" (bash alone knows with which status: ``wait PID`` asks it)."""
+        return "running" if self.running else "ended"
+
+    def output(self, name: str) -> tuple[bytes, int]:
+        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted."""
+        message = self._ask("job_output", job=self.number, name=name)
+        return message.parts[0], message.header["value"]
+
+    @property
+    def stdout(self) -> str:
+        """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
+        return (self.output("stdout")[0] + self.output("terminal")[0]).decode("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        return self.output("stderr")[0].decode("utf-8", "replace")
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
+        return tuple(self._ask("kill_job", job=self.number).header["value"])

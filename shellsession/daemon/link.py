@@ -1,0 +1,189 @@
+"""The client's end of connections to the daemon: one request and its answer, over as many connections as it takes.
+
+Law: a request is sent again only under its own id, so that it is never run twice.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..engine.waiting import LoopPoller, Poller, Steps, Wait
+from ..errors import DaemonUnavailable, OutcomeUnknown, ShellSessionError, VersionMismatch
+from ..models import VERSION
+from .wire import PROTOCOL, Decoder, Message, encode, to_error
+
+_CHUNK: Final = 1 << 18
+# Connections that are kept for the next verb; more are only needed while verbs overlap.
+_KEPT: Final = 4
+_UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
+
+
+class ConnectionLost(Exception):
+    """The daemon has ended, or has closed this connection."""
+
+
+class Wire:
+    """One connection."""
+
+    def __init__(self, ours: socket.socket, poller: Poller | LoopPoller) -> None:
+        ours.setblocking(False)
+        self._socket = ours
+        self.poller = poller
+        self._fd = (ours.fileno(),)
+        self._decoder = Decoder()
+        self._messages: list[Message] = []
+        self._number = 0
+        self.hello: dict[str, Any] = {}
+
+    def greet(self, path: str) -> Steps[None]:
+        """Hear the daemon's greeting. Raises VersionMismatch, ConnectionLost, and what the daemon refuses us for."""
+        hello = yield from self.receive()
+        if "error" in hello.header:
+            raise to_error(hello.header["error"], hello.parts)
+        if hello.header.get("protocol") != PROTOCOL:
+            raise VersionMismatch(
+                f"the daemon at {path} is shellsession {hello.header.get('version')} (protocol"
+                f" {hello.header.get('protocol')}), this client {VERSION} ({PROTOCOL}): `shellsession stop` ends it"
+            )
+        self.hello = hello.header
+
+    @property
+    def incarnation(self) -> str:
+        return str(self.hello["incarnation"])
+
+    def next_id(self) -> str:
+        self._number += 1
+        return f"{self.incarnation}.{self.hello['connection']}.{self._number}"
+
+    def send(self, data: bytes) -> Steps[None]:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest, socket.MSG_NOSIGNAL) :]
+            except BlockingIOError:
+                yield Wait(write=self._fd)
+            except OSError as error:
+                raise ConnectionLost from error
+
+    def receive(self) -> Steps[Message]:
+        while not self._messages:
+            yield Wait(self._fd, None, True)
+            try:
+                data = self._socket.recv(_CHUNK)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise ConnectionLost from error
+            if not data:
+                raise ConnectionLost
+            self._messages = self._decoder.feed(data)
+        return self._messages.pop(0)
+
+    def close(self) -> None:
+        if isinstance(self.poller, LoopPoller):
+            self.poller.forget_all()
+        self._socket.close()
+
+
+class Pool:
+    """The idle connections of one client."""
+
+    def __init__(self) -> None:
+        self._idle: list[Wire] = []
+        self._owner = os.getpid()
+
+    def take(self) -> Wire | None:
+        if self._owner != os.getpid():  # a forked child must not talk on its parent's connections
+            self.close()
+            self._owner = os.getpid()
+        return self._idle.pop() if self._idle else None
+
+    def give_back(self, wire: Wire) -> None:
+        if len(self._idle) < _KEPT:
+            self._idle.append(wire)
+        else:
+            wire.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Exchange:
+    """One request and its answer. While ``wire`` is None it needs a connection: ``use`` gives it one.
+
+    ``expected``: the incarnation of the daemon that has the session; another one has lost it.
+    """
+
+    def __init__(
+        self, pool: Pool, path: str, header: Mapping[str, object], parts: tuple[bytes, ...] = (), expected: str = ""
+    ) -> None:
+        self._pool, self._path = pool, path
+        self._header, self._parts = header, parts
+        self._expected = expected
+        self._sent = False
+        self.request = ""  # its id, once it was sent
+        self.done = False  # it has its answer
+        self.wire: Wire | None = pool.take()
+
+    @property
+    def may_start(self) -> bool:
+        """May a daemon be started for it? Not once it was sent to one."""
+        return not self.request
+
+    def use(self, ours: socket.socket, poller: Poller | LoopPoller) -> Wire:
+        self.wire = Wire(ours, poller)
+        return self.wire
+
+    def next(self) -> Steps[Message]:
+        """The next event, or the reply, after which it is ``done``; LOST when it needs another connection.
+
+        Raises what the daemon says went wrong, VersionMismatch, OutcomeUnknown, and DaemonUnavailable when the session
+        is gone with its daemon (and nothing was run).
+        """
+        wire = self.wire
+        assert wire is not None
+        try:
+            if not wire.hello:
+                yield from wire.greet(self._path)
+            if not self._sent:
+                yield from self._send(wire)
+            message = yield from wire.receive()
+        except ConnectionLost:
+            self.close()
+            return LOST
+        if "event" not in message.header:
+            self.done, self.wire = True, None
+            self._pool.give_back(wire)
+            if "error" in message.header:
+                raise to_error(message.header["error"], message.parts)
+        return message
+
+    def _send(self, wire: Wire) -> Steps[None]:
+        if self.request and not self.request.startswith(wire.incarnation + "."):
+            raise OutcomeUnknown(f"the daemon that ran this has ended, and another is there now: {_UNKNOWN}")
+        if self._expected not in ("", wire.incarnation):
+            raise DaemonUnavailable(
+                "the daemon that held this session has ended, and its state is gone with it; nothing was run: ask again"
+                " for a fresh session"
+            )
+        self.request = self.request or wire.next_id()
+        self._sent = True
+        header = {"protocol": PROTOCOL, "id": self.request, **self._header}
+        yield from wire.send(encode(header, *self._parts))
+
+    def unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
+        """No connection could be made for it: what that means."""
+        return OutcomeUnknown(f"the daemon has ended while it ran this: {_UNKNOWN}") if self.request else error
+
+    def close(self) -> None:
+        """Leave its connection."""
+        if self.wire is not None:
+            self.wire.close()
+        self.wire, self._sent = None, False
+
+
+LOST: Final = Message({"event": "lost"}, ())

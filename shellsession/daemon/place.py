@@ -1,0 +1,92 @@
+"""Where the daemon's socket is, and how it is born and found: the same for client and daemon.
+
+Law: whoever comes first makes the directory, private, and nobody else's socket is ever trusted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ..engine.places import make_private, private_home
+from ..errors import DaemonUnavailable
+
+VARIABLE: Final = "SHELLSESSION_SOCKET"
+# sockaddr_un has 108 bytes for a path, with its NUL: unix(7).
+_LONGEST: Final = 107
+
+
+def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
+    """The socket's path: as wanted, as SHELLSESSION_SOCKET says, or in this user's private directory.
+
+    Raises DaemonUnavailable for a path that no socket can have.
+    """
+    path = os.fspath(wanted) if wanted else os.environ.get(VARIABLE, "")
+    path = os.path.abspath(path) if path else os.path.join(private_home(), "socket")
+    if len(os.fsencode(path)) > _LONGEST:
+        raise DaemonUnavailable(
+            f"the socket's path has more than {_LONGEST} bytes, which no socket can: {path}; set {VARIABLE}"
+        )
+    return path
+
+
+def prepare(path: str) -> None:
+    """See to it that the socket's directory is there. Raises DaemonUnavailable where somebody else could enter it."""
+    directory = os.path.dirname(path)
+    try:
+        make_private(directory)
+        found = os.stat(directory)
+    except OSError as error:
+        raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise DaemonUnavailable(
+            f"the socket's directory {directory} can be written by others: name one of your own, with mode 0700,"
+            f" by {VARIABLE}"
+        )
+
+
+@contextmanager
+def locked(path: str, inherited: int | None = None) -> Iterator[int]:
+    """Alone with that socket's directory: of many who find no daemon, one starts it. Yields the lock's descriptor.
+
+    The lock is flock(2)'s, on the directory itself, so that no file is left. ``inherited``: the descriptor by which
+    who starts a daemon lends it the lock; it is the same open file, which may lock it twice.
+    """
+    directory = os.path.dirname(path)
+    while True:
+        prepare(path)
+        lock = inherited if inherited is not None else os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is(directory, lock):
+                yield lock
+                return
+            inherited = None  # the last host of this user has removed it meanwhile
+        finally:
+            os.close(lock)
+
+
+def _is(directory: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(directory), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def reach(path: str) -> socket.socket | None:
+    """Connect to the daemon at that path; None when none listens. Raises DaemonUnavailable for any other failure."""
+    ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        ours.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        ours.close()
+        return None
+    except OSError as error:
+        ours.close()
+        raise DaemonUnavailable(f"the daemon at {path} cannot be reached: {error.strerror}") from error
+    return ours

@@ -1,0 +1,296 @@
+"""What both remote sessions are made of: how each verb is said, and how its answer is read.
+
+Law: bad arguments are refused here, before anything is sent; everything else is the daemon's to judge.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Final
+
+from ..engine.processes import umask
+from ..errors import (
+    DaemonUnavailable,
+    InvalidRequest,
+    NoSuchAgent,
+    OutcomeUnknown,
+    SessionClosed,
+    ShellSessionError,
+)
+from ..models import Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, Terminal, check_seconds, to_bytes
+from .jobs import RemoteJob
+from .link import Pool
+from .wire import Message, to_result
+
+if TYPE_CHECKING:
+    from ..engine.dialogue import Dialogue
+
+Seconds = float | None | EllipsisType
+Text = str | bytes
+Said = tuple[dict[str, Any], tuple[bytes, ...]]
+
+_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "size", "bash"}
+
+
+class Remote:
+    """An agent's session in the daemon, as one client sees it."""
+
+    def __init__(self, agent: str, path: str, start: bool, opening: dict[str, Any]) -> None:
+        self.agent = agent
+        self._path, self._start = path, start
+        self._opening = opening
+        self._incarnation = ""  # of the daemon that has our session; "" while none has
+        self._pool = Pool()
+        self._closed = False
+        self._dialogue: Dialogue | None = None
+        self._holder: str | None = None
+        self._on_output: OnOutput | None = None  # of the command that was handed back
+        weakref.finalize(self, self._pool.close)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.agent!r} at {self._path} {'closed' if self._closed else 'open'}>"
+
+    def _ask_now(self, said: Said) -> Message:
+        raise NotImplementedError
+
+    # -- how it is just now
+
+    @property
+    def closed(self) -> bool:
+        """Was the session closed, as far as this client knows?"""
+        return self._closed
+
+    @property
+    def pid(self) -> int | None:
+        """Bash's process id; None while there is no bash."""
+        return None if self._closed else self._ask_now(self._said("info")).header["pid"]
+
+    @property
+    def state(self) -> State:
+        """As ``Session.state``."""
+        state: State = "closed" if self._closed else self._info("state")
+        return state
+
+    @property
+    def cwd(self) -> str:
+        """As ``Session.cwd``."""
+        return str(self._info("cwd"))
+
+    @property
+    def command(self) -> str:
+        """As ``Session.command``."""
+        return "" if self._closed else str(self._info("command"))
+
+    @property
+    def idle(self) -> float:
+        """As ``Session.idle``."""
+        return float(self._info("idle"))
+
+    def _info(self, name: str) -> Any:
+        return self._ask_now(self._said("info")).header["value"][name]
+
+    def jobs(self) -> list[RemoteJob]:
+        """What earlier calls left running, and what came of it; the most recent last."""
+        described = self._ask_now(self._said("jobs")).header["value"]
+        return [RemoteJob(self._job_request, one) for one in described]
+
+    def _job_request(self, verb: str, **fields: object) -> Message:
+        return self._ask_now(self._said(verb, **fields))
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As ``Session.resize``."""
+        self._ask_now(self._said("resize", columns=columns, rows=rows))
+
+    # -- the last ``expect``
+
+    @property
+    def before(self) -> Any:
+        """pexpect's ``before``: what came before the last match of ``expect``."""
+        return self._screen("before")
+
+    @property
+    def after(self) -> Any:
+        """pexpect's ``after``: what the last ``expect`` matched."""
+        return self._screen("after")
+
+    @property
+    def match(self) -> Any:
+        """pexpect's ``match``: the last match object of ``expect``."""
+        return self._screen("match")
+
+    def _screen(self, name: str) -> Any:
+        return getattr(self._dialogue.screen, name) if self._dialogue else None
+
+    def _search(self, pattern: Any, timeout: Seconds, exact: bool) -> Search:
+        if self._dialogue is None:
+            from ..engine.dialogue import Dialogue  # pexpect: dear, and seldom needed
+
+            self._dialogue = Dialogue()
+        seconds = self._opening.get("timeout", 120.0) if timeout is ... else timeout
+        check_seconds("timeout", seconds)
+        return Search(self._said("glimpse"), self._dialogue, self._dialogue.expecter(pattern, exact), seconds)
+
+    # -- what is said, and what an answer means
+
+    def _said(self, verb: str, *parts: bytes, **fields: object) -> Said:
+        held = {"holder": self._holder} if self._holder else {}
+        return {"verb": verb, "agent": self.agent, **held, **fields}, parts
+
+    def _open_request(self) -> Said:
+        self._check_open()
+        self._incarnation = ""
+        return self._said("open", **self._opening)
+
+    def _opened(self, message: Message) -> None:
+        self._incarnation = str(message.header["id"]).partition(".")[0]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"the session of agent {self.agent!r} is closed: connect again for a new one")
+
+    def _meaning(self, error: ShellSessionError) -> ShellSessionError:
+        """What an error of a request means for the session."""
+        if isinstance(error, DaemonUnavailable | OutcomeUnknown):
+            self._incarnation = ""  # the next verb opens a session in the next daemon
+        if isinstance(error, NoSuchAgent):
+            self._closed = True
+            return SessionClosed(f"the session of agent {self.agent!r} was closed meanwhile: connect again")
+        return error
+
+    def _gentle(self) -> OnTimeout:
+        """For what cannot be handed back running."""
+        return "kill" if self._opening.get("on_timeout") == "kill" else "interrupt"
+
+    def _run(
+        self,
+        command: Text,
+        timeout: Seconds,
+        idle_timeout: float | None,
+        on_timeout: OnTimeout | None,
+        stdin: Stdin,
+        tty: bool | None,
+        merge_stderr: bool,
+        isolated: bool,
+        limits: Limits | None,
+        on_output: OnOutput | None,
+        echo: bool,
+        live: bool = False,
+    ) -> Said:
+        """The request of ``run``. Raises InvalidRequest."""
+        terminal = isinstance(stdin, Terminal)
+        text = to_bytes("command", command)
+        data = None if stdin is None or isinstance(stdin, Terminal) else to_bytes("stdin", stdin)
+        Request(  # refuses what cannot be meant
+            text,
+            None if timeout is ... else timeout,
+            idle_timeout,
+            on_timeout or "interrupt",
+            limits=Limits() if limits is None else limits,
+            on_output=on_output,
+        )
+        fields = {
+            "timeout": timeout,
+            "idle_timeout": idle_timeout,
+            "on_timeout": on_timeout or ...,
+            "stdin": "tty" if terminal else "bytes" if data is not None else ...,
+            "tty": ... if tty is None else tty,
+            "merge_stderr": merge_stderr or ...,
+            "isolated": isolated or ...,
+            "limits": ... if limits is None else limits_fields(limits),
+            "echo": echo or ...,
+            "live": live or on_output is not None or ...,
+        }
+        self._dialogue, self._on_output = None, on_output
+        parts = (text,) if data is None else (text, data)
+        return self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
+
+    def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
+        """The request of ``wait`` and ``send``."""
+        fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
+        if timeout is not ...:
+            check_seconds("timeout", timeout)
+            fields["timeout"] = timeout
+        return self._said(verb, *parts, **fields)
+
+
+class Search:
+    """``expect`` over the wire: the daemon tells what the terminal shows, and pexpect looks for the patterns here."""
+
+    def __init__(self, said: Said, dialogue: Dialogue, expecter: Any, seconds: float | None) -> None:
+        self._said, self._dialogue, self._expecter = said, dialogue, expecter
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    def request(self) -> Said:
+        header, parts = self._said
+        left = None if self._until is None else max(0.001, self._until - time.monotonic())
+        return {**header, "timeout": left}, parts
+
+    def step(self, message: Message | None) -> int | None:
+        """Which pattern was found in what came (None: before anything was asked)."""
+        index: int | None
+        if message is None:
+            index = self._expecter.existing_data()
+            return index
+        index = self._dialogue.search(self._expecter, message.parts[0])
+        if index is None and message.header["value"]:
+            index = self._expecter.eof()
+        elif index is None and self._until is not None and time.monotonic() >= self._until:
+            index = self._expecter.timeout()
+        return index
+
+
+def told(message: Message) -> Result:
+    """The Result in a reply."""
+    return to_result(message.header["result"], message.parts)
+
+
+def limits_fields(limits: Limits) -> dict[str, object]:
+    """``Limits`` for the wire; a place for the spill is the client's, wherever the daemon runs."""
+    spill = None if limits.spill is None else os.path.abspath(limits.spill)
+    return {
+        "max_output": limits.max_output,
+        "spill": spill,
+        "spill_max": limits.spill_max,
+        "on_overflow": limits.on_overflow,
+    }
+
+
+def opening(
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    extra_env: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    startup: Iterable[Text] = (),
+    **options: Any,
+) -> dict[str, Any]:
+    """What a session is opened with: the options of ``Session``, and of this process what they do not name.
+
+    Raises InvalidRequest.
+    """
+    unknown = set(options) - _OPTIONS
+    if unknown:
+        raise InvalidRequest(f"a session has no option {', '.join(sorted(unknown))}")
+    for name, value in (("env", env), ("extra_env", extra_env)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidRequest(f"limits is a Limits, not {limits!r}")
+    texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
+    check_seconds("timeout", options.get("timeout"))
+    fields: dict[str, Any] = {
+        "cwd": os.path.abspath(os.fspath(cwd)) if cwd is not None else os.getcwd(),
+        "env": dict(os.environ if env is None else env),
+        "inherited": env is None,
+        "umask": umask(),
+        "startup": [to_bytes("startup", text).decode("utf-8", "surrogateescape") for text in texts],
+        **options,
+    }
+    if extra_env is not None:
+        fields["extra_env"] = dict(extra_env)
+    if limits is not None:
+        fields["limits"] = limits_fields(limits)
+    return fields

@@ -1,0 +1,237 @@
+"""What a client may ask of the daemon: each verb's fields, validated, as foreign data comes in here.
+
+Law: a field that is not listed is refused, and what a field means is the session's to say.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from ..errors import InvalidRequest, VersionMismatch
+from ..models import Limits, OnOverflow, OnTimeout
+from .wire import PROTOCOL
+
+Agent = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class _Request(BaseModel):
+    """What every request has: the protocol that its client speaks, and its id (see ``ledger``)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    protocol: int
+    id: Annotated[str, Field(max_length=128)]
+
+
+class OfAgent(_Request):
+    """``holder``: the name under which its client holds the session (see ``Hold``)."""
+
+    agent: Agent
+    holder: Annotated[str, Field(max_length=64)] | None = None
+
+
+class LimitsFields(BaseModel):
+    """``Limits``, as it crosses the wire."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    max_output: int
+    spill: str | None
+    spill_max: int
+    on_overflow: OnOverflow
+
+    def made(self) -> Limits:
+        return Limits(self.max_output, self.spill, self.spill_max, self.on_overflow)
+
+
+class Open(OfAgent):
+    """See to it that the agent has a session; if there is one, it stays as it is.
+
+    ``env`` is the client's own environment, or what it was told to replace it by (``inherited`` is False).
+    """
+
+    verb: Literal["open"]
+    cwd: str
+    env: dict[str, str]
+    inherited: bool
+    umask: Annotated[int, Field(ge=0, le=0o777)]
+    extra_env: dict[str, str] | None = None
+    agent_env: bool = True
+    timeout: float | None = 120.0
+    on_timeout: OnTimeout = "interrupt"
+    tty: bool = True
+    limits: LimitsFields | None = None
+    startup: list[str] = []
+    size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
+    bash: str = "bash"
+
+
+class Start(OfAgent):
+    """``Session.open``: start bash now."""
+
+    verb: Literal["start"]
+
+
+class Run(OfAgent):
+    """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's."""
+
+    verb: Literal["run"]
+    timeout: float | None = None
+    idle_timeout: float | None = None
+    on_timeout: OnTimeout | None = None
+    stdin: Literal["tty", "bytes"] | None = None
+    tty: bool | None = None
+    merge_stderr: bool = False
+    isolated: bool = False
+    limits: LimitsFields | None = None
+    echo: bool = False
+    live: bool = False
+
+
+class Wait(OfAgent):
+    verb: Literal["wait"]
+    timeout: float | None = None
+    live: bool = False
+
+
+class Poll(OfAgent):
+    verb: Literal["poll"]
+
+
+class Send(OfAgent):
+    """Part: the text."""
+
+    verb: Literal["send"]
+    timeout: float | None = None
+    live: bool = False
+
+
+class Type(OfAgent):
+    """Part: the text."""
+
+    verb: Literal["type"]
+
+
+class Glimpse(OfAgent):
+    """What the running command printed on its terminal that no ``expect`` has seen; waits for it."""
+
+    verb: Literal["glimpse"]
+    timeout: float | None = None
+
+
+class Interrupt(OfAgent):
+    verb: Literal["interrupt"]
+
+
+class Restart(OfAgent):
+    verb: Literal["restart"]
+
+
+class Close(OfAgent):
+    verb: Literal["close"]
+
+
+class Jobs(OfAgent):
+    verb: Literal["jobs"]
+
+
+class JobOutput(OfAgent):
+    """``Job.output``, of the job with that number in the list of ``jobs``."""
+
+    verb: Literal["job_output"]
+    job: int
+    name: Literal["stdout", "stderr", "terminal"]
+
+
+class KillJob(OfAgent):
+    """``Job.kill``, of the job with that number in the list of ``jobs``."""
+
+    verb: Literal["kill_job"]
+    job: int
+
+
+class Resize(OfAgent):
+    verb: Literal["resize"]
+    columns: int
+    rows: int
+
+
+class Info(OfAgent):
+    verb: Literal["info"]
+
+
+class Watch(OfAgent):
+    """Hear what is run and printed in the agent's session from now on, until the connection ends."""
+
+    verb: Literal["watch"]
+
+
+class Hold(OfAgent):
+    """Have the session for this connection alone: the others' verbs wait their turn, or are refused as busy."""
+
+    verb: Literal["hold"]
+    others: Literal["wait", "refuse"] = "wait"
+
+
+class Cancel(_Request):
+    """End a request that is being served, as a cancelled task does: its command dies, the shell lives."""
+
+    verb: Literal["cancel"]
+    request: Annotated[str, Field(max_length=128)]
+
+
+class List(_Request):
+    verb: Literal["list"]
+
+
+class Stats(_Request):
+    verb: Literal["stats"]
+
+
+class Shutdown(_Request):
+    verb: Literal["shutdown"]
+
+
+Request = (
+    Open
+    | Start
+    | Run
+    | Wait
+    | Poll
+    | Send
+    | Type
+    | Glimpse
+    | Interrupt
+    | Restart
+    | Close
+    | Jobs
+    | JobOutput
+    | KillJob
+    | Resize
+    | Info
+    | Watch
+    | Hold
+    | Cancel
+    | List
+    | Stats
+    | Shutdown
+)
+_ANY: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="verb")])
+
+
+def parse(header: dict[str, Any]) -> Request:
+    """The request of that header; raises VersionMismatch and InvalidRequest."""
+    spoken = header.get("protocol")
+    if spoken != PROTOCOL:
+        raise VersionMismatch(
+            f"the client speaks protocol {spoken!r:.20}, this daemon {PROTOCOL}: end it with `shellsession stop`,"
+            " and start one of the client's version"
+        )
+    try:
+        return _ANY.validate_python(header)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "request"
+        raise InvalidRequest(f"{where[:100]}: {first['msg'][:200]}") from None

@@ -1,0 +1,201 @@
+"""The daemon's heart: who is connected, which agents there are, and which requests are being served.
+
+Law: a request is served once, whoever asks for it and how often; a client that goes takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from typing import Any, Final
+
+from ..agents import AsyncAgents
+from ..engine.spawn import AGENT_ENV
+from ..errors import InvalidRequest, NoSuchAgent, ShellSessionError
+from ..models import VERSION
+from . import requests
+from .audit import Audit, Secrets
+from .connection import LOG, Connection, too_many
+from .desk import Desk, Listener
+from .ledger import Claim, Ledger
+from .verbs import Asked, serve
+from .wire import PROTOCOL, Message, encode, from_error
+
+MAX_CONNECTIONS: Final = 1024
+
+
+class Service:
+    """One request that is being served."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.task: asyncio.Task[None] | None = None
+
+
+class Server:
+    """Serves connections; it knows neither sockets nor signals (see ``service``)."""
+
+    def __init__(self, agents: AsyncAgents, audit: Audit | None = None, max_connections: int = MAX_CONNECTIONS) -> None:
+        self.agents = agents
+        self.incarnation = secrets.token_hex(8)
+        self.stopping = asyncio.Event()
+        self._audit = audit
+        self._max_connections = max_connections
+        self._ledger = Ledger(self.incarnation)
+        self._connections: set[Connection] = set()
+        self._served: dict[str, Service] = {}
+        self._desks: dict[str, Desk] = {}
+        self._started = time.monotonic()
+        self._requests = 0
+
+    # -- connections
+
+    def admit(self, connection: Connection) -> ShellSessionError | None:
+        """Greet a new client; or why it is refused."""
+        if len(self._connections) >= self._max_connections:
+            return too_many(self._max_connections)
+        self._connections.add(connection)
+        connection.number = self._ledger.admit()
+        hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation}
+        connection.send(encode({**hello, "connection": connection.number, "pid": os.getpid()}))
+        return None
+
+    def leave(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+
+    # -- requests
+
+    def take(self, connection: Connection, message: Message) -> None:
+        """One message of a client: to be served, or its answer given again."""
+        asked_for = message.header.get("id")
+        try:
+            request = requests.parse(message.header)
+            claim = self._ledger.claim(request.id, time.monotonic())
+        except ShellSessionError as error:
+            connection.fail(error, asked_for if isinstance(asked_for, str) else "")
+            connection.served()
+            return
+        if isinstance(claim, bytes):
+            connection.send(claim)
+            connection.served()
+        elif claim is Claim.RUNNING:
+            self._served[request.id].listener.connection = connection  # its first client is gone
+            connection.served()
+        else:
+            self._requests += 1
+            service = self._served[request.id] = Service(Listener(request.id, connection))
+            asked = Asked(request, message.parts, connection, service.listener)
+            service.task = asyncio.get_running_loop().create_task(self._serve(asked))
+
+    async def _serve(self, asked: Asked) -> None:
+        request = asked.request.id
+        header: dict[str, Any]
+        try:
+            header, parts = await serve(self, asked)
+        except ShellSessionError as error:
+            refusal, parts = from_error(error)
+            header = {"error": refusal}
+        except asyncio.CancelledError:
+            header, parts = {"error": from_error(ShellSessionError("the request was cancelled"))[0]}, ()
+        except Exception:
+            LOG.exception("a %s request failed; this is a defect of ours", asked.request.verb)
+            fault = ShellSessionError("the daemon failed at this request: its log says how")
+            header, parts = {"error": from_error(fault)[0]}, ()
+        reply = encode({"id": request, **header}, *parts)
+        self._ledger.settle(request, reply, time.monotonic())
+        service = self._served.pop(request)
+        service.listener.connection.send(reply)
+        asked.connection.served()
+
+    async def cancel(self, request: str) -> bool:
+        """End a request that is being served; False when it is not (any more)."""
+        service = self._served.get(request)
+        if service is None or service.task is None or service.task is asyncio.current_task():
+            return False
+        service.task.cancel()
+        await asyncio.wait([service.task])
+        return True
+
+    # -- agents
+
+    def open(self, request: requests.Open) -> bool:
+        """See to it that the agent has a session; was it made now?"""
+        desk = self._desks.get(request.agent)
+        if desk is not None and not desk.session.closed:
+            return False
+        if not os.path.isdir(request.cwd):
+            raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
+        env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env
+        session = self.agents.session(
+            request.agent,
+            cwd=request.cwd,
+            env=env,
+            extra_env=request.extra_env,
+            agent_env=request.agent_env,
+            timeout=request.timeout,
+            on_timeout=request.on_timeout,
+            tty=request.tty,
+            limits=None if request.limits is None else request.limits.made(),
+            startup=(f"umask {request.umask:04o}", *request.startup),
+            size=(request.size[0], request.size[1]),
+            bash=request.bash,
+        )
+        known = Secrets({**request.env, **(request.extra_env or {})})
+        self._desks[request.agent] = Desk(request.agent, session, known, self._audit)
+        return True
+
+    def desk(self, agent: str) -> Desk:
+        desk = self._desks.get(agent)
+        if desk is not None and desk.session.closed:  # its time was up
+            self.dismiss(desk)
+            desk = None
+        if desk is None:
+            raise NoSuchAgent(
+                f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
+            )
+        return desk
+
+    def dismiss(self, desk: Desk) -> None:
+        """Its session is closed."""
+        desk.give_up()
+        if self._desks.get(desk.agent) is desk:
+            del self._desks[desk.agent]
+
+    def stats(self) -> dict[str, Any]:
+        infos = self.agents.list()
+        return {
+            "version": VERSION,
+            "protocol": PROTOCOL,
+            "incarnation": self.incarnation,
+            "pid": os.getpid(),
+            "uptime": time.monotonic() - self._started,
+            "agents": len(infos),
+            "running": sum(info.state == "running" for info in infos),
+            "connections": len(self._connections),
+            "requests": self._requests,
+            "audit_fault": "" if self._audit is None else self._audit.fault,
+        }
+
+    # -- the end
+
+    def stop(self) -> None:
+        """Ask for the end; ``finish`` brings it."""
+        self.stopping.set()
+
+    async def finish(self, patience: float) -> None:
+        """Give what runs so many seconds to end by itself, then end every session and every connection."""
+        tasks = [service.task for service in self._served.values() if service.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=patience)
+        for desk in list(self._desks.values()):
+            await desk.session.close()  # what runs in it comes back, and is answered
+            desk.give_up()
+        if left := [service.task for service in self._served.values() if service.task is not None]:
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left)
+        await self.agents.close()
+        for connection in list(self._connections):
+            connection.close()

@@ -1,0 +1,267 @@
+"""What each verb does in the daemon: a request in, an answer out.
+
+Law: a verb is the session's own; here it is only looked up, called, and written down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..async_session import AsyncSession
+from ..engine.dialogue import glimpse
+from ..engine.jobs import Job
+from ..errors import InvalidRequest
+from ..models import TTY, Result
+from . import requests
+from .connection import Connection
+from .desk import Desk, Listener, Speaker
+from .wire import from_result
+
+if TYPE_CHECKING:
+    from .server import Server
+
+
+class Answer(NamedTuple):
+    """The reply's header (``result`` or ``value``) and its parts."""
+
+    header: dict[str, Any]
+    parts: tuple[bytes, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A request, what came with it, and from where."""
+
+    request: Any
+    parts: tuple[bytes, ...]
+    connection: Connection
+    listener: Listener
+
+    @property
+    def part(self) -> bytes:
+        if not self.parts:
+            raise InvalidRequest(f"{self.request.verb}: its bytes are to follow the header as a part")
+        return self.parts[0]
+
+
+async def serve(server: Server, asked: Asked) -> Answer:
+    """Do what is asked."""
+    request = asked.request
+    if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
+        desk = server.desk(request.agent)
+        if type(request) not in _BESIDE:
+            await desk.enter(request.holder)
+        answer = await _OF_AGENT[type(request)](desk, asked)
+        answer.header.setdefault("pid", desk.session.pid)
+        if desk.session.closed:
+            server.dismiss(desk)
+        return answer
+    return await _OF_DAEMON[type(request)](server, asked)
+
+
+# -- verbs of a session
+
+
+async def _start(desk: Desk, _: Asked) -> Answer:
+    await desk.session.open()
+    return Answer({"value": None})
+
+
+async def _run(desk: Desk, asked: Asked) -> Answer:
+    request: requests.Run = asked.request
+    options = request.model_dump(exclude_unset=True, exclude={"protocol", "id", "agent", "verb", "holder", "live"})
+    if request.limits is not None:
+        options["limits"] = request.limits.made()
+    command = asked.part
+    if request.stdin is not None:
+        options["stdin"] = TTY if request.stdin == "tty" else asked.parts[-1]
+    speaker = desk.begin(command)
+    with _heard(speaker, asked if request.live else None):
+        result = await desk.session.run(command, on_output=speaker, **options)
+    desk.came_back(command, result, speaker)
+    return _told(result)
+
+
+async def _wait(desk: Desk, asked: Asked) -> Answer:
+    return await _stay(desk, asked, desk.session.wait(**_limit(asked)))
+
+
+async def _poll(desk: Desk, asked: Asked) -> Answer:
+    return await _stay(desk, asked, desk.session.poll())
+
+
+async def _send(desk: Desk, asked: Asked) -> Answer:
+    return await _stay(desk, asked, desk.session.send(asked.part, **_limit(asked)))
+
+
+async def _interrupt(desk: Desk, asked: Asked) -> Answer:
+    return await _stay(desk, asked, desk.session.interrupt())
+
+
+async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
+    with _heard(desk.speaker, asked if getattr(asked.request, "live", False) else None):
+        result = await verb
+    desk.came_back(b"", result)
+    return _told(result)
+
+
+async def _type(desk: Desk, asked: Asked) -> Answer:
+    await desk.session.type(asked.part)
+    return Answer({"value": None})
+
+
+async def _glimpse(desk: Desk, asked: Asked) -> Answer:
+    seconds = asked.request.timeout
+    until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    text, ended = await desk.session._do(glimpse(desk.session._mine(), until))
+    return Answer({"value": ended}, (text,))
+
+
+async def _restart(desk: Desk, _: Asked) -> Answer:
+    await desk.session.restart()
+    desk.give_up()
+    return Answer({"value": None})
+
+
+async def _close(desk: Desk, _: Asked) -> Answer:
+    await desk.session.close()
+    desk.give_up()
+    return Answer({"value": None})
+
+
+async def _jobs(desk: Desk, _: Asked) -> Answer:
+    return Answer({"value": [_described(job) for job in desk.session.jobs()]})
+
+
+async def _job_output(desk: Desk, asked: Asked) -> Answer:
+    output, omitted = _job(desk.session, asked.request.job).output(asked.request.name)
+    return Answer({"value": omitted}, (output,))
+
+
+async def _kill_job(desk: Desk, asked: Asked) -> Answer:
+    return Answer({"value": _job(desk.session, asked.request.job).kill()})
+
+
+async def _resize(desk: Desk, asked: Asked) -> Answer:
+    desk.session.resize(asked.request.columns, asked.request.rows)
+    return Answer({"value": None})
+
+
+async def _info(desk: Desk, asked: Asked) -> Answer:
+    session = desk.session
+    value = {"state": session.state, "cwd": session.cwd, "command": session.command, "idle": session.idle}
+    return Answer({"value": value})
+
+
+async def _watch(desk: Desk, asked: Asked) -> Answer:
+    desk.watch(asked.connection)
+    return Answer({"value": desk.session.command})
+
+
+async def _hold(desk: Desk, asked: Asked) -> Answer:
+    request: requests.Hold = asked.request
+    if request.holder is None:
+        raise InvalidRequest("hold: `holder` is to be a name that the requests of the holder carry")
+    desk.hold(request.holder, request.others == "refuse", asked.connection)
+    return Answer({"value": None})
+
+
+_OF_AGENT: dict[type, Callable[[Desk, Asked], Awaitable[Answer]]] = {
+    requests.Start: _start,
+    requests.Run: _run,
+    requests.Wait: _wait,
+    requests.Poll: _poll,
+    requests.Send: _send,
+    requests.Interrupt: _interrupt,
+    requests.Type: _type,
+    requests.Glimpse: _glimpse,
+    requests.Restart: _restart,
+    requests.Close: _close,
+    requests.Jobs: _jobs,
+    requests.JobOutput: _job_output,
+    requests.KillJob: _kill_job,
+    requests.Resize: _resize,
+    requests.Info: _info,
+    requests.Watch: _watch,
+    requests.Hold: _hold,
+}
+# They only look on: who holds the session is not disturbed by them.
+_BESIDE = {requests.Jobs, requests.JobOutput, requests.Info, requests.Watch}
+
+
+# -- verbs of the daemon
+
+
+async def _open(server: Server, asked: Asked) -> Answer:
+    return Answer({"value": server.open(asked.request), "pid": server.desk(asked.request.agent).session.pid})
+
+
+async def _cancel(server: Server, asked: Asked) -> Answer:
+    return Answer({"value": await server.cancel(asked.request.request)})
+
+
+async def _list(server: Server, _: Asked) -> Answer:
+    return Answer({"value": [asdict(info) for info in server.agents.list()]})
+
+
+async def _stats(server: Server, _: Asked) -> Answer:
+    return Answer({"value": server.stats()})
+
+
+async def _shutdown(server: Server, _: Asked) -> Answer:
+    server.stop()
+    return Answer({"value": None})
+
+
+_OF_DAEMON: dict[type, Callable[[Server, Asked], Awaitable[Answer]]] = {
+    requests.Open: _open,
+    requests.Cancel: _cancel,
+    requests.List: _list,
+    requests.Stats: _stats,
+    requests.Shutdown: _shutdown,
+}
+
+
+# -- small things
+
+
+@contextmanager
+def _heard(speaker: Speaker | None, asked: Asked | None) -> Iterator[None]:
+    """While it is being served, the request's client hears the output as it comes."""
+    if speaker is None or asked is None:
+        yield
+        return
+    before, speaker.listener = speaker.listener, asked.listener
+    try:
+        yield
+    finally:
+        speaker.listener = before
+
+
+def _limit(asked: Asked) -> dict[str, Any]:
+    return asked.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
+
+
+def _told(result: Result) -> Answer:
+    header, parts = from_result(result)
+    return Answer({"result": header}, parts)
+
+
+def _described(job: Job) -> dict[str, Any]:
+    return {
+        "number": job.number,
+        "command": job.command,
+        "pids": job.pids,
+        "alive": job.alive(),
+        "running": job.running,
+    }
+
+
+def _job(session: AsyncSession, number: int) -> Job:
+    for job in session.jobs():
+        if job.number == number:
+            return job
+    raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")

@@ -1,0 +1,122 @@
+"""Who reads while nobody calls: one shared thread, or the asyncio loop.
+
+Law: it runs only while there is something to read, and knows nothing of what it reads.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+class Drainer:
+    """One shared daemon thread that reads for background jobs, alive only while there are any.
+
+    ``add`` names a descriptor and what to call when it can be read; the callable returns False when it is done.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
+        self._wanted: dict[int, Callable[[], bool]] = {}
+        self._wake: tuple[int, int] | None = None
+
+    def add(self, fd: int, read: Callable[[], bool]) -> None:
+        """Without a thread or a descriptor to be had, nobody reads: who writes stands still, the session goes on."""
+        with self._lock:
+            if self._wake is None and not self._start():
+                return
+            self._wanted[fd] = read
+            self._nudge()
+
+    def _start(self) -> bool:
+        try:
+            wake = os.pipe()
+        except OSError:
+            return False
+        try:
+            threading.Thread(target=self._work, args=wake, name="shellsession-jobs", daemon=True).start()
+        except BaseException as error:  # no more threads, or the interpreter ends
+            for fd in wake:
+                os.close(fd)
+            if isinstance(error, RuntimeError):
+                return False
+            raise
+        self._wake = wake
+        return True
+
+    def _nudge(self) -> None:
+        if self._wake is not None:
+            os.write(self._wake[1], b"+")
+
+    def remove(self, fd: int) -> None:
+        with self._lock:
+            if self._wanted.pop(fd, None) is not None:
+                self._nudge()
+
+    def _work(self, wake: int, wake_end: int) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted and self._wake == (wake, wake_end):
+                    self._wake = None
+                    os.close(wake)
+                    os.close(wake_end)
+                    return
+                poll = select.poll()
+                poll.register(wake, select.POLLIN)
+                for fd in self._wanted:
+                    poll.register(fd, select.POLLIN)
+            for fd, _ in poll.poll():
+                if fd == wake:
+                    os.read(wake, 4096)
+                elif (read := self._wanted.get(fd)) is not None and not read():
+                    with self._lock:
+                        if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
+                            del self._wanted[fd]
+
+    def forget(self) -> None:
+        """In a forked child, where the thread is not: a lock that it held at the fork would stay locked for ever."""
+        for fd in self._wake or ():
+            os.close(fd)
+        self.__init__()  # type: ignore[misc]  # as if new, for all who know it
+
+
+class LoopDrainer:
+    """As ``Drainer``, on the running asyncio loop."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[int, Callable[[], bool]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read on this loop from now on: the session is used on another than before."""
+        before, self._loop = self._loop, loop
+        for fd in self._wanted:
+            if before is not None and not before.is_closed():
+                before.remove_reader(fd)
+            loop.add_reader(fd, self._ready, fd)
+
+    def add(self, fd: int, read: Callable[[], bool]) -> None:
+        self._wanted[fd] = read
+        if self._loop is not None:
+            self._loop.add_reader(fd, self._ready, fd)
+
+    def _ready(self, fd: int) -> None:
+        read = self._wanted.get(fd)
+        if read is not None and not read():
+            self.remove(fd)
+
+    def remove(self, fd: int) -> None:
+        if self._wanted.pop(fd, None) is not None and self._loop is not None and not self._loop.is_closed():
+            with suppress(OSError, ValueError):
+                self._loop.remove_reader(fd)
+
+
+DRAINER = Drainer()
+os.register_at_fork(after_in_child=DRAINER.forget)

@@ -1,0 +1,43 @@
+"""Where the files of one user's hosts and daemon live: private directories, in memory where there is such a place.
+
+Law: it imports next to nothing, as the command line pays for that at each call.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+
+def private_home() -> str:
+    """The directory of this user's hosts: private, in memory where there is such a place."""
+    user = os.getuid()
+    wished = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
+    for base in (*wished, "/tmp", "/var/tmp"):
+        if not base or not os.path.isabs(base):
+            continue
+        path = os.path.join(base, f"shellsession-{user}")
+        with suppress(OSError):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            found = os.lstat(path)
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and found.st_mode & 0o077:
+                os.chmod(path, 0o700)  # ours, and made with another umask
+                found = os.lstat(path)
+            # Somebody else may have made it first, in a directory that all may write to.
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
+                return path
+    import tempfile
+
+    return tempfile.mkdtemp(prefix="shellsession-")
+
+
+def make_private(directory: str) -> None:
+    """Make a private directory, and those above it that somebody has removed behind our back."""
+    with suppress(FileExistsError):
+        try:
+            os.mkdir(directory, 0o700)
+        except FileNotFoundError:
+            make_private(os.path.dirname(directory))
+            os.mkdir(directory, 0o700)

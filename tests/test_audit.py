@@ -1,0 +1,524 @@
+"""The audit log: what a line says and what it never says, on real files, with two writers, and on a full disk."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import resource
+import shlex
+import stat
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import Result
+from shellsession.daemon.audit import KEPT, MASK, SHORTEST, Audit, Secrets, default_path, read
+
+NOTHING = Secrets({})
+DONE = Result(b"", b"", 0, None, "/", 0.5, "exited")
+FULL = "/dev/full"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+def say(audit: Audit, *commands: str, agent: str = "a", secrets: Secrets = NOTHING) -> None:
+    for command in commands:
+        audit.record(agent, command.encode(), secrets, DONE)
+
+
+def commands(log: Path, **options: Any) -> list[str]:
+    return [entry["command"] for entry in read(str(log), **options)]
+
+
+SECRET_NAMES = """
+    TOKEN GITHUB_TOKEN github_token githubToken GITHUBTOKEN CI_TOKENS TOKEN_2 TOKEN2 CLIENT_SECRET SECRETS
+    AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SESSION_TOKEN PGPASSWORD DB_PASSWD BORG_PASSPHRASE DB_PASS SSHPASS
+    MYSQL_PWD CREDENTIAL GOOGLE_CREDENTIALS OPENAI_API_KEY OPENAI_API_KEYS API_KEY_1 MYAPIKEY PRIVATE_KEY_PEM SECRETKEY
+    SESSION_KEY DEPLOY_KEY DEPLOY_KEYS REDISCLI_AUTH npm_config__auth HTTP_AUTHORIZATION AUTH_COOKIES COOKIE GITHUB_PAT
+    GITHUB_OAUTH
+"""
+OTHER_NAMES = """
+    PATH PWD OLDPWD HOME KEYBOARD MONKEY MONKEYS KEY_REPEAT TURKEY GIT_AUTHOR_NAME XAUTHORITY SECRETARY PASSWORDLESS
+    BYPASS COMPASS TOKENIZERS_PARALLELISM XDG_SESSION_ID INFOPATH DB_PATH PATTERN COOKIECUTTER
+"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
+def test_the_name_tells_a_secret(name: str) -> None:
+    assert Secrets({name: "hunter-2"}).mask("echo hunter-2!") == "echo ***!"
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES.split())
+def test_other_names_tell_none(name: str) -> None:
+    assert Secrets({name: "hunter-2"}).mask("echo hunter-2!") == "echo hunter-2!"
+
+
+@pytest.mark.parametrize(
+    ("value", "password"),
+    [
+        ("postgres://user:p4ssword@host/base", "p4ssword"),
+        ("redis://:p4ssword@host:6379", "p4ssword"),
+        ("smtp://me@home.org:p4ssword@host", "p4ssword"),
+        ("http://user:p4ss@word@host", "p4ss@word"),
+        ("http://user:p4ss%40w%c3%b6rd@host", "p4ss%40w%c3%b6rd"),
+        ("http://user:p4ss%40w%c3%b6rd@host", "p4ss@wörd"),
+        ("http://user:p4ss%ff%C3word@host", "p4ss\udcff\udcc3word"),
+        ("http://one http://user:p4ssword@host/x http://user:0therword@host", "0therword"),
+    ],
+)
+def test_a_password_in_a_url_is_a_secret(value: str, password: str) -> None:
+    assert Secrets({"ANY": value}).mask(f"log in with {password}") == "log in with ***"
+
+
+@pytest.mark.parametrize("value", ["http://host:8080/p4ssword@x", "user:p4ssword@host", "http://p4ssword@host"])
+def test_what_is_no_password_is_none(value: str) -> None:
+    assert Secrets({"ANY": value}).mask(value) == value
+
+
+@pytest.mark.parametrize(
+    ("environment", "text", "masked"),
+    [
+        ({"A_KEY": "12345", "B_KEY": "123456"}, "12345 123456", "12345 ***"),
+        ({"A_KEY": "", "B_KEY": " " * 9}, "a" + " " * 20, "a" + " " * 20),
+        ({"A_KEY": "abcdef", "B_KEY": "abcdefgh"}, "abcdefgh abcdef", "*** ***"),
+        ({"A_KEY": "abcdef", "B_KEY": "defghi"}, "-abcdefghi-defghi-", "-***-***-"),
+        ({"A_KEY": "abcdefghij", "B_KEY": "cdefgh"}, "abcdefghij", "***"),
+        ({"A_KEY": "abcabc"}, "abcabcabc", "***"),
+        ({"A_KEY": "a.c(d+"}, "abc(dd a.c(d+a.c(d+", "abc(dd ******"),
+        ({"A_KEY": "BEGIN-\n  line-one\r\nfour\n"}, "line-one, four, BEGIN-", "***, four, ***"),
+        ({"A_KEY": "one-two\nthree-four"}, "one-two\nthree-four", "***"),
+        ({"A_KEY": "\udcff\udcfe-öäü"}, "echo \udcff\udcfe-öäü", "echo ***"),
+    ],
+)
+def test_what_is_masked(environment: dict[str, str], text: str, masked: str) -> None:
+    assert Secrets(environment).mask(text) == masked
+
+
+@pytest.mark.parametrize(
+    "value", ["it's me", "a\\b'c d", "tab\there", "\x1b\x01\x7f\\'\"", "1st line's\n2nd\\line", "öä'ü\n$"]
+)
+def test_quoted_for_a_shell_it_is_masked_too(value: str) -> None:
+    program = 'printf "%q\n" "$1"; printf "%s\n" "${1@Q}"'
+    bash = subprocess.run(
+        ["bash", "-c", program, "-", value], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True
+    )
+    by_letter, by_quotes = (line.decode() for line in bash.stdout.split(b"\n", 1))
+    spellings = [value, shlex.quote(value), "'" + value.replace("'", "'\\''") + "'", by_quotes.rstrip("\n")]
+    if by_letter.startswith("$"):  # else by backslashes, which is not promised
+        spellings.append(by_letter)
+    for spelling in spellings:
+        assert re.fullmatch(r"\$?'?\*\*\*'?", Secrets({"A_TOKEN": value}).mask(spelling)), spelling
+
+
+VALUES = st.lists(
+    st.text("ab'\\\n ", min_size=SHORTEST, max_size=9).filter(lambda text: not text.isspace()), max_size=4
+)
+TEXTS = st.lists(st.text("ab'\\\n ", max_size=12), max_size=5).map("".join)
+
+
+@given(VALUES, st.data())
+def test_no_secret_survives(values: list[str], data: st.DataObject) -> None:
+    secrets = Secrets({f"{number}_TOKEN": value for number, value in enumerate(values)})
+    quoted = [shlex.quote(value) for value in values]
+    text = "".join(data.draw(st.lists(st.one_of(TEXTS, *map(st.just, values + quoted)), max_size=6)))
+    masked = secrets.mask(text)
+    assert not [value for value in values if value in masked]
+    assert all(masked[:limit] == secrets.mask(text, limit) for limit in range(len(masked) + 3))
+
+
+@given(st.lists(st.text("abc", min_size=SHORTEST)), st.text("abc\n'", max_size=5), st.text("xyz*'\n\\\udcff é"))
+def test_text_without_secrets_stays_as_it_is(values: list[str], short: str, text: str) -> None:
+    environment = {f"{number}_TOKEN": value for number, value in enumerate(values)}
+    assert Secrets({**environment, "A_TOKEN": short, "ANY": text}).mask(text) == text
+
+
+def test_a_line_says_how_much_and_never_what(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = Result(b"OUT", b"ERRORS", 3, None, "/", 1.23456789, "timed_out", killed=(7, 8), stdout_omitted=100)
+    with monkeypatch.context() as far_away:
+        far_away.setenv("TZ", "XYZ-5:30")
+        time.tzset()
+        Audit(str(log)).record("bob", b"echo pa55word", Secrets({"PASSWORD": "pa55word"}), result, when=1700000000.0666)
+    time.tzset()
+    line = log.read_text(encoding="ascii")
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.067Z",
+        "agent": "bob",
+        "command": "echo ***",
+        "exit_code": 3,
+        "outcome": "timed_out",
+        "duration": 1.234568,
+        "stdout": 103,
+        "stderr": 6,
+        "killed": 2,
+    }
+    assert list(json.loads(line))[:3] == ["time", "agent", "command"]
+    assert not [secret for secret in ("OUT", "ERRORS", "pa55word") if secret in line]
+
+
+def test_what_there_is_nothing_to_say_of_is_left_out(log: Path) -> None:
+    before = time.time()
+    Audit(str(log)).record("bob", b"exit", NOTHING, Result(b"", b"", None, 9, "/", 0.0, "shell_exited"))
+    (entry,) = read(str(log))
+    assert entry["exit_code"] is None
+    assert entry.keys() == {"time", "agent", "command", "exit_code", "outcome", "duration", "stdout", "stderr"}
+    written = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(before)) + ".000Z"
+    assert written <= entry["time"] <= time.strftime("%Y-%m-%dT%H:%M:%S.999Z", time.gmtime())
+
+
+@pytest.mark.parametrize(
+    ("command", "kept", "size"),
+    [
+        ("x" * KEPT, "x" * KEPT, None),
+        ("é" * (KEPT + 1), "é" * KEPT, 2 * KEPT + 2),
+        ("x" * (KEPT - 2) + "pa55word", "x" * (KEPT - 2) + "**", KEPT + 6),
+        ("x" * (KEPT - 3) + "pa55word", "x" * (KEPT - 3) + MASK, None),
+        ("pa55word" * 3 + "x" * (KEPT - 9), MASK * 3 + "x" * (KEPT - 9), None),
+        ("pa55word" + "x" * (KEPT - 4) + "pa55word", MASK + "x" * (KEPT - 4) + "*", KEPT + 12),
+    ],
+    ids=["fits", "too long", "secret on the edge", "mask fits", "fits when masked", "second on the edge"],
+)
+def test_a_long_command_is_masked_first_and_cut_then(log: Path, command: str, kept: str, size: int | None) -> None:
+    say(Audit(str(log)), command, secrets=Secrets({"PASSWORD": "pa55word"}))
+    (entry,) = read(str(log))
+    assert entry["command"] == kept
+    assert entry.get("command_size") == size
+
+
+@given(st.binary(max_size=50), st.text(max_size=5))
+def test_any_command_is_one_line(tmp_path: Path, command: bytes, agent: str) -> None:
+    log = tmp_path / "any.jsonl"
+    log.unlink(missing_ok=True)
+    audit = Audit(str(log))
+    audit.record(agent, command, NOTHING, DONE)
+    audit.close()
+    assert re.fullmatch(rb"[ -~]+\n", log.read_bytes())
+    (entry,) = read(str(log), agent=agent)
+    assert entry["command"].encode("utf-8", "surrogateescape") == command
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+def test_the_file_is_its_owners_alone(log: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        say(Audit(str(log)), "one")
+    finally:
+        os.umask(before)
+    assert mode(log) == 0o600
+    log.chmod(0o644)
+    say(Audit(str(log)), "two")
+    assert mode(log) == 0o600
+
+
+def test_a_file_that_cannot_be_made_private_is_not_written_to(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    log.touch(0o644)
+    descriptors = os.listdir("/proc/self/fd")
+    audit = Audit(str(log))
+    say(audit, "one", "two")
+    assert (log.read_bytes(), os.listdir("/proc/self/fd")) == (b"", descriptors)
+    assert "Operation not permitted" in audit.fault
+    log.unlink()
+    say(audit, "three")  # made private from the first moment
+    assert commands(log) == ["three"]
+
+
+def test_missing_directories_are_made_private_and_others_left_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    before = os.umask(0)
+    try:
+        say(Audit(str(tmp_path / "state" / "ours" / "log")), "one")
+    finally:
+        os.umask(before)
+    assert [mode(path) for path in (tmp_path, tmp_path / "state", tmp_path / "state" / "ours")] == [0o755, 0o700, 0o700]
+
+
+def test_a_link_in_its_place_is_not_followed(log: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    log.symlink_to(victim)
+    audit = Audit(str(log))
+    say(audit, "one")
+    assert victim.read_text() == "mine"
+    assert "symbolic link" in audit.fault
+    log.unlink()
+    say(audit, "two")
+    assert commands(log) == ["two"]
+
+
+def test_a_fifo_in_its_place_makes_nobody_wait(log: Path) -> None:
+    os.mkfifo(log)
+    audit = Audit(str(log))
+    say(audit, *["x" * KEPT] * 40)  # more than a pipe holds
+    assert "a line was lost" in audit.fault
+    audit.close()
+    assert commands(log) == []
+
+
+@pytest.mark.parametrize("remove", [Path.unlink, lambda log: log.rename(log.with_name("moved"))], ids=["rm", "mv"])
+def test_a_file_that_was_taken_away_is_made_anew(log: Path, remove: Callable[[Path], object]) -> None:
+    audit = Audit(str(log))
+    say(audit, "one")
+    descriptors = len(os.listdir("/proc/self/fd"))
+    remove(log)
+    say(audit, "two", "three")
+    assert (commands(log), mode(log)) == (["two", "three"], 0o600)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_it_stays_where_it_is_when_the_daemon_goes_elsewhere(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(log.parent)
+    audit = Audit(log.name)
+    monkeypatch.chdir("/")
+    say(audit, "one")
+    assert commands(log) == ["one"]
+
+
+def test_a_log_can_be_closed_twice_and_goes_on(log: Path) -> None:
+    audit = Audit(str(log))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    say(audit, "one")
+    audit.close()
+    audit.close()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    say(audit, "two")
+    audit.close()
+    assert commands(log) == ["one", "two"]
+
+
+def test_half_a_line_spoils_no_other(log: Path) -> None:
+    say(Audit(str(log)), "one")
+    with log.open("a") as file:
+        file.write('{"time": "2023-1')
+    say(Audit(str(log)), "two", "three")
+    assert commands(log) == ["one", "two", "three"]
+    assert log.read_text().count("\n") == 4
+
+
+@pytest.mark.parametrize(("files", "kept"), [(1, "9"), (2, "6789"), (3, "3456789"), (9, "0123456789")])
+def test_the_log_is_rotated_before_it_grows_too_long(log: Path, files: int, kept: str) -> None:
+    audit = Audit(str(log))
+    say(audit, "0")
+    size = log.stat().st_size
+    audit.close()
+    audit = Audit(str(log), max_bytes=3 * size, files=files)
+    say(audit, *"123456789")
+    assert "".join(commands(log)) == kept
+    names = [log.name, *(f"{log.name}.{number}" for number in range(1, 4))][: min(files, 4)]
+    assert sorted(os.listdir(log.parent)) == names
+    assert [log.with_name(name).stat().st_size for name in names] == [size, 3 * size, 3 * size, 3 * size][: len(names)]
+    assert {mode(path) for path in log.parent.iterdir()} == {0o600}
+
+
+def test_a_line_longer_than_a_file_has_one_of_its_own(log: Path) -> None:
+    say(Audit(str(log), max_bytes=10), "one", "two")
+    assert [commands(log), sorted(os.listdir(log.parent))] == [["one", "two"], [log.name, log.name + ".1"]]
+
+
+def test_a_file_that_cannot_be_rotated_grows_and_no_line_is_lost(log: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (log.parent / (log.name + ".1") / "in the way").mkdir(parents=True)
+    audit = Audit(str(log), max_bytes=10, files=2)
+    say(audit, "one", "two", "three")
+    assert log.read_text().count("\n") == 3
+    assert "cannot be rotated" in audit.fault
+    assert len(caplog.records) == 1
+    (log.parent / (log.name + ".1") / "in the way").rmdir()
+    log.with_name(log.name + ".1").rmdir()
+    say(Audit(str(log), max_bytes=10), "four")  # nobody holds the lock
+    assert commands(log) == ["one", "two", "three", "four"]
+    assert log.read_text().count("\n") == 1
+
+
+def test_a_lock_that_somebody_holds_makes_nobody_wait(log: Path) -> None:
+    audit = Audit(str(log), max_bytes=10)
+    say(audit, "one")
+    with log.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        say(audit, "two")
+    assert (os.listdir(log.parent), audit.fault) == ([log.name], "")
+    say(audit, "three")
+    assert commands(log) == ["one", "two", "three"]
+    assert len(os.listdir(log.parent)) == 2
+
+
+def test_what_another_daemon_has_just_rotated_is_not_rotated_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (Audit(str(log), max_bytes=400) for _ in range(2))
+    say(first, "one")
+    say(second, "two")
+    lock = fcntl.flock
+
+    def too_late(descriptor: int, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        say(second, "three")
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    say(first, "four")
+    assert commands(log) == ["one", "two", "three", "four"]
+    assert (len(os.listdir(log.parent)), first.fault) == (2, "")
+
+
+WRITER = """
+import sys
+from shellsession import Result
+from shellsession.daemon.audit import Audit, Secrets
+path, name, count, limit = sys.argv[1:]
+audit = Audit(path, max_bytes=int(limit), files=1000)
+result = Result(b"", b"", 0, None, "/", 0.0, "exited")
+for number in range(int(count)):
+    audit.record(name, b"%d " % number + b"x" * (number % 50 * 80), Secrets({}), result)
+sys.exit(audit.fault or 0)
+"""
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 100_000], ids=["one file", "rotated meanwhile"])
+def test_two_daemons_write_whole_lines_and_lose_none(log: Path, limit: int) -> None:
+    count = 2000
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, log, name, str(count), str(limit)], stderr=subprocess.PIPE)
+        for name in ("left", "right")
+    ]
+    assert [writer.communicate()[1] for writer in writers] == [b"", b""]
+    for name in ("left", "right"):
+        assert sorted(int(text.split()[0]) for text in commands(log, agent=name)) == list(range(count))
+    files = list(log.parent.iterdir())
+    lines = [line for path in files for line in path.read_bytes().splitlines() if line]
+    assert len(lines) == 2 * count  # no half one, either
+    assert all(path.stat().st_size > limit // 2 for path in files if path != log)  # none was rotated half empty
+
+
+def test_a_full_disk_breaks_nothing_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    audit = Audit(FULL, max_bytes=1)
+    say(audit, "one", "two", "three")
+    assert audit.fault == f"audit log {FULL}: No space left on device: a line was lost; the next one will be tried"
+    assert caplog.record_tuples == [("shellsession.daemon", logging.WARNING, audit.fault)]
+    assert stat.S_ISCHR(os.stat(FULL).st_mode)
+    assert list(read(FULL)) == []
+
+
+def test_a_disk_that_was_full_within_a_line_goes_on_with_whole_ones(log: Path) -> None:
+    audit = Audit(str(log))
+    say(audit, "one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50, limits[1]))
+    try:
+        say(audit, "two", "three")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert audit.fault
+    say(audit, "four", "five")
+    assert commands(log) == ["one", "four", "five"]
+
+
+@pytest.mark.parametrize("path", ["file/audit.jsonl", "directory"])
+def test_a_place_where_no_log_can_be_breaks_nothing(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    audit = Audit(str(tmp_path / path))
+    say(audit, "one", "two")
+    assert "directory" in audit.fault
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "abcdefgh"),
+        ({"agent": "even"}, "aceg"),
+        ({"agent": "nobody"}, ""),
+        ({"last": 0}, ""),
+        ({"last": 3}, "fgh"),
+        ({"last": 99}, "abcdefgh"),
+        ({"agent": "odd", "last": 3}, "dfh"),
+    ],
+    ids=repr,
+)
+def test_what_is_read(log: Path, options: dict[str, Any], expected: str) -> None:
+    audit = Audit(str(log), max_bytes=400, files=9)
+    for number, letter in enumerate("abcdefgh"):
+        say(audit, letter, agent="odd" if number % 2 else "even")
+    assert len(os.listdir(log.parent)) > 2
+    assert "".join(commands(log, **options)) == expected
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b'{"agent"', b"[]", b"7", b"\xff\xfe", b"\0" * 99, b'"\xff"', b"[" * 99999], ids=range(8)
+)
+def test_a_damaged_line_is_skipped(log: Path, damage: bytes) -> None:
+    log.write_bytes(b'{"command": "one"}\n' + damage + b'\n{"command": "two"}\n' + damage)
+    assert commands(log) == ["one", "two"]
+
+
+def test_there_may_be_no_log(log: Path) -> None:
+    assert list(read(str(log))) == []
+    assert list(read(str(log.parent / "missing" / "log"))) == []
+
+
+def test_a_rotation_while_it_is_read_takes_nothing_away(log: Path) -> None:
+    audit = Audit(str(log), max_bytes=1, files=3)
+    say(audit, *"abc")
+    entries = read(str(log))
+    assert next(entries)["command"] == "a"
+    say(audit, *"defg")
+    assert [entry["command"] for entry in entries] == ["b", "c"]
+
+
+def test_a_rotation_that_is_half_done_hides_nothing_and_shows_nothing_twice(log: Path) -> None:
+    say(Audit(str(log), max_bytes=1), *"abc")
+    second = log.with_name(log.name + ".2")
+    second.rename(log.with_name(log.name + ".3"))
+    assert commands(log) == ["a", "b", "c"]
+    second.hardlink_to(log.with_name(log.name + ".1"))
+    assert commands(log) == ["a", "b", "c"]
+
+
+def test_the_last_ones_are_all_that_is_held(log: Path) -> None:
+    say(Audit(str(log)), *["x" * 1000] * 2000)
+    tracemalloc.start()
+    try:
+        assert len(list(read(str(log), last=3))) == 3
+        assert tracemalloc.get_traced_memory()[1] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ("/state", "/state/shellsession/audit.jsonl"),
+        ("", "/home/me/.local/state/shellsession/audit.jsonl"),
+        (None, "/home/me/.local/state/shellsession/audit.jsonl"),
+        ("a/relative/one", "/home/me/.local/state/shellsession/audit.jsonl"),
+    ],
+)
+def test_where_it_is_by_default(monkeypatch: pytest.MonkeyPatch, state: str | None, place: str) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    if state is not None:
+        monkeypatch.setenv("XDG_STATE_HOME", state)
+    assert default_path() == place
+
+
+@pytest.mark.parametrize("library", ["asyncio", "pydantic", "logging"])
+def test_it_is_cheap_to_read(library: str) -> None:
+    program = f"import sys; from shellsession.daemon.audit import read; sys.exit({library!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
