@@ -15,6 +15,7 @@ from .engine.dialogue import expect
 from .engine.draining import LoopDrainer
 from .engine.waiting import LoopPoller, Steps, T, adrive
 from .engine.wishes import LoopWish
+from .errors import IN_CALLBACK, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, checked, to_bytes
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Outlet:
 
                 self._engine.pause(call)
                 self._task = asyncio.get_running_loop().create_task(self._work(call))
+                self._engine.takers.add(self._task)
 
     async def _work(self, call: Call) -> BaseException | None:
         fault: BaseException | None = None
@@ -81,6 +83,7 @@ class Outlet:
             fault = error
             while self._pieces:
                 _discard(self._pieces.popleft())
+        self._engine.takers.discard(self._task)
         self._engine.go_on(call, fault)
         return fault
 
@@ -121,6 +124,8 @@ class AsyncSession(Base):
         import asyncio
 
         loop = asyncio.get_running_loop()
+        if self._engine.takers and asyncio.current_task() in self._engine.takers:
+            raise SessionBusy(IN_CALLBACK)
         if self._turns is None or self._turns.loop is not loop:
             self._turns = Turns(loop, asyncio.Lock(), [])
             self._wishes.clear()  # of tasks of another loop

@@ -23,7 +23,7 @@ Law: a message says what happened, with what, and what to do next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from .models import Result
@@ -45,6 +45,11 @@ class SessionBusy(ShellSessionError):
     """A command that was handed back running still owns the shell."""
 
     code = "busy"
+
+
+IN_CALLBACK: Final = (
+    "a callback of a running command cannot use its session: use another session, or interrupt from another thread"
+)
 
 
 class NotRunning(ShellSessionError):

@@ -14,10 +14,8 @@ from .base import Base, Seconds, Text
 from .engine.dialogue import expect
 from .engine.waiting import Poller, Steps, T, drive
 from .engine.wishes import Wish, is_owned
-from .errors import SessionBusy
+from .errors import IN_CALLBACK, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
-
-_CALLBACK = "a callback of a running command cannot use its session: use another one, or interrupt from another thread"
 
 
 class Session(Base):
@@ -58,7 +56,7 @@ class Session(Base):
     def _refuse_callbacks(self) -> None:
         minder = self._engine.minder
         if is_owned(self._lock) or (minder is not None and minder.thread == threading.get_ident()):
-            raise SessionBusy(_CALLBACK)
+            raise SessionBusy(IN_CALLBACK)
 
     def _condemn(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""

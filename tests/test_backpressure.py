@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import stat_fields, unique_seconds, with_argument
 
-from shellsession import AsyncSession
+from shellsession import AsyncSession, SessionBusy
 
 PATIENCE = 20.0
 
@@ -114,6 +114,18 @@ async def test_cancelling_ends_the_command_though_nobody_takes_its_output(place:
             await run
         assert with_argument(seconds) == []
         assert (await session.run("echo free")).stdout == "free\n"
+
+
+@in_a_loop
+async def test_a_callback_cannot_use_the_session_whose_command_waits_for_it(place: Path) -> None:
+    async with AsyncSession(cwd=place) as session:
+
+        async def take(_: str, __: bytes) -> None:
+            await session.run("echo never")
+
+        with pytest.raises(SessionBusy):
+            await session.run("X=1; echo a; sleep 100", on_output=take)
+        assert (await session.run("echo $X")).stdout == "1\n"
 
 
 @in_a_loop

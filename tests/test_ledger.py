@@ -141,17 +141,26 @@ def test_a_reply_that_is_too_large_is_not_kept_and_drives_no_other_out() -> None
 
 
 def test_of_a_forgotten_connection_what_is_known_is_answered_and_the_rest_is_not_run() -> None:
-    ledger = with_connections(2, connections_kept=2)
+    ledger = with_connections(2, connections_kept=1)
     assert ledger.claim(name(1, 1), 0) is Claim.NEW
     done(ledger, name(1, 2))
-    ledger.admit()
+    ledger.leave(1)
+    done(ledger, name(1, 3))
+    ledger.leave(ledger.admit())
     assert ledger.claim(name(1, 1), 0) is Claim.RUNNING
     assert ledger.claim(name(1, 2), 0) == b"reply"
     with pytest.raises(ResultExpired):
-        ledger.claim(name(1, 3), 0)
+        ledger.claim(name(1, 4), 0)
     ledger.settle(name(1, 1), b"at last", 0)
     assert ledger.claim(name(1, 1), 0) == b"at last"
     assert ledger.claim(name(2, 1), 0) is Claim.NEW
+
+
+def test_an_open_connection_is_never_forgotten() -> None:
+    ledger = with_connections(1, connections_kept=2)
+    for _ in range(10):
+        ledger.leave(ledger.admit())
+    assert ledger.claim(name(1, 1), 0) is Claim.NEW
 
 
 def test_memory_is_bounded() -> None:
@@ -163,6 +172,8 @@ def test_memory_is_bounded() -> None:
             for _ in range(200):
                 running.append(name(ledger.admit(), 1))
                 assert ledger.claim(running[-1], 0) is Claim.NEW
+            for number in range(1, 201):
+                ledger.leave(int(running[0].split(".")[1]) - 1 + number)
             while running:
                 ledger.settle(running.pop(), bytes(len(running) % 2 * OVERHEAD), 0)
         assert tracemalloc.get_traced_memory()[0] < 100 * OVERHEAD
@@ -185,6 +196,7 @@ class Model(RuleBasedStateMachine):
         self.ledger = Ledger(US, self.SECONDS, self.BYTES, self.CONNECTIONS)
         self.now = 0.0
         self.admitted = self.ledger.admit()
+        self.left: list[int] = []
         self.taken: set[tuple[int, int]] = set()
         self.running: list[tuple[int, int]] = []
         self.kept: list[tuple[tuple[int, int], bytes, float]] = []
@@ -193,6 +205,13 @@ class Model(RuleBasedStateMachine):
     def admit(self) -> None:
         self.admitted += 1
         assert self.ledger.admit() == self.admitted
+
+    @rule(back=st.integers(0, 4))
+    def leave(self, back: int) -> None:
+        connection = max(1, self.admitted - back)
+        if connection not in self.left:
+            self.left.append(connection)
+            self.ledger.leave(connection)
 
     @rule(seconds=st.sampled_from([0.5, 4, 11]))
     def wait(self, seconds: float) -> None:
@@ -237,7 +256,7 @@ class Model(RuleBasedStateMachine):
         for other, reply, settled in self.kept:
             if other == key and self.now - settled <= self.SECONDS:
                 return reply
-        old = key[0] <= self.admitted - self.CONNECTIONS
+        old = key[0] in self.left[: -self.CONNECTIONS]
         return "expired" if old or any(one[0] == key[0] and one[1] >= key[1] for one in self.taken) else "new"
 
 

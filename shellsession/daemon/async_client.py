@@ -88,12 +88,18 @@ class AsyncRemoteSession(Remote):
         async with aclosing(await self._asked(said)) as messages:
             async for message in messages:
                 if message.header.get("event") == "output" and on_output is not None:
-                    taken = on_output(message.header["stream"], message.parts[0])
+                    task = asyncio.current_task()
+                    taken = self._hear(task, on_output, message)
                     if isinstance(taken, Awaitable):
-                        await taken
+                        self._hearing.add(task)
+                        try:
+                            await taken
+                        finally:
+                            self._hearing.discard(task)
         return message
 
     async def _asked(self, said: Said) -> AsyncGenerator[Message]:
+        self._check_caller(asyncio.current_task())
         self._check_open()
         if not self._incarnation:
             await self.connect()

@@ -6,6 +6,7 @@ Law: needs neither pydantic nor asyncio; each verb is one request, and its answe
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Self, cast
@@ -89,10 +90,11 @@ class RemoteSession(Remote):
         """One request and its reply; its output is given to ``on_output`` as it comes."""
         for message in self._asked(said):
             if message.header.get("event") == "output" and on_output is not None:
-                on_output(message.header["stream"], message.parts[0])
+                self._hear(threading.get_ident(), on_output, message)
         return message
 
     def _asked(self, said: Said) -> Iterator[Message]:
+        self._check_caller(threading.get_ident())
         self._check_open()
         if not self._incarnation:
             self.connect()

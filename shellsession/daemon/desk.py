@@ -54,6 +54,7 @@ class Desk:
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._audit = secrets, audit
         self._unfinished: tuple[bytes, Result] | None = None
+        self.turn = asyncio.Lock()  # for who runs a command: it is told of when it begins, not when it queues
         self._holder: str | None = None
         self._refuses = False
         self._freed = asyncio.Event()
@@ -97,15 +98,20 @@ class Desk:
         self.show("command", {}, command)
         return Speaker(self)
 
-    def came_back(self, command: bytes, result: Result, speaker: Speaker | None = None) -> None:
-        """A verb that stayed with the command has its result, whole or a piece of it."""
-        result = _counted(result)
-        if self._unfinished is not None and speaker is None:
+    def ran(self, command: bytes, result: Result, speaker: Speaker) -> None:
+        """A command has its first result, the whole or a piece of it."""
+        self._unfinished, self.speaker = None, speaker
+        self._came_back(command, _counted(result))
+
+    def went_on(self, result: Result) -> None:
+        """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
+        if self._unfinished is not None:
             command, before = self._unfinished
-            result = _together(before, result)
+            self._came_back(command, _together(before, _counted(result)))
+
+    def _came_back(self, command: bytes, result: Result) -> None:
         if result.outcome in _UNFINISHED:
             self._unfinished = command, result
-            self.speaker = speaker or self.speaker
             return
         self._unfinished = self.speaker = None
         self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
@@ -116,8 +122,7 @@ class Desk:
         """The session ends, and with it what ran in it."""
         if self._unfinished is not None:
             command, before = self._unfinished
-            self._unfinished = None
-            self.came_back(command, replace(before, outcome="shell_exited", exit_code=None))
+            self._came_back(command, replace(before, outcome="shell_exited", exit_code=None))
 
 
 def _counted(result: Result) -> Result:

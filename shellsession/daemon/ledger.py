@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
 from ..errors import OutcomeUnknown, ProtocolError, ResultExpired
@@ -44,9 +44,9 @@ class _Kept(NamedTuple):
 class Ledger:
     """The requests of one daemon, from its start to its end.
 
-    Replies are kept for ``keep_seconds``, the latest ``keep_bytes`` of them; the highest number seen, for the last
-    ``connections_kept`` connections. A running request is kept as long as it runs: how many do is not decided here.
-    ``now`` is a clock's that never goes back.
+    Replies are kept for ``keep_seconds``, the latest ``keep_bytes`` of them; the highest number seen, for connections
+    that are open and the last ``connections_kept`` that were. A running request is kept as long as it runs: how many do
+    is not decided here. ``now`` is a clock's that never goes back.
     """
 
     __slots__ = (
@@ -57,6 +57,7 @@ class Ledger:
         "_incarnation",
         "_keep_bytes",
         "_keep_seconds",
+        "_left",
         "_replies",
         "_running",
     )
@@ -73,7 +74,8 @@ class Ledger:
         self._keep_bytes = keep_bytes
         self._connections_kept = connections_kept
         self._admitted = 0
-        self._highest: dict[int, int] = {}  # by connection; one that has sent nothing is not in it
+        self._highest: dict[int, int] = {}  # by connection
+        self._left: deque[int] = deque()  # connections that have ended, and are still in it
         self._running: set[_Key] = set()
         # Oldest first. A plain dict would walk over all that was dropped to find its first entry.
         self._replies: OrderedDict[_Key, _Kept] = OrderedDict()
@@ -82,8 +84,14 @@ class Ledger:
     def admit(self) -> int:
         """The number of a new connection."""
         self._admitted += 1
-        self._highest.pop(self._admitted - self._connections_kept, None)
+        self._highest[self._admitted] = 0
         return self._admitted
+
+    def leave(self, connection: int) -> None:
+        """That connection has ended; its requests may come again on another."""
+        self._left.append(connection)
+        if len(self._left) > self._connections_kept:
+            del self._highest[self._left.popleft()]
 
     def claim(self, request: str, now: float) -> Claim | bytes:
         """What is known of a request: nothing (it is the caller's to run now), that it is running, or its reply."""
@@ -126,8 +134,8 @@ class Ledger:
         return key
 
     def _may_have_run(self, key: _Key) -> bool:
-        forgotten = key.connection <= self._admitted - self._connections_kept
-        return forgotten or key.number <= self._highest.get(key.connection, 0)
+        highest = self._highest.get(key.connection)
+        return highest is None or key.number <= highest
 
     def _expire(self, now: float) -> None:
         while self._replies:

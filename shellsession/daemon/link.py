@@ -22,7 +22,11 @@ _UNKNOWN: Final = "look at what the command was to do, and run it again only if 
 
 
 class ConnectionLost(Exception):
-    """The daemon has ended, or has closed this connection."""
+    """The daemon has ended, or has closed this connection. ``untouched``: before it got a byte of the request."""
+
+    def __init__(self, untouched: bool = False) -> None:
+        super().__init__("the connection to the daemon was lost")
+        self.untouched = untouched
 
 
 class Wire:
@@ -66,7 +70,7 @@ class Wire:
             except BlockingIOError:
                 yield Wait(write=self._fd)
             except OSError as error:
-                raise ConnectionLost from error
+                raise ConnectionLost(len(rest) == len(data)) from error
 
     def receive(self) -> Steps[Message]:
         while not self._messages:
@@ -124,7 +128,7 @@ class Exchange:
         self._pool, self._path = pool, path
         self._header, self._parts = header, parts
         self._expected = expected
-        self._sent = False
+        self._sent = self._resent = False
         self.request = ""  # its id, once it was sent
         self.done = False  # it has its answer
         self.wire: Wire | None = pool.take()
@@ -152,7 +156,9 @@ class Exchange:
             if not self._sent:
                 yield from self._send(wire)
             message = yield from wire.receive()
-        except ConnectionLost:
+        except ConnectionLost as lost:
+            if lost.untouched and not self._resent:
+                self.request = ""
             self.close()
             return LOST
         if "event" not in message.header:
@@ -170,6 +176,7 @@ class Exchange:
                 "the daemon that held this session has ended, and its state is gone with it; nothing was run: ask again"
                 " for a fresh session"
             )
+        self._resent = bool(self.request)
         self.request = self.request or wire.next_id()
         self._sent = True
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..engine.processes import umask
 from ..errors import (
+    IN_CALLBACK,
     DaemonUnavailable,
     InvalidRequest,
     NoSuchAgent,
     OutcomeUnknown,
+    SessionBusy,
     SessionClosed,
     ShellSessionError,
 )
@@ -49,6 +51,7 @@ class Remote:
         self._dialogue: Dialogue | None = None
         self._holder: str | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
+        self._hearing: set[object] = set()  # threads or tasks in a callback
         weakref.finalize(self, self._pool.close)
 
     def __repr__(self) -> str:
@@ -147,6 +150,18 @@ class Remote:
 
     def _opened(self, message: Message) -> None:
         self._incarnation = str(message.header["id"]).partition(".")[0]
+
+    def _hear(self, caller: object, on_output: OnOutput, message: Message) -> object:
+        """Give a piece of output to its callback, which cannot use the session whose command waits for it."""
+        self._hearing.add(caller)
+        try:
+            return on_output(message.header["stream"], message.parts[0])
+        finally:
+            self._hearing.discard(caller)
+
+    def _check_caller(self, caller: object) -> None:
+        if caller in self._hearing:
+            raise SessionBusy(IN_CALLBACK)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -9,6 +9,7 @@ import asyncio
 import os
 import secrets
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import AsyncAgents
@@ -24,6 +25,8 @@ from .verbs import Asked, serve
 from .wire import PROTOCOL, Message, encode, from_error
 
 MAX_CONNECTIONS: Final = 1024
+# How long clients have to take what they are told at the end, in seconds.
+_LAST_WORDS: Final = 1.0
 
 
 class Service:
@@ -45,6 +48,8 @@ class Server:
         self._max_connections = max_connections
         self._ledger = Ledger(self.incarnation)
         self._connections: set[Connection] = set()
+        self._deserted = asyncio.Event()  # no client is connected
+        self._deserted.set()
         self._served: dict[str, Service] = {}
         self._desks: dict[str, Desk] = {}
         self._started = time.monotonic()
@@ -57,13 +62,18 @@ class Server:
         if len(self._connections) >= self._max_connections:
             return too_many(self._max_connections)
         self._connections.add(connection)
+        self._deserted.clear()
         connection.number = self._ledger.admit()
         hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation}
         connection.send(encode({**hello, "connection": connection.number, "pid": os.getpid()}))
         return None
 
     def leave(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._ledger.leave(connection.number)
+            if not self._connections:
+                self._deserted.set()
 
     # -- requests
 
@@ -103,7 +113,7 @@ class Server:
             LOG.exception("a %s request failed; this is a defect of ours", asked.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
             header, parts = {"error": from_error(fault)[0]}, ()
-        reply = encode({"id": request, **header}, *parts)
+        reply = _encoded(request, header, parts)
         self._ledger.settle(request, reply, time.monotonic())
         service = self._served.pop(request)
         service.listener.connection.send(reply)
@@ -189,8 +199,9 @@ class Server:
         tasks = [service.task for service in self._served.values() if service.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
-        for desk in list(self._desks.values()):
-            await desk.session.close()  # what runs in it comes back, and is answered
+        desks = list(self._desks.values())
+        await asyncio.gather(*(desk.session.close() for desk in desks))  # what runs in them comes back, and is answered
+        for desk in desks:
             desk.give_up()
         if left := [service.task for service in self._served.values() if service.task is not None]:
             for task in left:
@@ -199,3 +210,12 @@ class Server:
         await self.agents.close()
         for connection in list(self._connections):
             connection.close()
+        with suppress(TimeoutError):  # of clients that do not read
+            await asyncio.wait_for(self._deserted.wait(), _LAST_WORDS)
+
+
+def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> bytes:
+    try:
+        return encode({"id": request, **header}, *parts)
+    except InvalidRequest as error:  # a result that is too large for a message
+        return encode({"id": request, "error": from_error(error)[0]})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, ShellSessionError
 from ..models import TTY, Result
 from . import requests
 from .connection import Connection
@@ -78,10 +78,15 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
     command = asked.part
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.parts[-1]
-    speaker = desk.begin(command)
-    with _heard(speaker, asked if request.live else None):
-        result = await desk.session.run(command, on_output=speaker, **options)
-    desk.came_back(command, result, speaker)
+    async with desk.turn:
+        speaker = desk.begin(command)
+        with _heard(speaker, asked if request.live else None):
+            try:
+                result = await desk.session.run(command, on_output=speaker, **options)
+            except ShellSessionError as error:
+                desk.show("refused", {"reason": str(error)})
+                raise
+        desk.ran(command, result, speaker)
     return _told(result)
 
 
@@ -104,7 +109,7 @@ async def _interrupt(desk: Desk, asked: Asked) -> Answer:
 async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
     with _heard(desk.speaker, asked if getattr(asked.request, "live", False) else None):
         result = await verb
-    desk.came_back(b"", result)
+    desk.went_on(result)
     return _told(result)
 
 

@@ -51,6 +51,7 @@ class Engine:
         self.spelling = 0
         self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.history = False  # `set -o history` is on: bash records what we type
+        self.takers: set[object] = set()  # tasks in an awaited callback of a running command
         self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
         self.attended: Call | None = None  # the command that the present verb stays with
         self.struck = False  # another thread wants the command ended that is attended next
