@@ -1,0 +1,113 @@
+"""Which values of an environment are secrets, and that none of them survives in a text."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession.daemon.audit import SHORTEST, Secrets
+
+SECRET_NAMES = """
+    TOKEN GITHUB_TOKEN github_token githubToken GITHUBTOKEN CI_TOKENS TOKEN_2 TOKEN2 CLIENT_SECRET SECRETS
+    AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID AWS_SESSION_TOKEN PGPASSWORD DB_PASSWD BORG_PASSPHRASE DB_PASS SSHPASS
+    MYSQL_PWD CREDENTIAL GOOGLE_CREDENTIALS OPENAI_API_KEY OPENAI_API_KEYS API_KEY_1 MYAPIKEY PRIVATE_KEY_PEM SECRETKEY
+    SESSION_KEY DEPLOY_KEY DEPLOY_KEYS REDISCLI_AUTH npm_config__auth HTTP_AUTHORIZATION AUTH_COOKIES COOKIE GITHUB_PAT
+    GITHUB_OAUTH
+"""
+OTHER_NAMES = """
+    PATH PWD OLDPWD HOME KEYBOARD MONKEY MONKEYS KEY_REPEAT TURKEY GIT_AUTHOR_NAME XAUTHORITY SECRETARY PASSWORDLESS
+    BYPASS COMPASS TOKENIZERS_PARALLELISM XDG_SESSION_ID INFOPATH DB_PATH PATTERN COOKIECUTTER
+"""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES.split())
+def test_the_name_tells_a_secret(name: str) -> None:
+    assert Secrets({name: "hunter-2"}).mask("echo hunter-2!") == "echo ***!"
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES.split())
+def test_other_names_tell_none(name: str) -> None:
+    assert Secrets({name: "hunter-2"}).mask("echo hunter-2!") == "echo hunter-2!"
+
+
+@pytest.mark.parametrize(
+    ("value", "password"),
+    [
+        ("postgres://user:p4ssword@host/base", "p4ssword"),
+        ("redis://:p4ssword@host:6379", "p4ssword"),
+        ("smtp://me@home.org:p4ssword@host", "p4ssword"),
+        ("http://user:p4ss@word@host", "p4ss@word"),
+        ("http://user:p4ss%40w%c3%b6rd@host", "p4ss%40w%c3%b6rd"),
+        ("http://user:p4ss%40w%c3%b6rd@host", "p4ss@wörd"),
+        ("http://user:p4ss%ff%C3word@host", "p4ss\udcff\udcc3word"),
+        ("http://one http://user:p4ssword@host/x http://user:0therword@host", "0therword"),
+    ],
+)
+def test_a_password_in_a_url_is_a_secret(value: str, password: str) -> None:
+    assert Secrets({"ANY": value}).mask(f"log in with {password}") == "log in with ***"
+
+
+@pytest.mark.parametrize("value", ["http://host:8080/p4ssword@x", "user:p4ssword@host", "http://p4ssword@host"])
+def test_what_is_no_password_is_none(value: str) -> None:
+    assert Secrets({"ANY": value}).mask(value) == value
+
+
+@pytest.mark.parametrize(
+    ("environment", "text", "masked"),
+    [
+        ({"A_KEY": "12345", "B_KEY": "123456"}, "12345 123456", "12345 ***"),
+        ({"A_KEY": "", "B_KEY": " " * 9}, "a" + " " * 20, "a" + " " * 20),
+        ({"A_KEY": "abcdef", "B_KEY": "abcdefgh"}, "abcdefgh abcdef", "*** ***"),
+        ({"A_KEY": "abcdef", "B_KEY": "defghi"}, "-abcdefghi-defghi-", "-***-***-"),
+        ({"A_KEY": "abcdefghij", "B_KEY": "cdefgh"}, "abcdefghij", "***"),
+        ({"A_KEY": "abcabc"}, "abcabcabc", "***"),
+        ({"A_KEY": "a.c(d+"}, "abc(dd a.c(d+a.c(d+", "abc(dd ******"),
+        ({"A_KEY": "BEGIN-\n  line-one\r\nfour\n"}, "line-one, four, BEGIN-", "***, four, ***"),
+        ({"A_KEY": "one-two\nthree-four"}, "one-two\nthree-four", "***"),
+        ({"A_KEY": "\udcff\udcfe-öäü"}, "echo \udcff\udcfe-öäü", "echo ***"),
+    ],
+)
+def test_what_is_masked(environment: dict[str, str], text: str, masked: str) -> None:
+    assert Secrets(environment).mask(text) == masked
+
+
+@pytest.mark.parametrize(
+    "value", ["it's me", "a\\b'c d", "tab\there", "\x1b\x01\x7f\\'\"", "1st line's\n2nd\\line", "öä'ü\n$"]
+)
+def test_quoted_for_a_shell_it_is_masked_too(value: str) -> None:
+    program = 'printf "%q\n" "$1"; printf "%s\n" "${1@Q}"'
+    bash = subprocess.run(
+        ["bash", "-c", program, "-", value], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True
+    )
+    by_letter, by_quotes = (line.decode() for line in bash.stdout.split(b"\n", 1))
+    spellings = [value, shlex.quote(value), "'" + value.replace("'", "'\\''") + "'", by_quotes.rstrip("\n")]
+    if by_letter.startswith("$"):  # else by backslashes, which is not promised
+        spellings.append(by_letter)
+    for spelling in spellings:
+        assert re.fullmatch(r"\$?'?\*\*\*'?", Secrets({"A_TOKEN": value}).mask(spelling)), spelling
+
+
+VALUES = st.lists(
+    st.text("ab'\\\n ", min_size=SHORTEST, max_size=9).filter(lambda text: not text.isspace()), max_size=4
+)
+TEXTS = st.lists(st.text("ab'\\\n ", max_size=12), max_size=5).map("".join)
+
+
+@given(VALUES, st.data())
+def test_no_secret_survives(values: list[str], data: st.DataObject) -> None:
+    secrets = Secrets({f"{number}_TOKEN": value for number, value in enumerate(values)})
+    quoted = [shlex.quote(value) for value in values]
+    text = "".join(data.draw(st.lists(st.one_of(TEXTS, *map(st.just, values + quoted)), max_size=6)))
+    masked = secrets.mask(text)
+    assert not [value for value in values if value in masked]
+    assert all(masked[:limit] == secrets.mask(text, limit) for limit in range(len(masked) + 3))
+
+
+@given(st.lists(st.text("abc", min_size=SHORTEST)), st.text("abc\n'", max_size=5), st.text("xyz*'\n\\\udcff é"))
+def test_text_without_secrets_stays_as_it_is(values: list[str], short: str, text: str) -> None:
+    environment = {f"{number}_TOKEN": value for number, value in enumerate(values)}
+    assert Secrets({**environment, "A_TOKEN": short, "ANY": text}).mask(text) == text
