@@ -6,6 +6,7 @@ Law: each command is one line of the audit log, when it has come to its end.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -101,22 +102,24 @@ class Desk:
     def ran(self, command: bytes, result: Result, speaker: Speaker) -> None:
         """A command has its first result, the whole or a piece of it."""
         self._unfinished, self.speaker = None, speaker
-        self._came_back(command, _counted(result))
+        self._came_back(command, result)
 
     def went_on(self, result: Result) -> None:
         """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
         if self._unfinished is not None:
             command, before = self._unfinished
-            self._came_back(command, _together(before, _counted(result)))
+            self._came_back(command, _together(before, result))
 
     def _came_back(self, command: bytes, result: Result) -> None:
         if result.outcome in _UNFINISHED:
-            self._unfinished = command, result
+            self._unfinished = command, _counted(result)
             return
         self._unfinished = self.speaker = None
         self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
         if self._audit is not None:
-            self._audit.record(self.agent, command, self._secrets, result)
+            # After the answer, which need not wait for it (30 us).
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._audit.record, self.agent, command, self._secrets, result, time.time())
 
     def give_up(self) -> None:
         """The session ends, and with it what ran in it."""

@@ -74,7 +74,7 @@ class Wire:
 
     def receive(self) -> Steps[Message]:
         while not self._messages:
-            yield Wait(self._fd, None, True)
+            yield Wait(self._fd)
             try:
                 data = self._socket.recv(_CHUNK)
             except BlockingIOError:

@@ -1,0 +1,99 @@
+"""What is asked of the daemon itself, and of an agent's session by who only visits it.
+
+Law: nothing is started and no session is opened by it: who looks leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+from ..engine.waiting import Poller, Steps, Wait, drive
+from ..errors import ShellSessionError
+from .client import RemoteSession
+from .link import ConnectionLost, Wire
+from .place import reach, socket_path
+from .wire import encode, to_error
+
+Place = str | os.PathLike[str] | None
+
+
+class Visit(RemoteSession):
+    """An agent's session as it is: where there is none, or no daemon, its verbs raise NoSuchAgent, DaemonUnavailable.
+
+    Its ``close`` ends the session, as that of every client does.
+    """
+
+    def __init__(self, agent: str, socket: Place = None) -> None:
+        super().__init__(agent, socket_path(socket), False, {})
+
+    def connect(self) -> None:
+        """Nothing is to be opened."""
+
+    def _meaning(self, error: ShellSessionError) -> ShellSessionError:
+        return error  # it had no session that could have been closed meanwhile
+
+
+def agents(socket: Place = None) -> list[dict[str, Any]]:
+    """What ``Agents.list`` tells of each session. Raises DaemonUnavailable."""
+    return list(_value("", socket, {"verb": "list"}))
+
+
+def stats(socket: Place = None) -> dict[str, Any]:
+    """The daemon's version, pid, uptime, and what it counts. Raises DaemonUnavailable."""
+    return dict(_value("", socket, {"verb": "stats"}))
+
+
+def jobs(agent: str, socket: Place = None) -> list[dict[str, Any]]:
+    """What the agent's commands left running: number, command, pids, alive, running. Raises NoSuchAgent."""
+    return list(_value(agent, socket, {"verb": "jobs", "agent": agent}))
+
+
+def _value(agent: str, socket: Place, header: dict[str, Any]) -> Any:
+    with Visit(agent, socket) as visit:
+        return visit.ask((header, ())).header["value"]
+
+
+def shutdown(socket: Place = None) -> int | None:
+    """End the daemon, whatever its version, and wait until its process is gone; its pid, None where none listens."""
+    if (ours := reach(socket_path(socket))) is None:
+        return None
+    poller = Poller()
+    with closing(Wire(ours, poller)) as wire:
+        return drive(_shut_down(wire), poller)
+
+
+def _shut_down(wire: Wire) -> Steps[int]:
+    hello = yield from wire.receive()
+    if "error" in hello.header:
+        raise to_error(hello.header["error"], hello.parts)
+    wire.hello = hello.header
+    pid = int(wire.hello["pid"])
+    with _process(pid) as process:
+        # In its own protocol: a daemon of another version must be able to go.
+        request = {"protocol": wire.hello["protocol"], "id": wire.next_id(), "verb": "shutdown"}
+        yield from wire.send(encode(request))
+        with suppress(ConnectionLost):  # the last thing that it does for its clients
+            while True:
+                reply = yield from wire.receive()
+                if "error" in reply.header:
+                    raise to_error(reply.header["error"], reply.parts)
+        if process is not None:
+            yield Wait((process,))
+    return pid
+
+
+@contextmanager
+def _process(pid: int) -> Iterator[int | None]:
+    """A descriptor that can be read when the process has ended; None when it has, or is in another container."""
+    try:
+        process = os.pidfd_open(pid)
+    except OSError:
+        yield None
+        return
+    try:
+        yield process
+    finally:
+        os.close(process)
