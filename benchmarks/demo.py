@@ -1,4 +1,5 @@
-"""`make demo`: build and test a small project in one session, with a hang, a server and an `exit` on the way."""
+"""`make demo`: build and test a small project in one session, with a hang, a server and an `exit` on the way; then
+two processes share one agent's session."""
 
 import os
 import shutil
@@ -7,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.screen import Screen
+from benchmarks.shared import LINES, play
 from benchmarks.story import PATIENCE, STEPS
 from shellsession import Session
 
@@ -20,13 +22,13 @@ def environment() -> dict[str, str]:
 
 
 def main() -> int:
-    screen, failed = Screen(), 0
+    screen, failed, total = Screen(), 0, len(STEPS) + len(LINES)
     with tempfile.TemporaryDirectory(prefix="shellsession-demo-") as directory:
         copy = Path(directory, "tally")
         shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__", "dist"))
         with Session(cwd=directory, env=environment()) as session:
             for number, step in enumerate(STEPS, 1):
-                screen.title(number, len(STEPS), step.title)
+                screen.title(number, total, step.title)
                 if step.restart:
                     session.restart()
                     screen.note("after session.restart()")
@@ -37,7 +39,8 @@ def main() -> int:
                 broken = step.broken_promises(result)
                 screen.result(result, broken)
                 failed += bool(broken)
-    screen.verdict(len(STEPS), failed)
+        failed += play(screen, directory, len(STEPS) + 1, total)
+    screen.verdict(total, failed)
     return 1 if failed else 0
 
 

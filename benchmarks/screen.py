@@ -41,7 +41,16 @@ class Screen:
             facts.append(f"in the background: {len(result.background)}")
         facts.append("state kept" if result.state_kept else "state lost")
         print(self._paint(DIM, f"    -- {', '.join(facts)}"))
-        for promise in broken:
+        self._broken(broken)
+
+    def process(self, stdout: str, stderr: str, status: int, broken: Sequence[str]) -> None:
+        self._output(stdout)
+        self._output(stderr, "! ")
+        print(self._paint(DIM, f"    -- status {status}"))
+        self._broken(broken)
+
+    def _broken(self, promises: Sequence[str]) -> None:
+        for promise in promises:
             print(self._paint(RED, f"    NOT AS PROMISED: {promise}"))
         sys.stdout.flush()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 import shellsession
+from shellsession.cli.arguments import VERBS
 from shellsession.engine.spawn import _DROPPED, AGENT_ENV
 
 _TEXT: Final = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
@@ -19,7 +22,19 @@ _PROGRAMS: Final = re.findall(r"```python\n(.*?)```", _TEXT, re.DOTALL)
 
 
 def test_there_are_programs() -> None:
-    assert len(_PROGRAMS) == 3
+    assert len(_PROGRAMS) == 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the README starts is not the daemon of who runs the tests."""
+    directory = tmp_path_factory.mktemp("readme")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHELLSESSION_SOCKET", str(directory / "socket"))
+        patch.setenv("XDG_STATE_HOME", str(directory))
+        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+        yield
+        subprocess.run([sys.executable, "-m", "shellsession", "stop"], check=True, capture_output=True)
 
 
 @functools.cache
@@ -42,6 +57,26 @@ def test_the_first_program_prints_what_its_comments_say() -> None:
     assert lines[0] == "x in /tmp"
     assert any(line.startswith("timed_out begun") for line in lines)
     assert lines[-1] == "shell_exited 3 False"
+
+
+def test_the_command_line_does_what_its_comments_say() -> None:
+    (block,) = (block for block in re.findall(r"```sh\n(.*?)```", _TEXT, re.DOTALL) if "shellsession" in block)
+    script = "".join(line.partition(" #")[0] + "; echo status $?\n" for line in block.splitlines())
+    lines = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[:4] == ["status 0", "x in /tmp", "status 0", "status 124"]
+    assert [line for line in lines[4:] if line.startswith("status")] == ["status 0"] * 3
+
+
+def test_the_readme_names_every_error() -> None:
+    for name in shellsession.__all__:
+        kind = getattr(shellsession, name)
+        if isinstance(kind, type) and issubclass(kind, Exception) and name != "CommandError":
+            assert f"`{name}`" in _TEXT, name
+
+
+def test_the_readme_names_every_verb_of_the_command_line() -> None:
+    for verb in VERBS:
+        assert f"`{verb}`" in _TEXT or f"shellsession {verb}" in _TEXT or verb == "completion", verb
 
 
 def test_the_readme_names_every_variable_that_is_added_or_taken() -> None:
