@@ -26,11 +26,19 @@ _UNFINISHED = ("running", "input")
 class Speaker:
     """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, desk: Desk, command: bytes) -> None:
+        self._desk, self._command = desk, command
+        self._begun = False
         self.listener: Listener | None = None
 
+    def begin(self) -> None:
+        """Who looks on is told of the command, once."""
+        if not self._begun:
+            self._begun = True
+            self._desk.show("command", {}, self._command)
+
     def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+        self.begin()
         self._desk.show("output", {"stream": stream}, data)
         return None if self.listener is None else self.listener.hear(stream, data)
 
@@ -55,7 +63,6 @@ class Desk:
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._audit = secrets, audit
         self._unfinished: tuple[bytes, Result] | None = None
-        self.turn = asyncio.Lock()  # for who runs a command: it is told of when it begins, not when it queues
         self._holder: str | None = None
         self._refuses = False
         self._freed = asyncio.Event()
@@ -95,26 +102,33 @@ class Desk:
     # -- its commands
 
     def begin(self, command: bytes) -> Speaker:
-        """A command is about to run."""
-        self.show("command", {}, command)
-        return Speaker(self)
+        """A command is to be run."""
+        speaker = Speaker(self, command)
+        if self.session.state != "running":  # else it queues, and begins some time later
+            speaker.begin()
+        return speaker
 
     def ran(self, command: bytes, result: Result, speaker: Speaker) -> None:
         """A command has its first result, the whole or a piece of it."""
-        self._unfinished, self.speaker = None, speaker
-        self._came_back(command, result)
+        speaker.begin()
+        if result.outcome in _UNFINISHED:
+            self._unfinished, self.speaker = (command, _counted(result)), speaker
+        else:
+            self._ended(command, result)
 
     def went_on(self, result: Result) -> None:
         """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
-        if self._unfinished is not None:
-            command, before = self._unfinished
-            self._came_back(command, _together(before, result))
-
-    def _came_back(self, command: bytes, result: Result) -> None:
-        if result.outcome in _UNFINISHED:
-            self._unfinished = command, _counted(result)
+        if self._unfinished is None:
             return
-        self._unfinished = self.speaker = None
+        command, before = self._unfinished
+        together = _together(before, result)
+        if result.outcome in _UNFINISHED:
+            self._unfinished = command, _counted(together)
+        else:
+            self._unfinished = self.speaker = None
+            self._ended(command, together)
+
+    def _ended(self, command: bytes, result: Result) -> None:
         self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
         if self._audit is not None:
             # After the answer, which need not wait for it (30 us).
@@ -125,7 +139,8 @@ class Desk:
         """The session ends, and with it what ran in it."""
         if self._unfinished is not None:
             command, before = self._unfinished
-            self._came_back(command, replace(before, outcome="shell_exited", exit_code=None))
+            self._unfinished = self.speaker = None
+            self._ended(command, replace(before, outcome="shell_exited", exit_code=None))
 
 
 def _counted(result: Result) -> Result:

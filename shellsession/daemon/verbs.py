@@ -78,15 +78,14 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
     command = asked.part
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.parts[-1]
-    async with desk.turn:
-        speaker = desk.begin(command)
-        with _heard(speaker, asked if request.live else None):
-            try:
-                result = await desk.session.run(command, on_output=speaker, **options)
-            except ShellSessionError as error:
-                desk.show("refused", {"reason": str(error)})
-                raise
-        desk.ran(command, result, speaker)
+    speaker = desk.begin(command)
+    with _heard(speaker, asked if request.live else None):
+        try:
+            result = await desk.session.run(command, on_output=speaker, **options)
+        except ShellSessionError as error:
+            desk.show("refused", {"reason": str(error)})
+            raise
+    desk.ran(command, result, speaker)
     return _told(result)
 
 
