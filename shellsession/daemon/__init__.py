@@ -4,6 +4,7 @@
 wire           pure: versioned messages, as bytes
 ledger         pure: exactly once, whatever a client sends again
 audit          who ran what: one line per command, secrets masked
+journal        when those lines are written
 place          where the socket is, and the lock beside it
 birth          a client finds its daemon, or starts one
 link           one request and its answer, over as many connections as it takes
@@ -11,6 +12,7 @@ remote, jobs   how each verb is said, and how its answer is read
 client         RemoteSession; async_client is the same for asyncio
 requests       what a client may ask, validated
 connection     one client's connection, on the daemon's side
+eager          a coroutine that is begun at once
 desk           one agent: its session, who hears it, who holds it
 verbs          what each verb does: the session's own
 server         who is connected, which agents there are, what is being served

@@ -18,9 +18,9 @@ import re
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from ..engine.places import make_private
 
@@ -107,6 +107,16 @@ def _spellings(value: str) -> Iterator[str]:
     yield value.translate(_ESCAPES)
 
 
+class Entry(NamedTuple):
+    """What one line is made of."""
+
+    agent: str
+    command: bytes
+    secrets: Secrets
+    result: Result
+    when: float
+
+
 class Audit:
     """The log of one daemon, which may share it with others; for one thread.
 
@@ -125,9 +135,12 @@ class Audit:
 
     def record(self, agent: str, command: bytes, secrets: Secrets, result: Result, when: float | None = None) -> None:
         """Write the line of one command. ``when``: in seconds since the epoch, now by default."""
-        line = _line(agent, command, secrets, result, time.time() if when is None else when)
+        self.record_all([Entry(agent, command, secrets, result, time.time() if when is None else when)])
+
+    def record_all(self, entries: Sequence[Entry]) -> None:
+        """Write the lines of some commands with one write(2)."""
         try:
-            self._append(line)
+            self._append(b"".join(_line(*entry) for entry in entries))
         except OSError as error:
             self._complain("a line was lost; the next one will be tried", error)
 

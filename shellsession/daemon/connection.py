@@ -64,14 +64,15 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self.fail(error)
             return
-        for message in messages:
-            self._take(message)
+        for number, message in enumerate(messages):
+            # At once what came alone; of many the loop gets its turn between any two.
+            self._take(message, number == 0)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message, at_once: bool) -> None:
         self._in_flight += 1
         if self._in_flight == IN_FLIGHT and self._transport is not None:
             self._transport.pause_reading()
-        self._server.take(self, message)
+        self._server.take(self, message, at_once)
 
     def eof_received(self) -> None:
         try:

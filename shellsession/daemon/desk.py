@@ -6,7 +6,6 @@ Law: each command is one line of the audit log, when it has come to its end.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING
 from ..async_session import AsyncSession
 from ..errors import SessionBusy
 from ..models import Result, Stream
-from .audit import Audit, Secrets
+from .audit import Secrets
+from .journal import Journal
 from .wire import encode
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class Listener:
 class Desk:
     """One agent's session and all that the daemon knows of it."""
 
-    def __init__(self, agent: str, session: AsyncSession, secrets: Secrets, audit: Audit | None) -> None:
+    def __init__(self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal) -> None:
         self.agent, self.session = agent, session
         self.watchers: set[Connection] = set()
         self.speaker: Speaker | None = None  # of the command that was handed back
-        self._secrets, self._audit = secrets, audit
+        self._secrets, self._journal = secrets, journal
         self._unfinished: tuple[bytes, Result] | None = None
         self._holder: str | None = None
         self._refuses = False
@@ -130,10 +130,7 @@ class Desk:
 
     def _ended(self, command: bytes, result: Result) -> None:
         self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
-        if self._audit is not None:
-            # After the answer, which need not wait for it (30 us).
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._audit.record, self.agent, command, self._secrets, result, time.time())
+        self._journal.note(self.agent, command, self._secrets, _counted(result))
 
     def give_up(self) -> None:
         """The session ends, and with it what ran in it."""
@@ -145,6 +142,8 @@ class Desk:
 
 def _counted(result: Result) -> Result:
     """The log wants the sizes, not the bytes."""
+    if not (result.stdout_bytes or result.stderr_bytes):
+        return result
     return replace(
         result,
         stdout_bytes=b"",

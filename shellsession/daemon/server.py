@@ -20,6 +20,8 @@ from . import requests
 from .audit import Audit, Secrets
 from .connection import LOG, Connection, too_many
 from .desk import Desk, Listener
+from .eager import begin
+from .journal import Journal
 from .ledger import Claim, Ledger
 from .verbs import Asked, serve
 from .wire import PROTOCOL, Message, encode, from_error
@@ -44,7 +46,7 @@ class Server:
         self.agents = agents
         self.incarnation = secrets.token_hex(8)
         self.stopping = asyncio.Event()
-        self._audit = audit
+        self._journal = Journal(audit)
         self._max_connections = max_connections
         self._ledger = Ledger(self.incarnation)
         self._connections: set[Connection] = set()
@@ -77,7 +79,7 @@ class Server:
 
     # -- requests
 
-    def take(self, connection: Connection, message: Message) -> None:
+    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
         """One message of a client: to be served, or its answer given again."""
         asked_for = message.header.get("id")
         try:
@@ -97,7 +99,8 @@ class Server:
             self._requests += 1
             service = self._served[request.id] = Service(Listener(request.id, connection))
             asked = Asked(request, message.parts, connection, service.listener)
-            service.task = asyncio.get_running_loop().create_task(self._serve(asked))
+            work = self._serve(asked)
+            service.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
 
     async def _serve(self, asked: Asked) -> None:
         request = asked.request.id
@@ -153,7 +156,7 @@ class Server:
             bash=request.bash,
         )
         known = Secrets({**request.env, **(request.extra_env or {})})
-        self._desks[request.agent] = Desk(request.agent, session, known, self._audit)
+        self._desks[request.agent] = Desk(request.agent, session, known, self._journal)
         return True
 
     def desk(self, agent: str) -> Desk:
@@ -185,7 +188,7 @@ class Server:
             "running": sum(info.state == "running" for info in infos),
             "connections": len(self._connections),
             "requests": self._requests,
-            "audit_fault": "" if self._audit is None else self._audit.fault,
+            "audit_fault": self._journal.fault,
         }
 
     # -- the end
@@ -208,6 +211,7 @@ class Server:
                 task.cancel()
             await asyncio.wait(left)
         await self.agents.close()
+        self._journal.write()
         for connection in list(self._connections):
             connection.close()
         with suppress(TimeoutError):  # of clients that do not read
