@@ -118,6 +118,11 @@ class Base:
         return call.request.command.decode("utf-8", "replace") if call is not None else ""
 
     @property
+    def size(self) -> tuple[int, int]:
+        """The terminal's (columns, rows)."""
+        return self._engine.size
+
+    @property
     def idle(self) -> float:
         """For how many seconds nothing has run; 0.0 while a command does."""
         engine = self._engine

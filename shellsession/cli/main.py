@@ -5,35 +5,105 @@ Law: data to stdout, talk to stderr; the start imports neither asyncio nor pydan
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from ..errors import ShellSessionError
-from ..models import VERSION
+from .arguments import VERBS
+from .listing import show, talk
 
-# Each verb's file and what it does, as the help tells it.
-VERBS: Final = {
-    "serve": "run the daemon that holds the sessions",
-}
 # What timeout(1) exits with when it fails itself.
 REFUSED: Final = 125
+INTERRUPTED: Final = 130
+USAGE: Final = 2
+
+# What to do, where an error of the library does not say it in words of the command line.
+_HINTS: Final = {
+    "no_such_agent": "`shellsession ls` shows the agents that have one",
+    "not_running": "`shellsession ls` shows what runs",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; its exit status."""
+    """Run one verb; its exit status. As the program itself (without ``arguments``) it ends there."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(prog="shellsession", description=__doc__)
-    parser.add_argument("--version", action="version", version=f"shellsession {VERSION}")
-    parser.add_argument("verb", choices=VERBS, metavar="VERB")
-    parser.add_argument("rest", nargs=argparse.REMAINDER)
-    given = parser.parse_args(words)
-    verb = importlib.import_module(f".{given.verb}", __package__)
-    try:
-        status: int = verb.main(given.rest)
-    except ShellSessionError as error:
-        print(f"shellsession: {error}", file=sys.stderr)
-        return REFUSED
+    _complete_descriptors()
+    status = _guarded(words)
+    if arguments is None and words[:1] != ["serve"]:
+        os._exit(status)  # to put away all modules takes Python 7 ms of 50, and there is nothing else to put away
     return status
+
+
+def _guarded(words: Sequence[str]) -> int:
+    """The verb's exit status, or that of what went wrong, which is told."""
+    try:
+        try:
+            status = _run(words)
+        except SystemExit as end:  # argparse has told its help, or what is wrong
+            status = end.code if isinstance(end.code, int) else 0
+        sys.stdout.flush()
+        return status
+    except ShellSessionError as error:
+        hint = _HINTS.get(error.code)
+        talk(f"{error}; {hint}" if hint else str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _end_as_others_do()
+    except OSError as error:
+        talk(f"{error.strerror or error}: see where its input comes from, and where its output goes")
+    return REFUSED
+
+
+def _run(words: Sequence[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        show(*_help())
+        return 0
+    if words[0] == "--version":
+        from ..models import VERSION
+
+        show(f"shellsession {VERSION}")
+        return 0
+    if words[0] not in VERBS:
+        talk(f"there is no verb {words[0]!r}: `shellsession --help` lists them")
+        return USAGE
+    status: int = importlib.import_module(f".{words[0]}", __package__).main(words[1:])
+    return status
+
+
+def _help() -> list[str]:
+    return [
+        "usage: shellsession VERB [OPTIONS] ...",
+        "",
+        "One bash that stays open for each agent, shared by every process of yours.",
+        "",
+        *(f"  {verb:<12}{what}" for verb, what in VERBS.items()),
+        "",
+        "examples:",
+        "  # two commands, two processes, one bash: the second prints /tmp hello",
+        "  shellsession run -- 'cd /tmp; word=hello'",
+        "  shellsession run -- 'echo $PWD $word'",
+        "",
+        "`shellsession VERB --help` tells more of each. The daemon behind it is started when it is first needed.",
+    ]
+
+
+def _complete_descriptors() -> None:
+    """What was closed (``>&-``) becomes /dev/null, or the connection to the daemon would get its number."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            setattr(sys, name, os.fdopen(fd, "w" if fd else "r", encoding="utf-8", closefd=False))
+
+
+def _end_as_others_do() -> None:
+    """Who reads our output has gone (``| head -1``): die of SIGPIPE, which Python ignores, and say nothing."""
+    import signal
+
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGPIPE)

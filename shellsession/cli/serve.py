@@ -1,29 +1,92 @@
-"""``shellsession serve``: run the daemon that holds the sessions."""
+"""``shellsession serve``: run the daemon that holds the sessions.
+
+Law: whatever is wrong is said before it detaches, to who can still hear it.
+"""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Sequence
+from typing import Final
 
-from ..daemon.place import socket_path
+from . import arguments
+from .listing import talk
+
+EXAMPLES: Final = (
+    ("shellsession serve", "in the foreground, until Ctrl-C"),
+    ("shellsession serve --detach --idle-ttl 900", "in the background; sessions idle for 15 minutes are closed"),
+    ("shellsession serve --socket /run/ci/socket --max-sessions 64 --log-file /var/log/ci/shells.log", "a second one"),
+)
+_DESCRIPTION: Final = """\
+Run the daemon that holds the sessions, until SIGTERM, Ctrl-C or `shellsession stop`. `shellsession run` starts one by
+itself when there is none. It listens on a private socket of this user and on nothing else.
+Its own log is JSON lines, on stderr unless it goes to a file."""
 
 
-def main(arguments: Sequence[str]) -> int:
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("serve", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    arguments.add_socket(own)
+    own.add_argument("--max-sessions", metavar="N", type=_positive, default=1000, help="of all agents (default: 1000)")
+    own.add_argument(
+        "--idle-ttl",
+        metavar="S",
+        type=arguments.seconds,
+        default=3600.0,
+        help="close a session that was idle for so many seconds (default: 3600; 0: never)",
+    )
+    own.add_argument(
+        "--patience",
+        metavar="S",
+        type=arguments.seconds,
+        default=5.0,
+        help="seconds that running commands get at its end (default: 5)",
+    )
+    own.add_argument("--audit", metavar="PATH", help="where the audit log goes ('' for none; see `shellsession log`)")
+    own.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="what its own log tells (default: info; warning when detached)",
+    )
+    own.add_argument("--log-file", metavar="PATH", help="its own log, 0600, rotated (default: stderr; see --detach)")
+    own.add_argument(
+        "--detach",
+        action="store_true",
+        help="come back when it listens; its log is $XDG_STATE_HOME/shellsession/daemon.log by default",
+    )
+    own.add_argument("--lock", type=int, help=argparse.SUPPRESS)  # from a client that starts it: see daemon.birth
+    return own
+
+
+def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
-    parser = argparse.ArgumentParser(prog="shellsession serve", description=__doc__)
-    parser.add_argument("--socket")
-    parser.add_argument("--detach", action="store_true", help="come back when it listens")
-    parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--audit", help="where the audit log goes; '' for none")
-    given = parser.parse_args(arguments)
+    given = own_parser().parse_args(words)
     from ..daemon import audit, service
+    from ..daemon.place import socket_path
+    from . import logs
 
     path = socket_path(given.socket)
+    audit_path = audit.default_path() if given.audit is None else given.audit and os.path.abspath(given.audit)
+    log_file = given.log_file
+    if given.detach and log_file is None:
+        log_file = os.path.join(os.path.dirname(audit.default_path()), "daemon.log")
+    logs.begin(given.log_level or ("warning" if given.detach else "info"), log_file, wanted=given.log_file is not None)
+    settings = service.Settings(
+        path,
+        max_sessions=given.max_sessions,
+        idle_ttl=given.idle_ttl,
+        patience=given.patience or 0.0,
+        audit=audit_path or None,
+    )
     listening = service.listen(path, given.lock)
     if given.detach and not service.detach():
+        talk(f"a daemon listens at {path}")
         os._exit(0)
-    logging.basicConfig(level=logging.WARNING)
-    service.run(service.Settings(path, audit=audit.default_path() if given.audit is None else given.audit), listening)
+    service.run(settings, listening)
     return 0
+
+
+def _positive(text: str) -> int:
+    if (value := arguments.count(text)) == 0:
+        raise ValueError
+    return value

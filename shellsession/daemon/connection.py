@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self._missed = 0
         self._in_flight = 0
         self.number = 0
-        self.on_end: list[Callable[[], None]] = []
+        self._at_end: list[Callable[[], None]] = []
 
     # -- asyncio's side
 
@@ -80,11 +80,18 @@ class Connection(asyncio.Protocol):
         except ProtocolError as error:
             self.fail(error)
 
+    def when_it_ends(self, do: Callable[[], None]) -> None:
+        """At its end; now, where that is past (its request waited for a turn)."""
+        if self._transport is None:
+            do()
+        else:
+            self._at_end.append(do)
+
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
         self._room.set()
-        while self.on_end:
-            self.on_end.pop()()
+        while self._at_end:
+            self._at_end.pop()()
         self._server.leave(self)
 
     def pause_writing(self) -> None:

@@ -62,27 +62,30 @@ def shutdown(socket: Place = None) -> int | None:
         return None
     poller = Poller()
     with closing(Wire(ours, poller)) as wire:
-        return drive(_shut_down(wire), poller)
+        try:
+            hello = drive(wire.receive(), poller)
+        except ConnectionLost:  # it was ending already
+            return None
+        if "error" in hello.header:
+            raise to_error(hello.header["error"], hello.parts)
+        wire.hello = hello.header
+        pid = int(wire.hello["pid"])
+        with _process(pid) as process:
+            drive(_see_off(wire, process), poller)
+        return pid
 
 
-def _shut_down(wire: Wire) -> Steps[int]:
-    hello = yield from wire.receive()
-    if "error" in hello.header:
-        raise to_error(hello.header["error"], hello.parts)
-    wire.hello = hello.header
-    pid = int(wire.hello["pid"])
-    with _process(pid) as process:
-        # In its own protocol: a daemon of another version must be able to go.
-        request = {"protocol": wire.hello["protocol"], "id": wire.next_id(), "verb": "shutdown"}
+def _see_off(wire: Wire, process: int | None) -> Steps[None]:
+    # In its own protocol: a daemon of another version must be able to go.
+    request = {"protocol": wire.hello["protocol"], "id": wire.next_id(), "verb": "shutdown"}
+    with suppress(ConnectionLost):  # the last thing that it does for its clients
         yield from wire.send(encode(request))
-        with suppress(ConnectionLost):  # the last thing that it does for its clients
-            while True:
-                reply = yield from wire.receive()
-                if "error" in reply.header:
-                    raise to_error(reply.header["error"], reply.parts)
-        if process is not None:
-            yield Wait((process,))
-    return pid
+        while True:
+            reply = yield from wire.receive()
+            if "error" in reply.header:
+                raise to_error(reply.header["error"], reply.parts)
+    if process is not None:
+        yield Wait((process,))
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class Desk:
         """Give it to one client alone, until that connection ends."""
         self._holder, self._refuses = holder, refuse
         self._freed.clear()
-        connection.on_end.append(lambda: self._free(holder))
+        connection.when_it_ends(lambda: self._free(holder))
 
     def _free(self, holder: str) -> None:
         if self._holder == holder:
@@ -91,7 +91,7 @@ class Desk:
 
     def watch(self, connection: Connection) -> None:
         self.watchers.add(connection)
-        connection.on_end.append(lambda: self.watchers.discard(connection))
+        connection.when_it_ends(lambda: self.watchers.discard(connection))
 
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
         if self.watchers:

@@ -89,6 +89,12 @@ class Remote:
         return "" if self._closed else str(self._info("command"))
 
     @property
+    def size(self) -> tuple[int, int]:
+        """As ``Session.size``."""
+        columns, rows = self._info("size")
+        return columns, rows
+
+    @property
     def idle(self) -> float:
         """As ``Session.idle``."""
         return float(self._info("idle"))

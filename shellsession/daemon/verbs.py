@@ -157,6 +157,7 @@ async def _resize(desk: Desk, asked: Asked) -> Answer:
 async def _info(desk: Desk, asked: Asked) -> Answer:
     session = desk.session
     value = {"state": session.state, "cwd": session.cwd, "command": session.command, "idle": session.idle}
+    value["size"] = list(session.size)
     return Answer({"value": value})
 
 

@@ -1,0 +1,110 @@
+"""How the command line is written: its verbs, and what their arguments have in common.
+
+Law: what a word means is the same for every verb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from ..models import check_seconds
+from .listing import width
+
+# Each verb's file, and what it does. There, ``main(words)`` does it, and ``own_parser()`` tells ``completion`` what it
+# may be told.
+VERBS: Final = {
+    "run": "run a command in an agent's session",
+    "ls": "list the agents and what they run",
+    "send": "type into the terminal of a running command",
+    "wait": "stay with a running command until it ends",
+    "interrupt": "end the running command, keep the session",
+    "jobs": "list what earlier commands left running",
+    "restart": "give an agent a fresh bash",
+    "kill": "close sessions, and end all that runs in them",
+    "attach": "sit down at an agent's session yourself",
+    "log": "show who ran what, and how it ended",
+    "status": "tell how the daemon is",
+    "serve": "run the daemon that holds the sessions",
+    "stop": "end the daemon and every session",
+    "completion": "print what makes bash complete all this",
+}
+
+_EXAMPLES: Final = "examples:"
+
+Example = tuple[str, str]  # a line to type, and what it does
+
+
+def parser_of(verb: str) -> argparse.ArgumentParser | None:
+    """The parser of a verb, if it has one that all may see."""
+    make = getattr(importlib.import_module(f".{verb}", __package__), "own_parser", None)
+    return None if make is None else make()
+
+
+def parser(verb: str, usage: str, description: str, examples: Sequence[Example]) -> argparse.ArgumentParser:
+    """The parser of one verb."""
+    lines = [f"  # {what}\n  {line}" for line, what in examples]
+    return argparse.ArgumentParser(
+        prog=f"shellsession {verb}",
+        usage=f"shellsession {verb} {usage}".rstrip(),
+        description=description,
+        epilog="\n".join([_EXAMPLES, *lines]),
+        formatter_class=_Formatter,
+        allow_abbrev=False,  # what is short for one option today is short for two tomorrow
+    )
+
+
+class _Formatter(argparse.HelpFormatter):
+    """One is made for each argument that is added: left to itself, it imports shutil (2 ms) to learn the width."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=28, width=min(width() or 100, 100) - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
+
+
+def add_socket(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--socket", metavar="PATH", help="the daemon's socket (default: $SHELLSESSION_SOCKET, or your own)")
+
+
+def add_agent(to: argparse.ArgumentParser) -> None:
+    to.add_argument("agent", metavar="AGENT", help="whose session: a name, as `shellsession ls` shows it")
+
+
+def add_timeout(to: argparse.ArgumentParser, what: str) -> None:
+    to.add_argument(
+        "--timeout",
+        metavar="S",
+        type=seconds,
+        default=...,
+        help=f"{what} for at most so many seconds (0: no limit; default: the session's limit, usually 120)",
+    )
+
+
+def add_json(to: argparse.ArgumentParser, what: str) -> None:
+    to.add_argument("--json", action="store_true", help=what)
+
+
+def default_agent() -> str:
+    return os.environ.get("SHELLSESSION_AGENT") or "default"
+
+
+def seconds(text: str) -> float | None:
+    """A time limit; 0 is none."""
+    value = float(text)
+    if value == 0:
+        return None
+    check_seconds("it", value)  # raises InvalidRequest, which is the ValueError that argparse wants
+    return value
+
+
+def count(text: str) -> int:
+    """0, 1, 2, ..."""
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value

@@ -1,0 +1,77 @@
+"""``shellsession completion``: a script by which bash completes verbs, options, and the names of agents.
+
+Law: it is made from the verbs' own parsers, so that it knows what they know.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from . import arguments
+from .listing import show
+
+EXAMPLES: Final = (
+    ("shellsession completion bash >> ~/.bash_completion", "for every bash from now on"),
+    ("shellsession completion bash > /etc/bash_completion.d/shellsession", "for everybody here"),
+)
+_DESCRIPTION: Final = "Print a script that makes bash complete the verbs, their options, and the agents that are there."
+
+# In bash, a case for each verb; where COMPREPLY stays empty, bash offers files.
+_SCRIPT: Final = """\
+# bash completion of shellsession, printed by `shellsession completion bash`
+_shellsession() {
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
+    local choices= name index
+    COMPREPLY=()
+    for ((index = 2; index < COMP_CWORD; index++)); do
+        [[ ${COMP_WORDS[index]} == -- ]] && return # a command of its own follows
+    done
+    case "$verb $before" in
+    "$verb ${COMP_WORDS[0]}") choices='@VERBS@' ;;
+@CASES@
+    esac
+    if [[ $choices == AGENTS ]]; then
+        while IFS= read -r name; do
+            [[ $name == "$word"* ]] && COMPREPLY+=("$(printf %q "$name")")
+        done < <("${COMP_WORDS[0]}" ls --names 2>/dev/null)
+    elif [[ $choices ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$word")
+    fi
+}
+complete -o default -F _shellsession shellsession
+"""
+_AGENTS: Final = "AGENTS"
+
+
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("completion", "SHELL", _DESCRIPTION, EXAMPLES)
+    own.add_argument("shell", metavar="SHELL", choices=("bash",), help="bash")
+    return own
+
+
+def main(words: Sequence[str]) -> int:
+    own_parser().parse_args(words)
+    parsers = ((verb, arguments.parser_of(verb)) for verb in arguments.VERBS)
+    cases = [f"    {case}" for verb, of_verb in parsers if of_verb is not None for case in _cases(verb, of_verb)]
+    show(_SCRIPT.replace("@VERBS@", " ".join(arguments.VERBS)).replace("@CASES@", "\n".join(cases)).rstrip())
+    return 0
+
+
+def _cases(verb: str, of_verb: argparse.ArgumentParser) -> Iterator[str]:
+    """What may follow each option of a verb, and what may stand elsewhere."""
+    options: list[str] = []
+    after: dict[str, list[str]] = {}
+    place = ""
+    for action in of_verb._actions:  # argparse has no public way to look at a parser; all completers go this one
+        values = _AGENTS if action.metavar == "AGENT" else " ".join(map(str, action.choices or ()))
+        if not action.option_strings:
+            place = place or values
+        elif action.help != argparse.SUPPRESS:
+            options += action.option_strings
+            if action.nargs != 0:
+                after.setdefault(values, []).extend(f"'{verb} {name}'" for name in action.option_strings)
+    for values, asked in after.items():
+        yield f"{' | '.join(asked)}) choices='{values}' ;;"
+    yield f"'{verb} '*) if [[ $word == -* ]]; then choices='{' '.join(options)}'; else choices='{place}'; fi ;;"

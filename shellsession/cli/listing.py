@@ -1,0 +1,80 @@
+"""How things are shown: tables, spans of time, colour, and text that comes from others.
+
+Law: no text of a command, an agent or a path does anything to the terminal but appear on it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+_COLOURS: Final = {"running": "32", "new": "2", "closed": "2"}
+
+
+def escaped(text: str) -> str:
+    """The text with what does not show (control characters, marks that turn the writing around) as ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def span(seconds: float) -> str:
+    """A span of time in two or three characters more than its number: 0.3s, 45s, 12m, 3h, 8d."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
+        if seconds < size * most:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]], state: int | None = None) -> list[str]:
+    """Lines with aligned columns, escaped; on a terminal no longer than that is wide: the last column may be long.
+
+    ``state``: which column says how something is, and may be coloured.
+    """
+    cells = [list(titles), *([escaped(str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    if (most := width()) is not None:
+        lines = [line if len(line) <= most else line[: most - 1] + "…" for line in lines]
+    if state is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return lines
+    start = sum(widths[:state]) + 2 * state
+    return [_painted(line, start, row[state]) for line, row in zip(lines, cells, strict=True)]
+
+
+def _painted(line: str, start: int, state: str) -> str:
+    end = start + len(state)
+    if state not in _COLOURS or line[start:end] != state:
+        return line
+    return f"{line[:start]}\x1b[{_COLOURS[state]}m{state}\x1b[0m{line[end:]}"
+
+
+def show(*lines: str) -> None:
+    """Data: to stdout, in whatever characters that has."""
+    encoding = sys.stdout.encoding
+    for line in lines:
+        print(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def show_json(value: Any) -> None:
+    """One JSON value on a line; in ASCII, so that it shows as what it is."""
+    import json
+
+    print(json.dumps(value))
+
+
+def talk(text: str) -> None:
+    """What is said about data: to stderr, on one line."""
+    print(f"shellsession: {escaped(text)}", file=sys.stderr)
+
+
+def width() -> int | None:
+    """Of the terminal that stdout is; None when it is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except OSError:
+        return None

@@ -1,0 +1,66 @@
+"""``shellsession log``: who ran what, when, and how it ended, from the daemon's audit log.
+
+Law: it reads files, and needs no daemon.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ..errors import ShellSessionError
+from . import arguments
+from .listing import show, show_json, span, table, talk
+
+EXAMPLES: Final = (
+    ("shellsession log", "the last 20 commands"),
+    ("shellsession log -s builder -n 0 --json", "all that this agent ran, one JSON object on a line"),
+)
+_DESCRIPTION: Final = """\
+Show which commands ran, when they ended, and how: from the daemon's audit log, which knows sizes of output and no
+output, and has *** in the place of secrets."""
+
+
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    own.add_argument("-s", "--session", metavar="AGENT", help="only the commands of this agent")
+    own.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
+    own.add_argument(
+        "--audit", metavar="PATH", help="the log (default: where a daemon writes it, unless told otherwise)"
+    )
+    arguments.add_json(own, "print the lines as they were recorded")
+    return own
+
+
+def main(words: Sequence[str]) -> int:
+    given = own_parser().parse_args(words)
+    from ..daemon import audit
+
+    path = given.audit or audit.default_path()
+    try:
+        with open(path, "rb"):  # `read` takes a missing file for an empty log
+            pass
+        entries = list(audit.read(path, given.session, given.n or None))
+    except OSError as error:
+        raise ShellSessionError(f"no audit log at {path}: {error.strerror}; --audit names another") from error
+    if given.json:
+        for entry in entries:
+            show_json(entry)
+    elif not entries:
+        talk("nothing was run yet")
+    else:
+        show(*table(("ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"), map(_row, entries)))
+    return 0
+
+
+def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
+    """The file may hold anything: what is not there shows as ``-``."""
+    outcome, took = entry.get("outcome", "-"), entry.get("duration")
+    return (
+        str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
+        entry.get("agent", "-"),
+        entry.get("exit_code", "-") if outcome == "exited" else outcome,
+        span(took) if isinstance(took, int | float) else "-",
+        entry.get("command", "-"),
+    )

@@ -1,0 +1,99 @@
+"""What a command did, told to a shell (the exit status), to a person (one line), or to a program (JSON).
+
+Law: the statuses of our own are those of ``timeout``: 124 when it did not end in time, 125 when we refused or failed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import fields
+from typing import Final
+
+from ..engine.waiting import Steps, Wait, drive
+from ..errors import ShellSessionError
+from ..models import Result, Stream
+from .listing import show_json, talk
+
+_STATUS: Final = {"timed_out": 124, "idle": 124, "running": 124, "input": 124, "interrupted": 130, "overflow": 125}
+
+
+def status(result: Result) -> int:
+    """The exit status that says how it went; 124 also for a command that runs on."""
+    if result.outcome in _STATUS:
+        return _STATUS[result.outcome]
+    return 125 if result.exit_code is None else result.exit_code
+
+
+def explain(result: Result, agent: str) -> None:
+    """Say on stderr why it came back, unless it simply ended."""
+    if result.outcome == "running":
+        talk(f"{result.reason or 'the command runs on'}; it runs on: `shellsession wait {agent}` stays with it")
+    elif result.outcome == "input":
+        talk(f"{result.reason}: `shellsession send {agent} TEXT` answers it, `shellsession interrupt {agent}` ends it")
+    elif result.outcome != "exited" or not result.state_kept:
+        after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
+        talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}")
+
+
+def _how_it_died(result: Result) -> str:
+    if result.outcome != "shell_exited":
+        return "the command ended"
+    if result.signal is not None:
+        return f"the session's shell was killed by signal {result.signal}"
+    return "the command ended the session's shell"
+
+
+def _state(result: Result) -> str:
+    if result.state_kept:
+        return "the session's state is kept"
+    return "the session's state is lost: the next command starts in a fresh shell"
+
+
+def tell(result: Result, agent: str, json: bool) -> None:
+    """All of it: its output, which is not on its way yet, and what is to be said."""
+    if json:
+        show_json(as_json(result))
+        return
+    for stream, data, omitted in (
+        ("stdout", result.stdout_bytes, result.stdout_omitted),
+        ("stderr", result.stderr_bytes, result.stderr_omitted),
+    ):
+        write("stdout" if stream == "stdout" else "stderr", data)
+        if omitted:
+            talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
+    explain(result, agent)
+
+
+def as_json(result: Result) -> dict[str, object]:
+    """Every field of a Result, with its output as text."""
+    rest = {one.name: getattr(result, one.name) for one in fields(result) if not one.name.endswith("_bytes")}
+    return {"stdout": result.stdout, "stderr": result.stderr, **rest}
+
+
+def write(stream: Stream, data: bytes) -> None:
+    """Write all of it to that stream of ours, now. Raises BrokenPipeError when nobody reads it any more."""
+    fd = 1 if stream == "stdout" else 2
+    rest = memoryview(data)
+    try:
+        while rest:
+            try:
+                rest = rest[os.write(fd, rest) :]
+            except BlockingIOError:  # somebody who shares the terminal or pipe with us made it so
+                drive(_writable(fd))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): see where it goes") from error
+
+
+def _writable(fd: int) -> Steps[None]:
+    yield Wait(write=(fd,))
+
+
+def read_stdin() -> bytes:
+    """All that comes on stdin."""
+    if sys.stdin.isatty():
+        talk("reading from the terminal: end with Ctrl-D on a line of its own")
+    with open(0, "rb", closefd=False) as stdin:
+        return stdin.read()

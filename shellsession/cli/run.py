@@ -1,0 +1,93 @@
+"""``shellsession run``: a command in an agent's session, with its output as it comes and its exit status.
+
+Law: what the command prints is passed on byte by byte, and nothing of ours gets between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from ..errors import InvalidRequest
+from . import arguments, results
+from .listing import show_json
+
+EXAMPLES: Final = (
+    ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; what it sets stays"),
+    ("shellsession run -s builder --timeout 600 -- make test", "several are a command and its arguments"),
+    ("shellsession run - < deploy.sh", "a script from stdin"),
+    ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
+)
+_DESCRIPTION: Final = """\
+Run a command in the session of an agent, which is opened if there is none, here and with this environment.
+It exits with the command's status; 124 when a time limit passed, 125 when nothing could be run, 130 after Ctrl-C
+(which ends the command, and keeps the session), 128 + n when signal n killed the session's shell.
+If this process itself is killed, the command runs on."""
+
+
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("run", "[OPTIONS] [--] [SCRIPT | COMMAND ARGUMENT... | -]", _DESCRIPTION, EXAMPLES)
+    own.add_argument(
+        "-s", "--session", metavar="AGENT", help="whose session (default: $SHELLSESSION_AGENT, or default)"
+    )
+    arguments.add_timeout(own, "let it run")
+    own.add_argument("--idle-timeout", metavar="S", type=arguments.seconds, help="end it after so long without output")
+    own.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
+    own.add_argument("--isolated", action="store_true", help="it sees the session's state and leaves none")
+    own.add_argument("--stdin", action="store_true", help="it gets this process's stdin, read to its end first")
+    own.add_argument("--merge-stderr", action="store_true", help="both streams as one, in order, on stdout")
+    own.add_argument("--cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)")
+    own.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
+    arguments.add_json(own, "print the whole result as one JSON object at the end, instead of the output as it comes")
+    arguments.add_socket(own)
+    own.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="a script, or words; - is stdin")
+    return own
+
+
+def main(words: Sequence[str]) -> int:
+    own = own_parser()
+    given = own.parse_args(words)
+    command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    reads_script = command in ([], ["-"])
+    if reads_script and given.stdin:
+        own.error("stdin cannot be both the script and the command's input: give the command as an argument")
+    from ..daemon.client import connect
+
+    script = results.read_stdin() if reads_script else _text(command)
+    agent = arguments.default_agent() if given.session is None else given.session
+    with connect(agent, given.socket, not given.no_start, cwd=given.cwd or _here()) as session:
+        result = session.run(
+            script,
+            timeout=given.timeout,
+            idle_timeout=given.idle_timeout,
+            stdin=results.read_stdin() if given.stdin else None,
+            tty=given.tty,
+            merge_stderr=given.merge_stderr,
+            isolated=given.isolated,
+            on_output=None if given.json else results.write,
+        )
+    if given.json:
+        show_json(results.as_json(result))
+    else:
+        results.explain(result, agent)
+    return results.status(result)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise InvalidRequest(
+            "the directory that this runs in was removed: go to another, or name one by --cwd"
+        ) from error
+
+
+def _text(command: list[str]) -> str:
+    """One word is a script already; several are quoted, so that bash sees the same words."""
+    if len(command) == 1:
+        return command[0]
+    import shlex
+
+    return shlex.join(command)

@@ -1,0 +1,167 @@
+"""A place at an agent's session from which to see what runs: the agent's commands are marked, output is as it is.
+
+Law: one connection carries it all, so that what is asked is done, and what happens is told, in one order.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from ..daemon.birth import find
+from ..daemon.link import Wire
+from ..daemon.wire import PROTOCOL, Message, encode, to_error
+from ..engine.waiting import Poller, drive
+from .listing import escaped
+from .terminal import Terminal
+
+LEAVE: Final = b"\x1d"  # Ctrl-], as in telnet
+STRIKE: Final = b"\x03"  # Ctrl-C
+# Characters of somebody's command that are shown.
+_SHOWN: Final = 4096
+
+
+class Line:
+    """One connection about one agent."""
+
+    def __init__(self, agent: str, path: str) -> None:
+        self.agent = agent
+        self.holder: str | None = None
+        self._poller = Poller()
+        ours = find(path, False)
+        self.fd = ours.fileno()
+        self._wire = Wire(ours, self._poller)
+        drive(self._wire.greet(path), self._poller)
+
+    def ask(self, verb: str, *parts: bytes, **fields: object) -> str:
+        """Send a request; its id."""
+        header: dict[str, object] = {"protocol": PROTOCOL, "id": self._wire.next_id(), "verb": verb, **fields}
+        header |= {"agent": self.agent, **({"holder": self.holder} if self.holder else {})}
+        drive(self._wire.send(encode(header, *parts)), self._poller)
+        return str(header["id"])
+
+    def heard(self) -> Iterator[Message]:
+        """Every message that is here whole, as far as one read brings it: keys want their turn, too."""
+        read = False
+        while True:
+            steps = self._wire.receive()
+            try:
+                next(steps)  # it would wait: no message is left
+                if read:
+                    return
+                read = True
+                next(steps)  # it has read what is here, and would wait for more
+            except StopIteration as stop:
+                yield stop.value
+
+    def answer(self, verb: str, **fields: object) -> Iterator[Message]:
+        """Ask what is answered at once: all that is heard until then, and the answer as the last. Raises its error."""
+        request = self.ask(verb, **fields)
+        while True:
+            message = drive(self._wire.receive(), self._poller)
+            if message.header.get("id") == request and "error" in message.header:
+                raise to_error(message.header["error"], message.parts)
+            yield message
+            if message.header.get("id") == request:
+                return
+
+    def close(self) -> None:
+        self._wire.close()
+
+
+class Seat:
+    """A place from which to see what runs: the agent's commands are marked, their output is as it is."""
+
+    def __init__(self, terminal: Terminal, line: Line) -> None:
+        self.terminal, self.line = terminal, line
+        self.name = escaped(line.agent)
+        self.runs = ""  # whose command: "agent", "person" (another one), or "own"
+        self._dim = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+    def look_on(self) -> None:
+        """Until he leaves."""
+        self.terminal.raw()
+        running = self.know("watch")
+        self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")
+        if running:
+            self.begun(running.encode("utf-8", "surrogateescape"))
+        while True:
+            self.hear()
+            if self.terminal.fd in self.terminal.wait(self.terminal.fd, self.line.fd, until=None):
+                keys = self.terminal.keys()
+                if not keys or LEAVE in keys or STRIKE in keys:
+                    break
+        self.terminal.calm()
+        self.say(f"left {self.name}")
+
+    def know(self, verb: str, **fields: object) -> Any:
+        """The value that is the answer of the daemon."""
+        *before, last = self.line.answer(verb, **fields)
+        for message in before:
+            self.take(message)
+        return last.header["value"]
+
+    def hear(self) -> None:
+        """What is here."""
+        for message in self.line.heard():
+            self.take(message)
+
+    def say(self, text: str) -> None:
+        """A quiet line of ours."""
+        self.terminal.say(f"\x1b[2m{text}\x1b[m" if self._dim else text)
+
+    def take(self, message: Message) -> None:
+        """One message: something that happened, or an answer."""
+        header = message.header
+        if "error" in header:
+            raise to_error(header["error"], message.parts)
+        match header.get("event"):
+            case "command":
+                self.begun(message.parts[0])
+            case "output":
+                self.printed(message.parts[0])
+            case "result":
+                self.came_back(header)
+            case "missed":
+                self.say(f"({header['bytes']} bytes of output were too quick for this terminal)")
+
+    def begun(self, command: bytes) -> None:
+        """A command of somebody else."""
+        self.runs, text = _who_typed(command.decode("utf-8", "replace"))
+        cut = text.strip("\n")[:_SHOWN] + ("…" if len(text) > _SHOWN else "")
+        for number, one in enumerate(cut.split("\n")):
+            self.say(f"{self.runs}{'>' if number else '$'} {escaped(one)}")
+
+    def printed(self, data: bytes) -> None:
+        """Output."""
+        self.terminal.show(data)
+
+    def came_back(self, header: dict[str, Any]) -> None:
+        """It has ended."""
+        who, self.runs = self.runs or "agent", ""
+        if header["outcome"] != "exited":
+            self.terminal.calm()
+            self.say(f"{who}: {header['outcome']} {escaped(header['reason'])}".rstrip())
+        elif header["exit_code"] != 0:
+            self.say(f"{who}: status {header['exit_code']}")
+
+
+def typed(line: str) -> bytes:
+    """A person's line as a command. The session's own TERM tells programs that nobody looks (dumb); for this line alone
+    they get that of his terminal. (What stands before ``eval`` is forgotten with its end; all else in it persists.)
+    """
+    term = os.environ.get("TERM", "")
+    text = f"TERM={shlex.quote(term)} eval {shlex.quote(line)}" if term else line
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _who_typed(command: str) -> tuple[str, str]:
+    if command.startswith("TERM="):
+        with suppress(ValueError):
+            words = shlex.split(command)
+            if len(words) == 3 and words[1] == "eval":
+                return "person", words[2]
+    return "agent", command

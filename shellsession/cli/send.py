@@ -1,0 +1,43 @@
+"""``shellsession send``: type into the terminal of a running command, and see what it answers.
+
+Law: what is typed is what was given, and Enter.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Final
+
+from . import arguments, results
+
+EXAMPLES: Final = (
+    ("shellsession send builder yes", "answer a question"),
+    ("shellsession send -n builder q", "one key, without Enter"),
+    ("shellsession send --timeout 5 builder 'import sys'", "stay for 5 seconds at most"),
+)
+_DESCRIPTION: Final = """\
+Type a line into the terminal of the command that was handed back running, then print what comes until it waits for
+input, ends, or the time limit passes. It exits with 0 while the command runs on, and with the command's status when
+it has ended. Ctrl-C ends the command."""
+
+
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("send", "[OPTIONS] AGENT TEXT", _DESCRIPTION, EXAMPLES)
+    own.add_argument("-n", action="store_true", help="do not press Enter after it")
+    arguments.add_timeout(own, "stay with it")
+    arguments.add_json(own, "print the whole result as one JSON object")
+    arguments.add_socket(own)
+    arguments.add_agent(own)
+    own.add_argument("text", metavar="TEXT", help="what to type")
+    return own
+
+
+def main(words: Sequence[str]) -> int:
+    given = own_parser().parse_args(words)
+    from ..daemon.control import Visit
+
+    with Visit(given.agent, given.socket) as visit:
+        result = visit.send(given.text if given.n else given.text + "\n", given.timeout)
+    results.tell(result, given.agent, given.json)
+    return 0 if result.outcome in ("running", "input") else results.status(result)

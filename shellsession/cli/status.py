@@ -1,0 +1,52 @@
+"""``shellsession status``: how the daemon is.
+
+Law: it only looks; 3 says that there is none, as ``systemctl status`` does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Final
+
+from ..errors import DaemonUnavailable
+from . import arguments
+from .listing import escaped, show, show_json, span, talk
+
+EXAMPLES: Final = (
+    ("shellsession status", "its version, its age, how busy it is"),
+    ("shellsession status --json", "the same for programs"),
+)
+_DESCRIPTION: Final = "Tell how the daemon is. It exits with 0 when one runs, and with 3 when none does."
+NO_DAEMON: Final = 3
+
+
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("status", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    arguments.add_json(own, "print a JSON object")
+    arguments.add_socket(own)
+    return own
+
+
+def main(words: Sequence[str]) -> int:
+    given = own_parser().parse_args(words)
+    from ..daemon import control, place
+
+    path = place.socket_path(given.socket)
+    try:
+        found = control.stats(path)
+    except DaemonUnavailable as error:
+        talk(str(error))
+        return NO_DAEMON
+    if given.json:
+        show_json({**found, "socket": path})
+        return 0
+    lines = {
+        "daemon": f"{found['version']} (protocol {found['protocol']}), pid {found['pid']}, up {span(found['uptime'])}",
+        "socket": path,
+        "agents": f"{found['agents']}, {found['running']} of them running a command",
+        "clients": f"{found['connections']} connected (this one too), {found['requests']} requests served",
+        "audit log": found["audit_fault"] or "no trouble",
+    }
+    show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))
+    return 0

@@ -1,0 +1,285 @@
+"""The person's own terminal: its modes, keys and size, the prompt, and the signals that concern it.
+
+Law: whatever happens, it is given back as it was found; nothing else of the command line touches it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import termios
+from contextlib import ExitStack, suppress
+from types import FrameType
+from typing import Any, Final, NoReturn, Self
+
+from ..engine.places import make_private
+from ..engine.waiting import Poller, Wait
+from ..errors import InvalidRequest
+
+_IN: Final = 0
+_OUT: Final = 1
+# How often it is seen, while a line is typed, whether there is something to show, in seconds. Readline waits in C: only
+# a signal reaches us there, and one that comes just before it waits is not heard before the next.
+_GLANCE: Final = 0.1
+# Lines of history that are kept.
+_REMEMBERED: Final = 2000
+# What does not move the cursor: colours, titles, modes (ECMA-48, 5.4 and 5.6; and xterm's own).
+ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
+_UNFINISHED: Final = re.compile(rb"\x1b[\[\]]?[^\x1b]{0,60}\Z")
+_PRIVATE_MODES: Final = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
+_CURSOR_SHOWN, _LINES_WRAP = b"25", b"7"
+_FULL_SCREEN: Final = {b"47", b"1047", b"1049"}
+
+
+class Disturbed(Exception):
+    """Something has to be shown while a line is being typed; ``text`` is what was typed of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class Terminal:
+    """The terminal on stdin and stdout, ours within a ``with`` block. Raises InvalidRequest where there is none.
+
+    In the block SIGTERM and SIGHUP end the program (SystemExit), and so give it back. Once it is raw, Ctrl-C is a key,
+    also in the moments around a prompt, when the kernel makes SIGINT of it.
+    """
+
+    def __init__(self) -> None:
+        if not (os.isatty(_IN) and os.isatty(_OUT)):
+            raise InvalidRequest(
+                "attach is for a person at a terminal, and stdin or stdout is none: programs use `shellsession run`"
+            )
+        self.fd = _IN
+        self._modes: list[Any] = termios.tcgetattr(_IN)
+        self._poller = Poller()
+        self._tail = b""  # of what was shown, to know where the cursor is
+        self._unusual: set[bytes] = set()  # modes in which programs have left it, as DECSET names them
+        self._escapes = False
+        self._keyed = False  # it was raw once
+        self._struck = False  # by a SIGINT that is to be the key
+        self._disturber: int | None = None  # the socket of ``line``
+        self._begun: str | None = None  # what the next line begins with, until readline has it
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.callback(self._give_back)
+            bell, ring = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            undo.callback(os.close, bell)
+            undo.callback(os.close, ring)
+            undo.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(ring, warn_on_full_buffer=False))
+            self._bell = bell
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                undo.callback(signal.signal, number, signal.signal(number, _end))
+            undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupted))
+            # Before readline is loaded: it hears of a new size as well when it finds a handler, and calls that.
+            undo.callback(signal.signal, signal.SIGWINCH, signal.signal(signal.SIGWINCH, lambda *_: None))
+            for number in (signal.SIGALRM, signal.SIGCONT):
+                undo.callback(signal.signal, number, signal.signal(number, self._glance))
+            self._prepare_prompt()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def _give_back(self) -> None:
+        with suppress(OSError):
+            self.calm()
+        self.cook()
+
+    # -- modes
+
+    def raw(self) -> None:
+        """Each key is read as it is, Ctrl-C too; a line feed in what is shown still begins a new line."""
+        self._keyed = True
+        modes = [*self._modes]
+        modes[0] &= ~(termios.IXON | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.ISTRIP | termios.BRKINT)
+        modes[1] |= termios.OPOST | termios.ONLCR
+        modes[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN)
+        modes[6] = [*modes[6]]
+        modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
+        self._set(modes)
+
+    def cook(self) -> None:
+        """As it was found."""
+        self._set(self._modes)
+
+    def _set(self, modes: list[Any]) -> None:
+        with suppress(termios.error):  # it was hung up
+            termios.tcsetattr(_IN, termios.TCSADRAIN, modes)  # what is typed already stays
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows; a terminal that does not know (a serial line) is an ordinary one."""
+        columns, rows = os.get_terminal_size(_OUT)
+        return columns or 80, rows or 24
+
+    # -- keys and output
+
+    def wait(self, *fds: int, until: float | None) -> set[int]:
+        """Until one of these can be read (``fd``: keys), a signal comes, or the moment; who can be read."""
+        ready = set(self._poller.wait(Wait((self._bell, *fds), until)))
+        if self._bell in ready:
+            os.read(self._bell, 4096)
+        return ready | {_IN} if self._struck else ready
+
+    def keys(self) -> bytes:
+        """What was typed; b"" when the terminal is gone."""
+        if self._struck:
+            self._struck = False
+            return b"\x03"
+        try:
+            return os.read(_IN, 4096)
+        except OSError:
+            return b""
+
+    def show(self, data: bytes) -> None:
+        """Output for it, as it is."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(_OUT, rest) :]
+        begun = _UNFINISHED.search(self._tail)
+        known = (begun[0] if begun else b"") + data
+        self._tail = (self._tail + data)[-256:]
+        self._escapes = self._escapes or b"\x1b" in data
+        for numbers, switch in _PRIVATE_MODES.findall(known):
+            for number in numbers.split(b";"):
+                usual = b"h" if number in (_CURSOR_SHOWN, _LINES_WRAP) else b"l"
+                (self._unusual.discard if switch == usual else self._unusual.add)(number)
+
+    def say(self, text: str) -> None:
+        """A line of ours."""
+        self.begin_line()
+        self.show(text.encode("utf-8", "replace") + b"\n")
+
+    def begin_line(self) -> None:
+        """Go to a line of its own, unless the cursor is at the start of one."""
+        seen = ESCAPE.sub(b"", self._tail)
+        if seen and not seen.endswith((b"\n", b"\r")):
+            self.show(b"\n")
+
+    @property
+    def is_full_screen(self) -> bool:
+        """Does a program draw all over it just now?"""
+        return not _FULL_SCREEN.isdisjoint(self._unusual)
+
+    def calm(self) -> None:
+        """Undo what a program that did not end by itself has set: another screen, a hidden cursor, the mouse."""
+        switches = [
+            b"\x1b[?%b%b" % (number, b"h" if number in (_CURSOR_SHOWN, _LINES_WRAP) else b"l")
+            for number in sorted(self._unusual)
+        ]
+        if self._escapes:
+            switches.append(b"\x1b[m")
+        self._escapes = False
+        self.show(b"".join(switches))
+        self._escapes = False
+
+    # -- the prompt
+
+    def _prepare_prompt(self) -> None:
+        import readline  # not before there is a handler for SIGWINCH
+
+        self._readline = readline
+        readline.set_auto_history(False)
+        readline.set_history_length(_REMEMBERED)
+        # A macro may not name a function: it goes by a key that no keyboard has. The line is emptied, then ended.
+        readline.parse_and_bind(r'"\e[9001~": kill-whole-line')
+        readline.parse_and_bind(r'"\C-]": "\e[9001~\C-d"')
+        readline.set_completer(None)
+        readline.parse_and_bind("tab: tab-insert")
+        readline.set_pre_input_hook(self._begin_typing)
+
+    def line(self, prompt: str, begun: str, socket: int) -> str | None:
+        """A line that is typed; None at Ctrl-D or Ctrl-]. It begins with what was ``begun`` before.
+
+        Raises Disturbed when the socket can be read meanwhile, KeyboardInterrupt.
+        """
+        self.begin_line()
+        self.cook()
+        self._begun = begun
+        lines: list[str] = []
+        try:
+            signal.setitimer(signal.ITIMER_REAL, _GLANCE, _GLANCE)
+            try:
+                self._disturber = socket
+                # From Enter to the list it is all C: no signal comes between them and takes the line away.
+                lines.extend(map(input, (prompt,)))
+            finally:
+                self._disturber = None
+        except EOFError:
+            return None
+        except Disturbed:
+            if not lines:
+                raise
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.raw()
+            self._tail = b"" if lines else b"?"  # at the start of a line, or somewhere in one
+        return lines[0]
+
+    def _begin_typing(self) -> None:
+        if self._begun:
+            self._readline.insert_text(self._begun)
+            self._readline.redisplay()
+        self._begun = None
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        if self._disturber is not None or not self._keyed:
+            raise KeyboardInterrupt
+        self._struck = True
+
+    def _glance(self, number: int, frame: FrameType | None) -> None:
+        """SIGALRM: is there something to show? SIGCONT, after Ctrl-Z: all is to be shown again, in our modes."""
+        if self._disturber is None:
+            if number == signal.SIGCONT and self._keyed:
+                self.raw()
+            return
+        if frame is not None and frame.f_code is Terminal._begin_typing.__code__:
+            return  # readline swallows what is raised in its hook
+        if number == signal.SIGCONT or self._poller.wait(Wait((self._disturber,), 0)):
+            self._disturber = None
+            raise Disturbed(self._readline.get_line_buffer() if self._begun is None else self._begun)
+
+
+class History:
+    """The lines of earlier sittings, in a file that is its owner's alone; without it where there can be none."""
+
+    def __init__(self, path: str) -> None:
+        import readline
+
+        self._readline = readline
+        self._path = path
+        with suppress(OSError):
+            make_private(os.path.dirname(path))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            readline.read_history_file(path)
+
+    def add(self, line: str) -> None:
+        """Remember a line, unless it is the last one again."""
+        length = self._readline.get_current_history_length()
+        if line.strip() and line != self._readline.get_history_item(length):
+            self._readline.add_history(line)
+            with suppress(OSError):
+                self._readline.append_history_file(1, self._path)
+
+
+def as_a_line(keys: bytes) -> str:
+    """What was typed, as the prompt would have it."""
+    line: list[str] = []
+    for key in ESCAPE.sub(b"", keys).decode("utf-8", "replace"):
+        if key in "\x03\x15":
+            line = []
+        elif key == "\x7f":
+            del line[-1:]
+        elif key.isprintable() or key in "\r\n":
+            line.append("\n" if key == "\r" else key)
+    return "".join(line)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
