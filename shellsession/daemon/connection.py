@@ -10,11 +10,12 @@ import logging
 import os
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import LimitReached, ProtocolError, ShellSessionError
-from .wire import Decoder, Message, encode, from_error
+from .wire import ID_MAX, Decoder, Message, encode, from_error
 
 if TYPE_CHECKING:
     from .server import Server
@@ -40,6 +41,7 @@ class Connection(asyncio.Protocol):
         self._room.set()
         self._missed = 0
         self._in_flight = 0
+        self._messages: deque[Message] = deque()  # not taken yet
         self.number = 0
         self._at_end: list[Callable[[], None]] = []
 
@@ -60,19 +62,21 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            messages = self._decoder.feed(data)
+            self._messages += self._decoder.feed(data)
+            self._take_some(at_once=True)
+            self._decoder.feed(b"")  # what is no message behind one that is
         except ProtocolError as error:
             self.fail(error)
-            return
-        for number, message in enumerate(messages):
-            # At once what came alone; of many the loop gets its turn between any two.
-            self._take(message, number == 0)
 
-    def _take(self, message: Message, at_once: bool) -> None:
-        self._in_flight += 1
-        if self._in_flight == IN_FLIGHT and self._transport is not None:
-            self._transport.pause_reading()
-        self._server.take(self, message, at_once)
+    def _take_some(self, at_once: bool = False) -> None:
+        """Have as many served as may be; the rest waits here, and nothing more is read meanwhile."""
+        while self._messages and self._in_flight < IN_FLIGHT:
+            self._in_flight += 1
+            # At once what came alone; of many the loop gets its turn between any two.
+            self._server.take(self, self._messages.popleft(), at_once)
+            at_once = False
+        if self._transport is not None and bool(self._messages) == self._transport.is_reading():
+            (self._transport.pause_reading if self._messages else self._transport.resume_reading)()
 
     def eof_received(self) -> None:
         try:
@@ -105,8 +109,8 @@ class Connection(asyncio.Protocol):
     def served(self) -> None:
         """One of its requests has been answered: there is room for another."""
         self._in_flight -= 1
-        if self._in_flight == IN_FLIGHT - 1 and self._transport is not None:
-            self._transport.resume_reading()
+        if self._messages:
+            self._take_some()
 
     def send(self, data: bytes) -> None:
         """To be sent; nothing happens when the client is gone."""
@@ -136,7 +140,8 @@ class Connection(asyncio.Protocol):
     def fail(self, error: ShellSessionError, request: object = None) -> None:
         """Say what is wrong with what was sent. Without a ``request`` nothing more of it can be understood: the end."""
         header, parts = from_error(error)
-        self.send(encode({"id": request if isinstance(request, str) else None, "error": header}, *parts))
+        known = request if isinstance(request, str) and len(request) <= ID_MAX else None
+        self.send(encode({"id": known, "error": header}, *parts))
         if request is None:
             self.close()
 

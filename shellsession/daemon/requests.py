@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import InvalidRequest, VersionMismatch
 from ..models import Limits, OnOverflow, OnTimeout
-from .wire import PROTOCOL
+from .wire import ID_MAX, PROTOCOL
 
 Agent = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -22,7 +22,7 @@ class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     protocol: int
-    id: Annotated[str, Field(max_length=128)]
+    id: Annotated[str, Field(max_length=ID_MAX)]
 
 
 class OfAgent(_Request):
@@ -179,7 +179,7 @@ class Cancel(_Request):
     """End a request that is being served, as a cancelled task does: its command dies, the shell lives."""
 
     verb: Literal["cancel"]
-    request: Annotated[str, Field(max_length=128)]
+    request: Annotated[str, Field(max_length=ID_MAX)]
 
 
 class List(_Request):

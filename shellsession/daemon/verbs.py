@@ -46,6 +46,12 @@ class Asked(NamedTuple):
             raise InvalidRequest(f"{self.request.verb}: its bytes are to follow the header as a part")
         return self.parts[0]
 
+    @property
+    def second(self) -> bytes:
+        if len(self.parts) < 2:
+            raise InvalidRequest(f"{self.request.verb}: its stdin is to follow the command as a second part")
+        return self.parts[1]
+
 
 async def serve(server: Server, asked: Asked) -> Answer:
     """Do what is asked."""
@@ -77,7 +83,7 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
         options["limits"] = request.limits.made()
     command = asked.part
     if request.stdin is not None:
-        options["stdin"] = TTY if request.stdin == "tty" else asked.parts[-1]
+        options["stdin"] = TTY if request.stdin == "tty" else asked.second
     speaker = desk.begin(command)
     with _heard(speaker, asked if request.live else None):
         try:

@@ -32,6 +32,8 @@ HEADER_MAX: Final = 1 << 20
 PARTS_MAX: Final = 256 << 20
 # A command and its stdin, or two streams, are two: there is room for more, but not for an endless list of empty ones.
 PARTS_COUNT: Final = 8
+# Characters of a request's id; see ledger.
+ID_MAX: Final = 128
 
 
 class Message(NamedTuple):
