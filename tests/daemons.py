@@ -1,17 +1,24 @@
-"""A real daemon process for tests, with its own socket and log, and nothing left of it afterwards."""
+"""A real daemon process for tests, with its own socket and log, and nothing left of it afterwards; clients for it."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from support import PATIENCE, wait_until
+
+from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
 
 
 @dataclass(frozen=True)
@@ -26,10 +33,20 @@ class Daemon:
     def pid(self) -> int:
         return self.process.pid
 
+    @property
+    def said(self) -> str:
+        """What it wrote on stderr."""
+        return self.audit.with_name("stderr").read_text(encoding="utf-8")
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it, and wait for its end; its status."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
+
+    def logged(self, agent: str) -> list[dict[str, Any]]:
+        """What the audit log says of that agent."""
+        lines = map(json.loads, self.audit.read_text(encoding="ascii").splitlines()) if self.audit.exists() else ()
+        return [line for line in lines if line["agent"] == agent]
 
 
 def command(socket: str, *options: str) -> list[str]:
@@ -37,16 +54,20 @@ def command(socket: str, *options: str) -> list[str]:
 
 
 @contextmanager
-def running(directory: Path, *options: str) -> Iterator[Daemon]:
-    """A daemon in the foreground, of which ``directory`` (0700) holds everything."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    socket, audit = str(directory / "socket"), directory / "audit.jsonl"
+def running(directory: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Daemon]:
+    """A daemon in the foreground, of which ``directory`` holds everything; that of its socket is for itself to make."""
+    directory.mkdir(exist_ok=True)
+    socket, audit = str(directory / "run" / "socket"), directory / "audit.jsonl"
     arguments = command(socket, "--audit", str(audit), *options)
-    with subprocess.Popen(arguments, stderr=subprocess.PIPE, cwd="/") as process:
+    with (
+        open(directory / "stderr", "wb") as stderr,
+        subprocess.Popen(arguments, stderr=stderr, cwd="/", env=None if env is None else dict(env)) as process,
+    ):
+        daemon = Daemon(process, socket, audit)
         try:
-            wait_until(lambda: os.path.exists(socket) or process.poll() is not None, "the daemon's socket")
-            assert process.poll() is None, process.stderr and process.stderr.read().decode()
-            yield Daemon(process, socket, audit)
+            wait_until(lambda: answers(socket) or process.poll() is not None, "the daemon")
+            assert process.poll() is None, daemon.said
+            yield daemon
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -54,3 +75,142 @@ def running(directory: Path, *options: str) -> Iterator[Daemon]:
                     process.wait(PATIENCE)
                 finally:
                     process.kill()
+
+
+def answers(path: str) -> bool:
+    """Does a daemon at that socket greet?"""
+    try:
+        Raw(path).close()
+    except (OSError, EOFError):
+        return False
+    return True
+
+
+class Raw:
+    """A client that says just what it is told to: one connection, and the messages that come over it."""
+
+    def __init__(self, path: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE)
+        self._decoder, self._messages = Decoder(), deque[Message]()
+        self._number = 0
+        try:
+            self.socket.connect(path)
+            self.hello = self.receive().header
+        except (OSError, EOFError):
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def header(self, verb: str, /, **fields: object) -> dict[str, Any]:
+        """A proper request, but for ``fields``; what is ``...`` is left out."""
+        self._number += 1
+        number = f"{self.hello['incarnation']}.{self.hello['connection']}.{self._number}"
+        header = {"protocol": PROTOCOL, "id": number, "verb": verb, **fields}
+        return {name: value for name, value in header.items() if value is not ...}
+
+    def say(self, verb: str, *parts: bytes, **fields: object) -> str:
+        """Send a request; its id."""
+        header = self.header(verb, **fields)
+        self.socket.sendall(encode(header, *parts))
+        return str(header["id"])
+
+    def ask(self, verb: str, *parts: bytes, **fields: object) -> Message:
+        """Send a request; its reply, which is to come next."""
+        request = self.say(verb, *parts, **fields)
+        reply = self.receive()
+        assert reply.header["id"] == request
+        return reply
+
+    def run(self, agent: str, text: str, **fields: object) -> dict[str, Any]:
+        """Run a command; the header of its result."""
+        result: dict[str, Any] = self.ask("run", text.encode(), agent=agent, **fields).header["result"]
+        return result
+
+    def open(self, agent: str, cwd: object = "/", **fields: object) -> Message:
+        """Open the session of an agent with an environment that is nobody's."""
+        given = {"env": {"PATH": os.environ["PATH"]}, "inherited": True, "umask": 0o022, **fields}
+        return self.ask("open", agent=agent, cwd=str(cwd), **given)
+
+    def receive(self) -> Message:
+        """The next message. Raises EOFError at the end of the connection."""
+        while not self._messages:
+            if not (data := self.socket.recv(1 << 16)):
+                self._decoder.end()
+                raise EOFError
+            self._messages.extend(self._decoder.feed(data))
+        return self._messages.popleft()
+
+
+class Proxy:
+    """A socket between a client and a daemon, where a test can cut what is between them.
+
+    ``deaf``: what clients say is no longer passed on. ``target`` may be another daemon for the next connections.
+    """
+
+    def __init__(self, path: str, target: str) -> None:
+        self.path, self.target, self.deaf = path, target, False
+        self.connections = self.swallowed = 0
+        self._ends: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._listener:
+            self._listener.shutdown(socket.SHUT_RDWR)
+            self._threads.pop(0).join()
+        self.cut()
+        for thread in self._threads:
+            thread.join()
+
+    def cut(self) -> None:
+        """End every connection there is."""
+        while self._ends:
+            _end(self._ends.pop())
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._threads.append(threading.Thread(target=self._serve, args=(client,)))
+                self._threads[-1].start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as daemon:
+            with suppress(OSError):
+                daemon.connect(self.target)
+            self._ends += client, daemon
+            self.connections += 1
+            back = threading.Thread(target=self._pass_on, args=(daemon, client, False))
+            back.start()
+            self._pass_on(client, daemon, True)
+            back.join()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_client: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                if is_client and self.deaf:
+                    self.swallowed += len(data)
+                else:
+                    sink.sendall(data)
+        _end(source)
+        _end(sink)
+
+
+def _end(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -221,9 +221,9 @@ def test_a_flood_of_requests_is_taken_as_it_is_served(
         held = other.say("run", f"sleep {seconds}".encode(), agent="flood")
         wait_until(lambda: with_argument(seconds), "the command")
         before = other_requests(healthy)
-        requests = [raw.header("poll", agent="flood") for _ in range(10_000)]
+        requests = [raw.header("type", agent="flood") for _ in range(10_000)]
         with ThreadPoolExecutor(1) as sender:
-            sending = sender.submit(raw.socket.sendall, b"".join(map(encode, requests)))
+            sending = sender.submit(raw.socket.sendall, b"".join(encode(request, b"x") for request in requests))
             wait_until(lambda: other_requests(healthy) > before + IN_FLIGHT // 2, "the first requests")
             assert healthy.run("echo served").stdout == "served\n"
             assert other_requests(healthy) < before + 2 * IN_FLIGHT

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from pathlib import Path
 from typing import Final
 
 from ..errors import DaemonUnavailable
@@ -60,6 +59,6 @@ def _start(path: str, lock: int) -> None:
 def _environment() -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if name in _KEPT}
     # A client that runs from its own tree starts the daemon from there, too.
-    package = str(Path(__file__).resolve().parents[2])
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     env["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
     return env

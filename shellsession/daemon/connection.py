@@ -118,6 +118,10 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     @property
+    def is_gone(self) -> bool:
+        return self._transport is None
+
+    @property
     def congested(self) -> bool:
         return not self._room.is_set()
 
@@ -129,7 +133,7 @@ class Connection(asyncio.Protocol):
         """Send output to somebody who only looks on: he misses what he is too slow for, and is told how much."""
         if self._transport is None:
             return
-        if self._transport.get_write_buffer_size() > _BEHIND:
+        if size and self._transport.get_write_buffer_size() > _BEHIND:
             self._missed += size
             return
         if self._missed:

@@ -6,7 +6,8 @@ Law: each command is one line of the audit log, when it has come to its end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,8 @@ class Desk:
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._unfinished: tuple[bytes, Result] | None = None
+        self._runs: list[asyncio.Future[Result]] = []  # being served, the oldest first
+        self._unheard: Result | None = None  # of a run whose client has gone
         self._holder: str | None = None
         self._refuses = False
         self._freed = asyncio.Event()
@@ -96,10 +99,42 @@ class Desk:
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
         if self.watchers:
             data = encode({"event": event, "agent": self.agent, **fields}, *parts)
+            droppable = len(parts[0]) if event == "output" else 0
             for watcher in tuple(self.watchers):
-                watcher.offer(data, sum(map(len, parts)))
+                watcher.offer(data, droppable)
 
     # -- its commands
+
+    @contextmanager
+    def running(self) -> Iterator[asyncio.Future[Result]]:
+        """While a run is served: who else waits for it gets its result from that future."""
+        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._runs.append(result)
+        self._unheard = None
+        try:
+            yield result
+        finally:
+            self._runs.remove(result)
+            result.cancel()  # does nothing once it is set
+
+    def unheard(self, result: Result) -> None:
+        """The client that ran a command has gone: who comes to wait for it gets the result."""
+        self._unheard = result
+
+    async def along(self, seconds: float | None) -> Result | None:
+        """What a run came to, or how it is after so many seconds, for another client than its own; None: none runs."""
+        if self._unheard is not None:
+            result, self._unheard = self._unheard, None
+            return result
+        if not self._runs or self._unfinished is not None:
+            return None
+        run = self._runs[0]
+        await asyncio.wait([run], timeout=seconds)
+        if run.done():
+            self._unheard = None
+            return None if run.cancelled() else run.result()
+        reason = "another client runs it: what it prints comes with its result"
+        return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
 
     def begin(self, command: bytes) -> Speaker:
         """A command is to be run."""
@@ -131,6 +166,13 @@ class Desk:
     def _ended(self, command: bytes, result: Result) -> None:
         self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
         self._journal.note(self.agent, command, self._secrets, _counted(result))
+
+    def last_result(self, command: bytes | None = None) -> Result | None:
+        """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""
+        call = self.session._engine.last
+        if call is None or (command is not None and call.request.command is not command):
+            return None
+        return call.result
 
     def give_up(self) -> None:
         """The session ends, and with it what ran in it."""

@@ -18,6 +18,8 @@ from .wire import PROTOCOL, Decoder, Message, encode, to_error
 _CHUNK: Final = 1 << 18
 # Connections that are kept for the next verb; more are only needed while verbs overlap.
 _KEPT: Final = 4
+# How often a daemon may end a new connection before it is left alone: one that ends does so to who came last.
+_ATTEMPTS: Final = 5
 _UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
 
 
@@ -131,6 +133,7 @@ class Exchange:
         self._sent = self._resent = False
         self.request = ""  # its id, once it was sent
         self.done = False  # it has its answer
+        self._attempts = 0
         self.wire: Wire | None = pool.take()
 
     @property
@@ -152,6 +155,7 @@ class Exchange:
         assert wire is not None
         try:
             if not wire.hello:
+                self._attempts += 1
                 yield from wire.greet(self._path)
             if not self._sent:
                 yield from self._send(wire)
@@ -160,6 +164,11 @@ class Exchange:
             if lost.untouched and not self._resent:
                 self.request = ""
             self.close()
+            if self._attempts == _ATTEMPTS:
+                raise DaemonUnavailable(
+                    f"the daemon at {self._path} takes connections and ends them at once: it may be another user's,"
+                    " or is ending; try again, or name another socket"
+                ) from lost
             return LOST
         if "event" not in message.header:
             self.done, self.wire = True, None

@@ -302,8 +302,12 @@ def opening(
         raise InvalidRequest(f"limits is a Limits, not {limits!r}")
     texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
     check_seconds("timeout", options.get("timeout"))
+    try:
+        place = os.path.abspath(os.fspath(cwd)) if cwd is not None else os.getcwd()
+    except OSError as error:
+        raise InvalidRequest(f"this process's own working directory is gone ({error}): pass cwd=") from error
     fields: dict[str, Any] = {
-        "cwd": os.path.abspath(os.fspath(cwd)) if cwd is not None else os.getcwd(),
+        "cwd": place,
         "env": dict(os.environ if env is None else env),
         "inherited": env is None,
         "umask": umask(),

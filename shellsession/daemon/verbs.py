@@ -85,21 +85,33 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.second
     speaker = desk.begin(command)
-    with _heard(speaker, asked if request.live else None):
+    with desk.running() as told, _heard(speaker, asked if request.live else None):
         try:
             result = await desk.session.run(command, on_output=speaker, **options)
         except ShellSessionError as error:
             desk.show("refused", {"reason": str(error)})
             raise
+        except asyncio.CancelledError:
+            if (partial := desk.last_result(command)) is not None:
+                desk.ran(command, partial, speaker)
+            raise
+        told.set_result(result)
     desk.ran(command, result, speaker)
+    if asked.listener.connection.is_gone:
+        desk.unheard(result)
     return _told(result)
 
 
 async def _wait(desk: Desk, asked: Asked) -> Answer:
+    seconds = desk.session.default_timeout if "timeout" not in asked.request.model_fields_set else asked.request.timeout
+    if (result := await desk.along(seconds)) is not None:
+        return _told(result)
     return await _stay(desk, asked, desk.session.wait(**_limit(asked)))
 
 
 async def _poll(desk: Desk, asked: Asked) -> Answer:
+    if (result := await desk.along(0)) is not None:
+        return _told(result)
     return await _stay(desk, asked, desk.session.poll())
 
 
@@ -113,7 +125,12 @@ async def _interrupt(desk: Desk, asked: Asked) -> Answer:
 
 async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
     with _heard(desk.speaker, asked if getattr(asked.request, "live", False) else None):
-        result = await verb
+        try:
+            result = await verb
+        except asyncio.CancelledError:
+            if (told := desk.last_result()) is not None:
+                desk.went_on(told)
+            raise
     desk.went_on(result)
     return _told(result)
 

@@ -6,7 +6,6 @@ Law: it looks and never acts; whatever it may not see (hidepid, another user's p
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterable, Iterator
 
 # System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, and what waits for
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Iterator
 _READ, _POLLS = {
     "x86_64": (0, {7, 23, 232, 270, 271, 281}),
     "aarch64": (63, {72, 73, 22}),
-}.get(platform.machine(), (-1, set()))
+}.get(os.uname().machine, (-1, set()))
 
 
 def _read(path: str) -> bytes:

@@ -1,0 +1,299 @@
+"""The command line's verbs but ``run``: what each prints, does, and exits with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from commands import cli, finish, line, running
+from daemons import Daemon
+from support import is_alive, mentioning, unique_seconds, wait_until, with_argument
+
+from shellsession import TTY, RemoteSession, connect
+
+# What the name of an agent may hold: it clears the screen, turns the writing around, and ends the line.
+NASTY = "\x1b[2Jnas\u202ety\n\x9b"
+SHOWN = r"\x1b[2Jnas\u202ety\n\x9b"
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
+    """The name of an agent of this test alone, with a session."""
+    with connect(request.node.name[:200], daemon.socket, False, cwd="/") as session:
+        yield session.agent
+        session.close()
+
+
+def session(agent: str, daemon: Daemon) -> RemoteSession:
+    return connect(agent, daemon.socket, False)
+
+
+def pid_of(agent: str, daemon: Daemon) -> int:
+    return int(cli(daemon.socket, "run", "-s", agent, "--", "echo $$").stdout)
+
+
+def listed(socket: str) -> dict[str, dict[str, object]]:
+    return {one["agent"]: one for one in json.loads(cli(socket, "ls", "--json").stdout)}
+
+
+# -- a daemon's life
+
+
+def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
+    socket, state = str(tmp_path / "run" / "socket"), {"XDG_STATE_HOME": str(tmp_path / "state")}
+    first = cli(socket, "run", "--", "echo $$", env=state)
+    assert (first.returncode, first.stderr) == (0, b"")
+    status = json.loads(cli(socket, "status", "--json").stdout)
+    assert (status["agents"], status["socket"], is_alive(status["pid"])) == (1, socket, True)
+    logged = wait_until(lambda: cli(socket, "log", "--json", env=state).stdout, "the line of the log")
+    assert [json.loads(entry)["command"] for entry in logged.splitlines()] == ["echo $$"]
+    stopped = cli(socket, "stop")
+    assert stopped.returncode == 0
+    assert stopped.stderr.decode() == f"shellsession: the daemon (pid {status['pid']}) has ended\n"
+    assert not is_alive(status["pid"])
+    assert not os.path.exists(socket)
+    assert not is_alive(int(first.stdout))
+    wait_until(lambda: mentioning(socket) == [], "the end of all its processes")
+    assert list((tmp_path / "state" / "shellsession").iterdir()) == [
+        tmp_path / "state" / "shellsession" / "audit.jsonl"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["ls"], 125),
+        (["jobs", "a"], 125),
+        (["wait", "a"], 125),
+        (["interrupt", "a"], 125),
+        (["send", "a", "x"], 125),
+        (["restart", "a"], 125),
+        (["kill", "a"], 125),
+        (["kill", "--all"], 125),
+        (["run", "--no-start", "--", "true"], 125),
+        (["status"], 3),
+        (["stop"], 0),
+    ],
+)
+def test_who_looks_starts_no_daemon(tmp_path: Path, words: list[str], status: int) -> None:
+    socket = str(tmp_path / "run" / "socket")
+    done = cli("", words[0], "--socket", socket, *words[1:])
+    hint = "nothing to stop" if words == ["stop"] else "start one with `shellsession serve`"
+    assert done.returncode == status
+    assert done.stderr.decode() == f"shellsession: no daemon listens at {socket}: {hint}\n"
+    assert done.stdout == b""
+    assert mentioning(socket) == []
+
+
+def test_status_tells_people(daemon: Daemon) -> None:
+    done = cli(daemon.socket, "status")
+    assert done.returncode == 0
+    lines = dict(re.split(r"\s{2,}", entry, maxsplit=1) for entry in done.stdout.decode().splitlines())
+    assert f"pid {daemon.pid}, up " in lines["daemon"]
+    assert (lines["socket"], lines["audit log"]) == (daemon.socket, "no trouble")
+
+
+# -- a session's life
+
+
+def test_ls_is_a_table(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("cd /usr; sleep 99 &")
+        sh.run("sleep 99\necho never", stdin=TTY, timeout=0.05, on_timeout="yield")
+        titles, *rows = cli(daemon.socket, "ls").stdout.decode().splitlines()
+        assert titles.split() == ["AGENT", "PID", "STATE", "AGE", "IDLE", "JOBS", "CWD", "COMMAND"]
+        row = next(row for row in rows if row.startswith(agent))
+        pid, state, age, idle, jobs, cwd, command = row[len(agent) :].split(maxsplit=6)
+        assert (int(pid), state, jobs, cwd, command) == (sh.pid, "running", "1", "/usr", r"sleep 99\necho never")
+        assert re.fullmatch(r"\d\.\ds \d\.\ds", f"{age} {idle}")
+        assert titles.index("COMMAND") == row.index("sleep 99")
+        assert listed(daemon.socket)[agent]["command"] == "sleep 99\necho never"
+        assert agent in cli(daemon.socket, "ls", "--names").stdout.decode().splitlines()
+
+
+def test_foreign_text_does_nothing_to_a_terminal(daemon: Daemon) -> None:
+    with connect(NASTY, daemon.socket, False, cwd="/") as sh:
+        sh.run("sleep 99 & echo '\x1b]0;title\x07'")
+        wait_until(lambda: daemon.logged(NASTY), "the line of the log")
+        for words in (["ls"], ["ls", "--names"], ["jobs", "--", NASTY], ["log", "--audit", str(daemon.audit)]):
+            done = cli(daemon.socket, *words)
+            assert done.stdout.isascii()
+            assert re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", done.stdout) is None
+            assert (SHOWN if words[0] != "jobs" else r"\x1b]0;title\x07").encode() in done.stdout
+        sh.close()
+    refused = cli(daemon.socket, "wait", "--", NASTY)
+    assert (refused.returncode, refused.stderr.count(b"\n")) == (125, 1)
+    assert b"\x1b" not in refused.stderr
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
+def test_colour_only_on_a_terminal_that_wants_it(
+    daemon: Daemon, agent: str, variables: dict[str, str], coloured: bool
+) -> None:
+    main, terminal = os.openpty()
+    with running(daemon.socket, "ls", stdout=terminal, env=variables) as process:
+        os.close(terminal)
+        assert finish(process)[0] == 0
+    with open(main, "rb", buffering=0) as screen:
+        shown = screen.read(1 << 16)
+    assert (b"\x1b[2mnew\x1b[0m" in shown) is coloured
+    assert b"\x1b" not in cli(daemon.socket, "ls").stdout
+
+
+def test_restart_gives_a_fresh_bash(daemon: Daemon, agent: str) -> None:
+    before = pid_of(agent, daemon)
+    assert cli(daemon.socket, "restart", agent).returncode == 0
+    assert pid_of(agent, daemon) != before
+    assert not is_alive(before)
+
+
+def test_kill_closes_one_session_or_all(daemon: Daemon) -> None:
+    pids = {name: pid_of(name, daemon) for name in ("k1", "k2", "k3", "k4")}
+    some = cli(daemon.socket, "kill", "k1", "not there", "k2")
+    assert (some.returncode, b"agent 'not there' has no session" in some.stderr) == (125, True)
+    assert [is_alive(pid) for pid in pids.values()] == [False, False, True, True]
+    assert {"k3", "k4"} <= set(listed(daemon.socket))
+    assert not {"k1", "k2"} & set(listed(daemon.socket))
+    assert cli(daemon.socket, "kill", "--all").returncode == 0
+    assert listed(daemon.socket) == {}
+    assert not any(map(is_alive, pids.values()))
+    empty = cli(daemon.socket, "ls")
+    assert (empty.stdout, empty.returncode) == (b"", 0)
+    assert b"no agent has a session" in empty.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["kill"], ["kill", "--all", "a"], ["wait"], ["send", "a"], ["log", "-n", "-1"], ["ls", "x"]]
+)
+def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str]) -> None:
+    done = cli(daemon.socket, *words)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(f"usage: shellsession {words[0]} ".encode())
+
+
+@pytest.mark.parametrize("words", [["wait"], ["interrupt"], ["send"], ["jobs"], ["restart"], ["kill"]])
+def test_an_agent_that_is_not_there_is_not_made(daemon: Daemon, words: list[str]) -> None:
+    done = cli(daemon.socket, *words, "nobody", *(["x"] if words == ["send"] else []))
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr.startswith(b"shellsession: agent 'nobody' has no session")
+    assert done.stderr.endswith(b"; `shellsession ls` shows the agents that have one\n")
+    assert "nobody" not in listed(daemon.socket)
+
+
+@pytest.mark.parametrize("words", [["wait"], ["interrupt"], ["send"]])
+def test_nothing_runs(daemon: Daemon, agent: str, words: list[str]) -> None:
+    done = cli(daemon.socket, *words, agent, *(["x"] if words == ["send"] else []))
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr.endswith(b"; `shellsession ls` shows what runs\n")
+
+
+# -- a command that was handed back
+
+
+def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("read -p 'name? ' a; echo hello $a; read -p 'again? ' b; echo bye $b >&2; (exit 5)", stdin=TTY)
+    first = cli(daemon.socket, "send", agent, "Ann")
+    assert (first.returncode, first.stdout) == (0, b"hello Ann\n")
+    assert first.stderr.startswith(
+        b"again? shellsession: the command waits for input from the terminal: `shellsession "
+    )
+    part = cli(daemon.socket, "send", "-n", "--timeout", "0.05", agent, "B")
+    assert (part.returncode, part.stdout) == (0, b"")
+    last = cli(daemon.socket, "send", agent, "ob")
+    assert (last.returncode, last.stdout, last.stderr) == (5, b"", b"bye Bob\n")
+
+
+def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with session(agent, daemon) as sh:
+        sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
+    still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
+    assert (still.returncode, still.stdout) == (124, b"")
+    assert f"it runs on: `shellsession wait {agent}`".encode() in still.stderr
+    with running(daemon.socket, "wait", agent) as process:
+        fifo.write_bytes(b"\xff\x00rest")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"\xff\x00rest"
+        assert finish(process) == (6, b"")
+
+
+def test_wait_and_interrupt_as_json(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("sleep 99", timeout=0.05, on_timeout="yield", tty=False)
+    waited = cli(daemon.socket, "wait", "--json", "--timeout", "0.05", agent)
+    assert (waited.returncode, json.loads(waited.stdout)["outcome"], waited.stderr) == (124, "running", b"")
+    ended = cli(daemon.socket, "interrupt", "--json", agent)
+    assert (ended.returncode, json.loads(ended.stdout)["outcome"], ended.stderr) == (0, "interrupted", b"")
+
+
+def test_interrupt_ends_what_another_process_waits_for(daemon: Daemon, agent: str) -> None:
+    seconds = unique_seconds()
+    with running(daemon.socket, "run", "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
+        assert line(process) == b"ready\n"
+        wait_until(lambda: with_argument(seconds), "the command")
+        done = cli(daemon.socket, "interrupt", agent)
+        assert (done.returncode, done.stdout) == (0, b"ready\n")
+        assert done.stderr == b"shellsession: interrupted on request; the session's state is kept\n"
+        assert finish(process) == (130, done.stderr)
+    assert with_argument(seconds) == []
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
+
+
+def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:
+    nothing = cli(daemon.socket, "jobs", agent)
+    assert (nothing.returncode, nothing.stdout) == (0, b"")
+    assert b"left anything running" in nothing.stderr
+    pid = int(cli(daemon.socket, "run", "-s", agent, "--", "sleep 99 & echo $!").stdout)
+    titles, row = cli(daemon.socket, "jobs", agent).stdout.decode().splitlines()
+    assert titles.split() == ["JOB", "STATE", "PIDS", "COMMAND"]
+    assert row.split(maxsplit=3)[1:] == ["running", str(pid), "sleep 99 & echo $!"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the end of the job")
+    (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+    assert (job["pids"], job["alive"], job["running"]) == ([pid], [], False)
+    assert " ended " in cli(daemon.socket, "jobs", agent).stdout.decode()
+
+
+# -- the log
+
+
+def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
+    for number in (1, 2, 3):
+        cli(daemon.socket, "run", "-s", agent, "--", f"echo {number}\n(exit {number})")
+    cli(daemon.socket, "run", "-s", agent, "--timeout", "0.05", "--", "sleep 99")
+    log = ["log", "--audit", str(daemon.audit), "-s", agent]
+    wait_until(lambda: cli("", *log).stdout.count(b"\n") == 5, "the last line")  # it may come after the answer
+    titles, *rows = cli("", *log).stdout.decode().splitlines()
+    assert titles.split() == ["ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"]
+    told = [row[20:].removeprefix("  " + agent).split(maxsplit=2) for row in rows]
+    assert [(status, command) for status, _, command in told] == [
+        ("1", r"echo 1\n(exit 1)"),
+        ("2", r"echo 2\n(exit 2)"),
+        ("3", r"echo 3\n(exit 3)"),
+        ("timed_out", "sleep 99"),
+    ]
+    assert cli("", *log, "-n", "2").stdout.decode().splitlines()[1:] == rows[-2:]
+    assert cli("", *log, "-n", "0").stdout.decode().splitlines()[1:] == rows
+    last = json.loads(cli("", *log, "-n", "1", "--json").stdout)
+    assert (last["agent"], last["command"], last["outcome"]) == (agent, "sleep 99", "timed_out")
+
+
+def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text('{"agent": 7}\n[]\n{half\n{"time": null, "duration": "x", "command": ["\\u001b"]}\n')
+    done = cli("", "log", "--audit", str(tmp_path / "log"))
+    assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (0, b"", 3)
+    assert b"\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
+    done = cli("", "log", "--audit", str(tmp_path / name))
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert done.stderr.decode().endswith("; --audit names another\n")

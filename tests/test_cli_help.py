@@ -1,0 +1,173 @@
+"""The command line's own things: help, completion, what a call loads, and how text is shown."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import PROGRAM, cli, environment, finish, running
+from daemons import Daemon
+from support import PATIENCE
+
+from shellsession import connect
+from shellsession.cli.arguments import VERBS, parser_of
+from shellsession.cli.listing import escaped, span
+from shellsession.cli.main import main
+from shellsession.models import VERSION
+
+# -- help
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_the_bare_word_prints_help(words: list[str]) -> None:
+    done = cli("", *words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [verb for verb in VERBS if f"\n  {verb} " not in done.stdout.decode()] == []
+
+
+def test_the_version() -> None:
+    assert cli("", "--version").stdout.decode() == f"shellsession {VERSION}\n"
+
+
+def test_an_unknown_verb_is_a_usage_error() -> None:
+    done = cli("", "\x1b[2Jfrob")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"\x1b" not in done.stderr
+    assert done.stderr.endswith(b"`shellsession --help` lists them\n")
+
+
+PARSERS = {verb: own for verb in VERBS if (own := parser_of(verb)) is not None}
+
+
+def test_every_verb_tells_its_parser() -> None:
+    assert set(VERBS) - set(PARSERS) <= {"attach"}
+
+
+@pytest.mark.parametrize("verb", PARSERS)
+def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: shellsession {verb}")
+    lines = [line.strip() for line in shown.partition("examples:\n")[2].splitlines()]
+    examples = [line for line in lines if not line.startswith("#")]
+    assert len(examples) >= 2
+    for example in examples:
+        words = list(shlex.shlex(example, posix=True, punctuation_chars="<>|&;"))
+        command = next((words[:at] for at, word in enumerate(words) if word[0] in "<>|&;"), words)
+        program, named, *rest = shlex.split(example)[: len(command)]
+        assert (program, named) == ("shellsession", verb)
+        PARSERS[verb].parse_args(rest)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["ls"]])
+def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
+    connect("unread", daemon.socket, False).disconnect()
+    with running(daemon.socket, *words) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert finish(process) == (-signal.SIGPIPE, b"")
+
+
+# -- completion
+
+
+@pytest.fixture(scope="module")
+def program(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``shellsession``, as it would be found in PATH."""
+    path = tmp_path_factory.mktemp("bin") / "shellsession"
+    path.write_text(f'#!/bin/sh\nSHELLSESSION_SOCKET={daemon.socket} exec {shlex.join(PROGRAM)} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("", list(VERBS)),
+        ("sta", ["status"]),
+        ("s", ["send", "status", "serve", "stop"]),
+        ("ls --", ["--help", "--names", "--json", "--socket"]),
+        ("serve --log-level ", ["debug", "info", "warning", "error"]),
+        ("kill ag", ["agent-1", r"agent\ \'2\'"]),
+        ("run -s agent-", ["agent-1"]),
+        ("run --timeout ", []),
+        ("run -s agent-1 ", []),
+        ("run -- ls --", []),
+        ("completion ", ["bash"]),
+    ],
+)
+def test_bash_completes(daemon: Daemon, program: Path, words: str, offered: list[str]) -> None:
+    for name in ("agent-1", "agent '2'", "other"):
+        connect(name, daemon.socket, False).disconnect()
+    typed = [str(program), *words.split(" ")]
+    script = f"""
+        set -u
+        eval "$({program} completion bash)" && complete -p shellsession >/dev/null || exit
+        COMP_WORDS=({shlex.join(typed)}) COMP_CWORD={len(typed) - 1}
+        _shellsession
+        ((${{#COMPREPLY[@]}})) && printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == offered
+
+
+# -- what a call loads
+
+HEAVY = {"asyncio", "pydantic", "pexpect", "ptyprocess", "subprocess", "logging", "shutil", "shellsession.engine.shell"}
+
+
+@pytest.mark.parametrize("words", ["run -s light -- true", "ls", "status", "jobs light", "restart light", "kill light"])
+def test_a_client_loads_nothing_heavy(daemon: Daemon, words: str) -> None:
+    connect("light", daemon.socket, False).disconnect()
+    loaded = modules(daemon.socket, words.split())
+    assert {"shellsession.daemon.client", "socket", "json"} <= loaded  # or the next line would say nothing
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.parametrize(("words", "used"), [("log --audit /dev/null", "json"), ("--help", "argparse")])
+def test_what_asks_no_daemon_loads_no_client(words: str, used: str) -> None:
+    loaded = modules("", words.split())
+    assert used in loaded
+    assert loaded & {*HEAVY, "socket", "shellsession.daemon.client"} == set()
+    assert ("json" in loaded) is (used == "json")
+
+
+def modules(path: str, words: list[str]) -> set[str]:
+    """What is loaded at the end of a call."""
+    program = (
+        "import sys; from shellsession.cli.main import main; status = main(sys.argv[1:]);"
+        " print(*sys.modules, sep='\\n', file=sys.stderr); sys.exit(status)"
+    )
+    command = [sys.executable, "-c", program, *words]
+    done = subprocess.run(command, capture_output=True, env=environment(path, {}), timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.decode().splitlines())
+
+
+# -- small things
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é 漢 😀", "plain é 漢 😀"),
+        ("a\tb\x7f\x00", r"a\tb\x7f\x00"),
+        ("\u202e\u2028\udcff", r"\u202e\u2028\udcff"),
+    ],
+)
+def test_escaped(text: str, shown: str) -> None:
+    assert escaped(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.04, "0.0s"), (9.9, "9.9s"), (42, "42s"), (119, "119s"), (120, "2m"), (7200, "2h"), (200_000, "2d")],
+)
+def test_span(seconds: float, shown: str) -> None:
+    assert span(seconds) == shown

@@ -1,0 +1,255 @@
+"""``shellsession run``: its streams, its exit status, and what is done with its words."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from commands import PROGRAM, cli, environment, finish, line, running
+from daemons import Daemon
+from support import PATIENCE, unique_seconds, wait_until, with_argument
+
+from shellsession import Limits, RemoteSession, Result, connect
+
+ALL_BYTES = bytes(range(256)) * 400
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
+    """The name of an agent of this test alone."""
+    name = request.node.name[:200]
+    yield name
+    cli(daemon.socket, "kill", "--", name)
+
+
+def opened(agent: str, daemon: Daemon, **options: object) -> RemoteSession:
+    """Its session, with options that the command line does not have."""
+    return connect(agent, daemon.socket, False, cwd="/", **options)
+
+
+def test_both_streams_pass_byte_by_byte(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(ALL_BYTES)
+    done = cli(daemon.socket, "run", "-s", agent, "--", f"cat {tmp_path}/data; cat {tmp_path}/data >&2; printf end >&2")
+    assert (done.stdout, done.stderr, done.returncode) == (ALL_BYTES, ALL_BYTES + b"end", 0)
+
+
+def test_more_than_a_result_keeps_passes_whole(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--", "head -c 5000000 /dev/zero")
+    assert (len(done.stdout), done.stderr) == (5_000_000, b"")
+
+
+def test_output_comes_while_the_command_runs(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with running(daemon.socket, "run", "-s", agent, "--", f"echo first; cat {fifo}; echo last") as process:
+        assert line(process) == b"first\n"
+        fifo.write_bytes(b"go\n")
+        assert (line(process), line(process)) == (b"go\n", b"last\n")
+        assert finish(process) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--", "true"], 0, ""),
+        (["--", "(exit 7)"], 7, ""),
+        (["--", "exit 3"], 3, "exit\nshellsession: the command ended the session's shell; the session's state is lost"),
+        (["--", "kill -9 $$"], 137, "the session's shell was killed by signal 9; the session's state is lost"),
+        (["--timeout", "0.2", "--", "sleep 99"], 124, "the time limit passed after 0."),
+        (["--timeout", "0.2", "--", "sleep 99"], 124, "; the session's state is kept\n"),
+        (["--idle-timeout", "0.2", "--timeout", "0", "--", "sleep 99"], 124, "no output came for the idle limit after"),
+        (["--cwd", "/no/such/place", "--", "true"], 125, "cwd '/no/such/place' is not a directory"),
+    ],
+)
+def test_the_status_is_the_commands_or_says_what_we_did(
+    daemon: Daemon, agent: str, words: list[str], status: int, said: str
+) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, *words)
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert said in done.stderr.decode() if said else not done.stderr
+
+
+@pytest.mark.parametrize("words", [["--timeout", "soon"], ["--timeout", "-1"], ["--idle-timeout", "nan"], ["--tmeout"]])
+def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str]) -> None:
+    done = cli(daemon.socket, "run", *words, "--", "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"usage: shellsession run ")
+
+
+def test_what_cannot_be_run_is_refused(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "-", stdin=b"echo a\0b")
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert b"NUL" in done.stderr
+
+
+def test_no_name_and_no_directory_are_refused(daemon: Daemon, place: Path) -> None:
+    unnamed = cli(daemon.socket, "run", "-s", "", "--", "true")
+    assert (unnamed.returncode, b"agent: " in unnamed.stderr) == (125, True)
+    words = ["bash", "-c", f'cd {place} && rmdir {place} && "$@"', "bash", *PROGRAM, "run", "-s", "x", "--", "true"]
+    lost = subprocess.run(words, capture_output=True, env=environment(daemon.socket, {}), timeout=PATIENCE, check=False)
+    assert (lost.returncode, lost.stderr.endswith(b"or name one by --cwd\n")) == (125, True)
+
+
+def test_an_output_limit_of_the_session_ends_the_command(daemon: Daemon, agent: str) -> None:
+    with opened(agent, daemon, limits=Limits(max_output=10, on_overflow="kill")):
+        done = cli(daemon.socket, "run", "-s", agent, "--", "yes")
+    assert done.returncode == 125
+    assert done.stderr == b"shellsession: the output went over the limit; the session's state is kept\n"
+
+
+def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> None:
+    with opened(agent, daemon, on_timeout="yield"):
+        done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--", "echo on; sleep 99")
+    assert (done.returncode, done.stdout) == (124, b"on\n")
+    assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
+
+
+def test_words_reach_the_command_as_they_are(daemon: Daemon, agent: str) -> None:
+    words = [b"a b", b"it's", b"$HOME", b"*", b"", b"--", b"-x", "é".encode(), b"\xff", b"new\nline"]
+    done = cli(daemon.socket, "run", "-s", agent, "--", "printf", "%s|", *words)
+    assert done.stdout == b"".join(word + b"|" for word in words)
+
+
+def test_options_end_at_the_first_word_of_the_command(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "printf", "%s|", "-s", "--json", "--", "--help")
+    assert done.stdout == b"-s|--json|--|--help|"
+
+
+def test_one_word_is_a_script(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--", "a='x y'; for w in 1 2; do echo $w $a; done | tac")
+    assert done.stdout == b"2 x y\n1 x y\n"
+
+
+@pytest.mark.parametrize("words", [[], ["-"], ["--"], ["--", "-"]])
+def test_a_script_from_stdin(daemon: Daemon, agent: str, words: list[str]) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, *words, stdin=b"echo one\nfalse\necho $?\n(exit 4)\n")
+    assert (done.stdout, done.stderr, done.returncode) == (b"one\n1\n", b"", 4)
+
+
+def test_stdin_for_the_command(daemon: Daemon, agent: str) -> None:
+    assert cli(daemon.socket, "run", "-s", agent, "--stdin", "--", "cat", stdin=ALL_BYTES).stdout == ALL_BYTES
+    assert cli(daemon.socket, "run", "-s", agent, "--", "cat", stdin=b"not for it").stdout == b""
+    both = cli(daemon.socket, "run", "-s", agent, "--stdin", "-", stdin=b"cat")
+    assert (both.returncode, both.stdout) == (2, b"")
+    assert b"stdin cannot be both" in both.stderr
+
+
+def test_json_has_every_field_of_the_result(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--json", "--", r"printf 'a\xff\n'; echo err >&2; cd /tmp; (exit 3)")
+    told = json.loads(done.stdout)
+    assert set(told) == {field.name.removesuffix("_bytes") for field in fields(Result)}
+    assert (told["stdout"], told["stderr"], told["exit_code"], told["cwd"]) == ("a\ufffd\n", "err\n", 3, "/tmp")
+    assert (told["outcome"], told["state_kept"], told["killed"]) == ("exited", True, [])
+    assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (3, b"", 1)
+
+
+def test_json_says_a_timeout_itself(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--json", "--timeout", "0.2", "--", "echo part; sleep 99")
+    told = json.loads(done.stdout)
+    assert (told["outcome"], told["stdout"], done.returncode, done.stderr) == ("timed_out", "part\n", 124, b"")
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "stdout"),
+    [
+        ([], "[ -t 1 ] && echo terminal || echo pipe", b"pipe\n"),
+        (["--tty"], "[ -t 1 ] && echo terminal || echo pipe", b"terminal\n"),
+        (["--merge-stderr"], "echo one; echo two >&2; echo three", b"one\ntwo\nthree\n"),
+        (["--cwd", "/usr"], "pwd", b"/usr\n"),
+        ([], "pwd", b"/\n"),
+    ],
+)
+def test_options(daemon: Daemon, agent: str, options: list[str], command: str, stdout: bytes) -> None:
+    assert cli(daemon.socket, "run", "-s", agent, *options, "--", command).stdout == stdout
+
+
+def test_state_stays_from_process_to_process_unless_isolated(daemon: Daemon, agent: str) -> None:
+    cli(daemon.socket, "run", "-s", agent, "--", "X=kept; cd /tmp")
+    cli(daemon.socket, "run", "-s", agent, "--isolated", "--", "X=lost; cd /")
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X $PWD").stdout == b"kept /tmp\n"
+
+
+def test_whose_session_it_is(daemon: Daemon, agent: str) -> None:
+    cli(daemon.socket, "run", "-s", agent, "--", "WHO=named")
+    cli(daemon.socket, "run", "--", "WHO=default")
+    named = {"SHELLSESSION_AGENT": agent}
+    assert cli(daemon.socket, "run", "--", "echo $WHO", env=named).stdout == b"named\n"
+    assert cli(daemon.socket, "run", "-s", "default", "--", "echo $WHO", env=named).stdout == b"default\n"
+    elsewhere = cli("/no/such/socket", "run", "--socket", daemon.socket, "-s", agent, "--", "echo $WHO")
+    assert elsewhere.stdout == b"named\n"
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(daemon: Daemon, agent: str) -> None:
+    with running(daemon.socket, "run", "-s", agent, "--", "X=kept; while :; do echo y; done") as process:
+        assert line(process) == b"y\n"
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdout = None
+        assert finish(process) == (-signal.SIGPIPE, b"")
+    again = cli(daemon.socket, "run", "-s", agent, "--", "echo $X")
+    assert (again.stdout, again.stderr) == (b"kept\n", b"")
+
+
+def test_a_full_disk_is_told_and_ends_the_command(daemon: Daemon, agent: str) -> None:
+    with (
+        open("/dev/full", "wb") as full,
+        running(daemon.socket, "run", "-s", agent, "--", "while :; do echo y; done", stdout=full) as process,
+    ):
+        assert finish(process) == (
+            125,
+            b"shellsession: stdout cannot be written (No space left on device): see where it goes\n",
+        )
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo there").stdout == b"there\n"
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_descriptors_are_nothing_to_write_to(daemon: Daemon, agent: str, closed: str, place: Path) -> None:
+    words = [*PROGRAM, "run", "-s", agent, "--", f"echo out; echo err >&2; echo ran > {place}/ran"]
+    done = subprocess.run(
+        ["bash", "-c", f'"$@" {closed}', "bash", *words],
+        capture_output=True,
+        env=environment(daemon.socket, {}),
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert (place / "ran").read_text() == "ran\n"
+    assert done.stdout == (b"" if "1>" in closed else b"out\n")
+    assert done.stderr == (b"" if "2>" in closed else b"err\n")
+
+
+def test_a_pipe_that_does_not_block_loses_nothing(daemon: Daemon, agent: str) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with running(daemon.socket, "run", "-s", agent, "--", "head -c 1000000 /dev/zero", stdout=write) as process:
+        os.close(write)
+        with open(read, "rb") as pipe:
+            assert len(pipe.read()) == 1_000_000
+        assert finish(process) == (0, b"")
+
+
+def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str) -> None:
+    seconds = unique_seconds()
+    with running(daemon.socket, "run", "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
+        assert line(process) == b"ready\n"
+        wait_until(lambda: with_argument(seconds), "the command")
+        assert finish(process, signal.SIGINT) == (130, b"")
+    assert with_argument(seconds) == []
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
+
+
+def test_a_killed_client_leaves_the_command_alone(daemon: Daemon, agent: str) -> None:
+    seconds = unique_seconds()
+    with running(daemon.socket, "run", "-s", agent, "--", f"echo ready; sleep {seconds}") as process:
+        assert line(process) == b"ready\n"
+        wait_until(lambda: with_argument(seconds), "the command")
+        assert finish(process, signal.SIGKILL)[0] == -signal.SIGKILL
+    assert with_argument(seconds) != []
+    assert cli(daemon.socket, "interrupt", agent).returncode == 0
+    assert with_argument(seconds) == []

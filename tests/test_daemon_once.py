@@ -1,0 +1,275 @@
+"""What was asked once is run once, whatever becomes of connections, clients and daemons."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon, Proxy, Raw, running
+from support import PATIENCE, wait_until
+
+from shellsession import AsyncAgents, DaemonUnavailable, OutcomeUnknown, Result, aconnect, connect
+from shellsession.daemon.connection import Connection
+from shellsession.daemon.ledger import Ledger
+from shellsession.daemon.server import Server
+from shellsession.daemon.wire import Message, encode
+
+
+class Gate:
+    """A command that counts how often it is run, and ends when it is told to."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.text = f"cd {place}; echo run >>count; echo begun; until [ -e open ]; do sleep 0.01; done; echo ended"
+
+    @property
+    def count(self) -> int:
+        path = self.place / "count"
+        return len(path.read_text(encoding="ascii").splitlines()) if path.exists() else 0
+
+    def open(self) -> None:
+        (self.place / "open").touch()
+
+    def until_begun(self) -> None:
+        wait_until(lambda: self.count, "the command")
+
+
+@pytest.fixture
+def gate(place: Path) -> Gate:
+    return Gate(place)
+
+
+@pytest.fixture
+def proxy(daemon: Daemon, tmp_path: Path) -> Iterator[Proxy]:
+    with Proxy(str(tmp_path / "proxy"), daemon.socket) as proxy:
+        yield proxy
+
+
+Client = Callable[[str, str, str], Result]
+
+
+def blocking(agent: str, socket: str, text: str) -> Result:
+    with connect(agent, socket, False, cwd="/") as session:
+        return session.run(text)
+
+
+def with_asyncio(agent: str, socket: str, text: str) -> Result:
+    async def main() -> Result:
+        async with await aconnect(agent, socket, False, cwd="/") as session:
+            return await session.run(text)
+
+    return asyncio.run(main())
+
+
+either = pytest.mark.parametrize("client", [blocking, with_asyncio], ids=["sync", "async"])
+
+
+def again(path: str, request: dict[str, Any], *parts: bytes) -> Message:
+    """The same request, with the same id, over another connection."""
+    with Raw(path) as raw:
+        raw.socket.sendall(encode(request, *parts))
+        return raw.receive()
+
+
+def test_a_request_that_comes_again_gets_the_one_answer(daemon: Daemon, gate: Gate) -> None:
+    with Raw(daemon.socket) as first:
+        first.open("again", gate.place)
+        request, part = first.header("run", agent="again"), gate.text.encode()
+        first.socket.sendall(encode(request, part))
+        gate.until_begun()
+    with ThreadPoolExecutor(2) as threads:  # while it runs, to whoever asked last
+        with Raw(daemon.socket) as second:
+            second.socket.sendall(encode(request, part))
+            second.ask("list")
+        answer = threads.submit(again, daemon.socket, request, part)
+        with Raw(daemon.socket) as other:
+            wait_until(lambda: other.ask("stats").header["value"]["connections"] == 2, "the third connection")
+        gate.open()
+        running = answer.result()
+    assert (running.header["result"]["outcome"], running.parts[0]) == ("exited", b"begun\nended\n")
+    assert again(daemon.socket, request, part) == running  # and after its end
+    assert again(daemon.socket, request) == running  # what it was is not looked at any more
+    assert gate.count == 1
+
+
+@either
+def test_a_client_that_lost_its_connection_asks_again(proxy: Proxy, gate: Gate, client: Client) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(client, "lost", proxy.path, gate.text)
+        for cuts in range(1, 4):
+            gate.until_begun()
+            proxy.cut()
+            wait_until(lambda cuts=cuts: proxy.connections > cuts, "another connection")  # type: ignore[misc]
+        gate.open()
+        assert (result.result().stdout, result.result().exit_code) == ("begun\nended\n", 0)
+    assert gate.count == 1
+
+
+@either
+def test_a_request_that_never_arrived_is_sent_again(proxy: Proxy, gate: Gate, client: Client) -> None:
+    with connect("arrived", proxy.path, False, cwd="/") as session:
+        session.run("true")
+    gate.open()
+    with ThreadPoolExecutor(1) as threads:
+        proxy.deaf = True
+        result = threads.submit(client, "arrived", proxy.path, gate.text)
+        wait_until(lambda: proxy.swallowed, "the request")
+        proxy.deaf = False
+        proxy.cut()
+        assert result.result().stdout == "begun\nended\n"
+    assert gate.count == 1
+
+
+def test_live_output_goes_on_over_another_connection(proxy: Proxy, gate: Gate) -> None:
+    heard: list[bytes] = []
+    with connect("live", proxy.path, False, cwd="/") as session, ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text, on_output=lambda _, data: heard.append(data))
+        wait_until(lambda: heard, "the first output")
+        proxy.cut()
+        wait_until(lambda: proxy.connections > 1, "another connection")
+        with Raw(proxy.target) as raw:
+            wait_until(lambda: raw.ask("stats").header["value"]["connections"] == 2, "the daemon's side of it")
+        gate.open()
+        assert result.result().stdout == "begun\nended\n"
+    assert b"".join(heard) == b"begun\nended\n"
+
+
+def test_an_interrupt_reaches_the_command_of_a_lost_connection(proxy: Proxy, gate: Gate) -> None:
+    with connect("interrupt", proxy.path, False, cwd="/") as session, ThreadPoolExecutor(1) as threads:
+        result = threads.submit(session.run, gate.text)
+        gate.until_begun()
+        proxy.cut()
+        session.interrupt()
+        assert result.result().outcome == "interrupted"
+
+
+@contextmanager
+def killed(daemon: Daemon) -> Iterator[None]:
+    daemon.process.send_signal(signal.SIGKILL)
+    daemon.process.wait(PATIENCE)
+    yield
+
+
+def test_a_new_daemon_runs_nothing_that_an_old_one_was_asked(tmp_path: Path, gate: Gate) -> None:
+    with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
+        raw.open("a", gate.place)
+        request = raw.header("run", agent="a")
+        raw.socket.sendall(encode(request, gate.text.encode()))
+        gate.until_begun()
+        with killed(daemon), running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
+            raw.open("a", gate.place)
+            reply = again(daemon.socket, request, gate.text.encode())
+            assert reply.header["error"]["code"] == "outcome_unknown"
+            assert raw.ask("list").header["value"][0]["state"] == "new"
+    assert gate.count == 1
+
+
+@either
+@pytest.mark.parametrize("successor", [True, False], ids=["another daemon", "no daemon"])
+def test_a_client_whose_daemon_died_is_told(tmp_path: Path, gate: Gate, client: Client, successor: bool) -> None:
+    with (
+        running(tmp_path / "one") as one,
+        running(tmp_path / "two") as two,
+        Proxy(str(tmp_path / "proxy"), one.socket) as proxy,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        result = threads.submit(client, "a", proxy.path if successor else one.socket, gate.text)
+        gate.until_begun()
+        proxy.target = two.socket
+        with killed(one), pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+        with Raw(two.socket) as raw:
+            assert raw.ask("list").header["value"] == []
+    assert gate.count == 1
+
+
+def test_a_session_that_is_gone_is_told_before_a_command_runs_in_a_fresh_one(tmp_path: Path, place: Path) -> None:
+    with running(tmp_path / "daemon") as daemon, connect("lost", daemon.socket, False, cwd=place) as session:
+        session.run("X=1")
+        with killed(daemon), running(tmp_path / "daemon"):
+            with pytest.raises(DaemonUnavailable, match="session"):
+                session.run("touch never")
+            assert not (place / "never").exists()
+            assert session.run("echo [$X]; pwd").stdout == f"[]\n{place}\n"
+
+
+def test_a_session_that_is_gone_is_told_when_a_proxy_hides_it(tmp_path: Path, place: Path) -> None:
+    """The connection ends a moment after the request was written: whether it arrived, nobody knows."""
+    with (
+        running(tmp_path / "one") as one,
+        running(tmp_path / "two") as two,
+        Proxy(str(tmp_path / "proxy"), one.socket) as proxy,
+        connect("lost", proxy.path, False, cwd=place) as session,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        session.run("X=1")
+        proxy.deaf = True
+        result = threads.submit(session.run, "touch never")
+        wait_until(lambda: proxy.swallowed, "the request")
+        proxy.target, proxy.deaf = two.socket, False
+        proxy.cut()
+        with pytest.raises(OutcomeUnknown):
+            result.result(PATIENCE)
+        assert not (place / "never").exists()
+        assert session.run("echo [$X]").stdout == "[]\n"
+
+
+def test_no_daemon_and_none_wanted(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon") as daemon, connect("a", daemon.socket, False, cwd="/") as session:
+        session.run("true")
+        assert daemon.stop() == 0
+        for _ in range(2):
+            with pytest.raises(DaemonUnavailable):
+                session.run("true")
+    with pytest.raises(DaemonUnavailable, match=str(tmp_path)):
+        connect("a", tmp_path / "no such socket", False)
+
+
+@contextmanager
+def forgetful(path: str, **memory: float) -> Iterator[Server]:
+    """A server in a thread of this process that keeps few answers."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+
+    async def begin() -> tuple[Server, asyncio.Server]:
+        server = Server(AsyncAgents())
+        server._ledger = Ledger(server.incarnation, **memory)  # type: ignore[arg-type]
+        return server, await loop.create_unix_server(lambda: Connection(server), path)
+
+    async def end(server: Server, listener: asyncio.Server) -> None:
+        listener.close()
+        await server.finish(0)
+
+    thread.start()
+    try:
+        served = asyncio.run_coroutine_threadsafe(begin(), loop).result(PATIENCE)
+        yield served[0]
+        asyncio.run_coroutine_threadsafe(end(*served), loop).result(PATIENCE)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.parametrize("memory", [{"keep_bytes": 4000}, {"keep_seconds": 0.0}], ids=repr)
+def test_an_answer_that_is_no_longer_kept_is_told_as_such(
+    tmp_path: Path, place: Path, memory: dict[str, float]
+) -> None:
+    path = str(tmp_path / "socket")
+    with forgetful(path, **memory), Raw(path) as raw:
+        raw.open("a", place)
+        request = raw.header("run", agent="a")
+        raw.socket.sendall(encode(request, b"echo run >>count"))
+        assert raw.receive().header["result"]["exit_code"] == 0
+        for _ in range(5):
+            raw.ask("stats")
+        reply = again(path, request, b"echo run >>count")
+        assert reply.header["error"]["code"] == "result_expired"
+    assert (place / "count").read_text(encoding="ascii") == "run\n"
