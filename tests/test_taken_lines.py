@@ -43,13 +43,18 @@ def test_a_line_that_a_signals_trap_took_is_no_command_that_ran(new_session: New
 
 
 @pytest.mark.parametrize("reader", ["read taken", "read -n1 taken", "read -N 2000 taken", "cat >/dev/null"])
-def test_a_prompt_that_reads_for_ever_costs_the_shell_and_says_so(new_session: NewSession, reader: str) -> None:
+def test_a_prompt_that_reads_for_ever_costs_the_shell_and_says_so(
+    new_session: NewSession, reader: str, tmp_path: Path
+) -> None:
     session = new_session()
     result = session.run(f"PROMPT_COMMAND='{reader}'", timeout=20)
+    assert "not run" not in result.reason  # it was: its prompt is what reads
+    if result.state_kept:  # it read nothing but what we typed for want of an answer: the next one is told
+        result = session.run(f": >{tmp_path}/ran", timeout=20)
+        assert not (tmp_path / "ran").exists()
     assert (result.state_kept, result.exit_code is None) == (False, False), result
     assert result.outcome in ("shell_exited", "interrupted")
     assert result.reason
-    assert "not run" not in result.reason  # it was: its prompt is what reads
     assert session.run("echo fresh").stdout == "fresh\n"
 
 
@@ -70,3 +75,23 @@ def test_lines_that_an_interrupt_made_bash_forget_were_not_taken(new_session: Ne
         assert session.run("(kill -INT $$) & kill -INT $$; wait").state_kept
         session.run("sleep 100", timeout=0.01)
     assert session.run("echo $KEPT").stdout == "yes\n"
+
+
+def test_a_mark_that_was_asked_for_again_on_its_way_proves_nothing(
+    new_session: NewSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between our look at its socket and at bash itself, bash may have come back to its prompt."""
+    session = new_session()
+    session.run("KEPT=yes")
+    shell = session._engine.live()
+    while_it_ran = shell.idle
+
+    def late() -> bool:
+        wait_until(while_it_ran, "bash at its prompt")
+        return True
+
+    monkeypatch.setattr(shell, "idle", late)
+    assert session.run("sleep 0.15; echo slow").stdout == "slow\n"
+    monkeypatch.undo()
+    for _ in range(3):
+        assert session.run("echo $KEPT").stdout == "yes\n"

@@ -124,6 +124,7 @@ class Server:
 
     async def cancel(self, request: str) -> bool:
         """End a request that is being served; False when it is not (any more)."""
+        await asyncio.sleep(0)  # a task that has not had its first turn would be thrown away, and its answer with it
         service = self._served.get(request)
         if service is None or service.task is None or service.task is asyncio.current_task():
             return False

@@ -39,6 +39,8 @@ EATEN: Final = (
     " standard input and has taken what was typed to it; the shell was killed"
 )
 
+_ASKED_AGAIN: Final = mark_line(b"").count(b"\n")
+
 # Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
 # Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
 _QUICK: Final = 0.005
@@ -91,7 +93,8 @@ def _hear(shell: Shell, call: Call) -> bool:
     elif data:
         mark = call.framer.feed(data)
         if mark is not None:
-            call.eaten = shell.lines_taken(mark) > 0
+            # The mark may have been on its way already when it was asked for again: those lines are still to be read.
+            call.eaten = shell.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
             return True
     return False
 
