@@ -27,7 +27,7 @@ _BUFFER: Final = 1 << 20
 # What somebody who only looks on may be behind before he misses some, in bytes.
 _BEHIND: Final = 8 << 20
 # Requests of one connection that are served at a time; then no more are read.
-IN_FLIGHT: Final = 64
+IN_FLIGHT: Final = 32
 
 
 class Connection(asyncio.Protocol):
@@ -41,6 +41,7 @@ class Connection(asyncio.Protocol):
         self._room.set()
         self._missed = 0
         self._in_flight = 0
+        self._taking = False
         self._messages: deque[Message] = deque()  # not taken yet
         self.number = 0
         self._at_end: list[Callable[[], None]] = []
@@ -70,11 +71,16 @@ class Connection(asyncio.Protocol):
 
     def _take_some(self, at_once: bool = False) -> None:
         """Have as many served as may be; the rest waits here, and nothing more is read meanwhile."""
-        while self._messages and self._in_flight < IN_FLIGHT:
+        if self._taking:  # one was answered while it was taken
+            return
+        self._taking = True
+        # Not while answers wait to be taken either: each may be 2 MiB long.
+        while self._messages and self._in_flight < IN_FLIGHT and not self.congested:
             self._in_flight += 1
             # At once what came alone; of many the loop gets its turn between any two.
             self._server.take(self, self._messages.popleft(), at_once)
             at_once = False
+        self._taking = False
         if self._transport is not None and bool(self._messages) == self._transport.is_reading():
             (self._transport.pause_reading if self._messages else self._transport.resume_reading)()
 
@@ -103,6 +109,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._room.set()
+        self._take_some()
 
     # -- the server's side
 

@@ -86,7 +86,7 @@ class Remote:
     @property
     def command(self) -> str:
         """As ``Session.command``."""
-        return "" if self._closed else str(self._info("command"))
+        return "" if self._closed else self._ask_now(self._said("info")).parts[0].decode("utf-8", "replace")
 
     @property
     def size(self) -> tuple[int, int]:
@@ -300,6 +300,10 @@ def opening(
             raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
     if limits is not None and not isinstance(limits, Limits):
         raise InvalidRequest(f"limits is a Limits, not {limits!r}")
+    if "bash" in options:  # the one that this client means
+        from shutil import which  # 5 ms, and seldom needed
+
+        options["bash"] = os.path.abspath(which(options["bash"]) or options["bash"])
     texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
     check_seconds("timeout", options.get("timeout"))
     try:

@@ -10,12 +10,14 @@ import gc
 import os
 import signal
 import socket
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from ..agents import AsyncAgents
 from ..engine.guard import the_guard
+from ..engine.spawn import raise_descriptors
 from ..errors import DaemonUnavailable
 from .audit import Audit
 from .connection import LOG, Connection
@@ -24,6 +26,7 @@ from .server import MAX_CONNECTIONS, Server
 
 # Clients that connect while the loop is busy wait here.
 _BACKLOG: Final = 4096
+_ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,17 @@ class Settings:
 def listen(path: str, lock: int | None = None) -> socket.socket:
     """The listening socket, private from its first moment. Raises DaemonUnavailable when a daemon listens already.
 
-    ``lock``: see ``place.locked``.
+    ``lock``: see ``place.locked``. A signal that asks for the end waits from now on until somebody can hear it.
     """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     with locked(path, lock):
         if (other := reach(path)) is not None:
             other.close()
             raise DaemonUnavailable(
                 f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`"
             )
+        if os.path.exists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise DaemonUnavailable(f"{path} is no socket, and is left as it is: name another place")
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
@@ -84,8 +90,7 @@ def run(settings: Settings, ours: socket.socket) -> None:
     # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    guard = the_guard()
-    seat = guard.watch_over("bash", settings.socket)
+    raise_descriptors()
     inode = os.lstat(settings.socket).st_ino
     audit = Audit(settings.audit) if settings.audit else None
     try:
@@ -97,20 +102,23 @@ def run(settings: Settings, ours: socket.socket) -> None:
                 os.unlink(settings.socket)
         if audit is not None:
             audit.close()
-        guard.give_back(seat)
 
 
 async def _serve(settings: Settings, ours: socket.socket, audit: Audit | None) -> None:
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit, settings.max_connections)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDINGS:
         loop.add_signal_handler(number, server.stop)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
+    guard = the_guard()
+    seat = guard.watch_over("bash", settings.socket)
     listener = await loop.create_unix_server(lambda: Connection(server), sock=ours)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
     await server.stopping.wait()
     LOG.info("ending: commands that run get %g s", settings.patience)
     listener.close()
     await server.finish(settings.patience)
+    guard.give_back(seat)
     LOG.info("ended")

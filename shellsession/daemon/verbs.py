@@ -19,7 +19,7 @@ from ..models import TTY, Result
 from . import requests
 from .connection import Connection
 from .desk import Desk, Listener, Speaker
-from .wire import from_result
+from .wire import HEADER_MAX, from_result
 
 if TYPE_CHECKING:
     from .server import Server
@@ -160,7 +160,8 @@ async def _close(desk: Desk, _: Asked) -> Answer:
 
 
 async def _jobs(desk: Desk, _: Asked) -> Answer:
-    return Answer({"value": [_described(job) for job in desk.session.jobs()]})
+    jobs = desk.session.jobs()
+    return Answer({"value": [_described(job, _room_for(len(jobs))) for job in jobs]})
 
 
 async def _job_output(desk: Desk, asked: Asked) -> Answer:
@@ -179,9 +180,8 @@ async def _resize(desk: Desk, asked: Asked) -> Answer:
 
 async def _info(desk: Desk, asked: Asked) -> Answer:
     session = desk.session
-    value = {"state": session.state, "cwd": session.cwd, "command": session.command, "idle": session.idle}
-    value["size"] = list(session.size)
-    return Answer({"value": value})
+    value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
+    return Answer({"value": value}, (session.command.encode("utf-8", "replace"),))
 
 
 async def _watch(desk: Desk, asked: Asked) -> Answer:
@@ -232,7 +232,11 @@ async def _cancel(server: Server, asked: Asked) -> Answer:
 
 
 async def _list(server: Server, _: Asked) -> Answer:
-    return Answer({"value": [asdict(info) for info in server.agents.list()]})
+    infos = server.agents.list()
+    room = _room_for(len(infos))
+    return Answer(
+        {"value": [{**asdict(info), "cwd": info.cwd[:room], "command": info.command[:room]} for info in infos]}
+    )
 
 
 async def _stats(server: Server, _: Asked) -> Answer:
@@ -278,14 +282,14 @@ def _told(result: Result) -> Answer:
     return Answer({"result": header}, parts)
 
 
-def _described(job: Job) -> dict[str, Any]:
-    return {
-        "number": job.number,
-        "command": job.command,
-        "pids": job.pids,
-        "alive": job.alive(),
-        "running": job.running,
-    }
+def _room_for(count: int) -> int:
+    """Characters of a text, so that a list of so many fits into a header (a character may take 6 bytes in JSON)."""
+    return min(4096, HEADER_MAX // (16 * max(1, count)))
+
+
+def _described(job: Job, room: int) -> dict[str, Any]:
+    known = {"number": job.number, "command": job.command[:room], "pids": job.pids[:room]}
+    return {**known, "alive": job.alive()[:room], "running": job.running}
 
 
 def _job(session: AsyncSession, number: int) -> Job:

@@ -59,6 +59,16 @@ _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+_usual: tuple[int, int] | None = None  # what the shells of a host get that has raised its own limit
+
+
+def raise_descriptors() -> None:
+    """Let this process open as many files as it ever may; its shells get the limit that was there before."""
+    global _usual
+    _usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_usual[1], _usual[1]))
+
+
 def environment(options: Options) -> dict[str, str]:
     """The environment bash starts with."""
     env = dict(os.environ if options.env is None else options.env)
@@ -155,6 +165,8 @@ def _fork(bash: str, options: Options, control: int, aside: int, mark: int, cwd:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             with suppress(OSError, ValueError):
                 resource.setrlimit(locks, (mark, hard))
+            if _usual is not None:
+                resource.setrlimit(resource.RLIMIT_NOFILE, _usual)
             os.chdir(cwd)
             os.execve(bash, ["bash", *_ARGUMENTS], env)
         except Exception:

@@ -1,0 +1,244 @@
+"""Many agents in one daemon: each has its session from its own client, and nothing of anybody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon, Raw, running
+from support import descendants, is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import (
+    DaemonUnavailable,
+    RemoteSession,
+    SessionClosed,
+    ShellUnavailable,
+    TooManySessions,
+    aconnect,
+    connect,
+)
+
+# What bash itself adds to an environment, and what programs without a person get.
+BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
+AGENT = {"TERM", "PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "GIT_TERMINAL_PROMPT"}
+AGENT |= {"DEBIAN_FRONTEND"}
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One whose own environment would be seen."""
+    env = {**os.environ, "OF_DAEMON": "unseen", "HOME": "/of/daemon"}
+    with running(tmp_path_factory.mktemp("daemon"), env=env) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def client(daemon: Daemon, request: pytest.FixtureRequest) -> Iterator[Callable[..., RemoteSession]]:
+    """Opens sessions that are closed after the test."""
+    opened: list[RemoteSession] = []
+
+    def make(agent: str, **options: Any) -> RemoteSession:
+        opened.append(connect(f"{request.node.name} {agent}", daemon.socket, False, **options))
+        return opened[-1]
+
+    yield make
+    for session in opened:
+        session.close()
+
+
+Client = Callable[..., RemoteSession]
+
+
+def variables(session: RemoteSession) -> dict[str, str]:
+    lines = session.run("env -0").stdout_bytes.decode("utf-8", "surrogateescape").split("\0")
+    return dict(line.split("=", 1) for line in lines if line)
+
+
+def test_a_session_is_as_the_client_that_opens_it(client: Client, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("OF_CLIENT", "one\nline é \udcff")
+    umask = os.umask(0o027)
+    try:
+        first = client("a")
+        os.umask(0o077)
+        monkeypatch.setenv("OF_CLIENT", "two")
+        monkeypatch.chdir("/")
+        second = client("a")
+    finally:
+        os.umask(umask)
+    for session in (first, second):  # who comes later finds it as it is
+        assert session.run("pwd; umask").stdout == f"{place}\n0027\n"
+        assert variables(session)["OF_CLIENT"] == "one\nline é \udcff"
+    first.restart()
+    assert second.run("pwd; umask; echo $?").stdout == f"{place}\n0027\n0\n"
+    first.close()
+    assert client("a").run("pwd; echo $OF_CLIENT").stdout == "/\ntwo\n"  # a new one is of who opens that
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [
+        ({"env": {"PATH": "/usr/bin:/bin", "A": "b"}}, set()),
+        ({"env": {"PATH": "/usr/bin:/bin", "A": "b"}, "extra_env": {"B": "c"}}, {"B"}),
+    ],
+    ids=["env", "extra_env"],
+)
+def test_an_environment_is_what_was_given_and_nothing_else(
+    client: Client, options: dict[str, Any], added: set[str]
+) -> None:
+    assert variables(client("a", **options)).keys() - BASH == {"PATH", "A"} | added
+
+
+@pytest.mark.parametrize(("agent_env", "added"), [(True, AGENT), (False, set[str]())])
+def test_an_inherited_environment_is_the_clients(
+    client: Client, monkeypatch: pytest.MonkeyPatch, agent_env: bool, added: set[str]
+) -> None:
+    kept = {"PATH": os.environ["PATH"], "OF_CLIENT": "seen"}
+    for name in os.environ:
+        monkeypatch.delenv(name)
+    for name, value in kept.items():
+        monkeypatch.setenv(name, value)
+    assert variables(client("a", agent_env=agent_env)).keys() - BASH == kept.keys() | added
+
+
+@pytest.mark.parametrize("name", ["./mybash", "mybash", "{place}/mybash"])
+def test_bash_is_the_one_that_the_client_means(
+    client: Client, place: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (place / "mybash").write_text('#!/bin/sh\nMINE=yes exec bash "$@"\n', encoding="ascii")
+    (place / "mybash").chmod(0o755)
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    assert client("a", bash=name.format(place=place)).run("echo $MINE").stdout == "yes\n"
+
+
+def test_a_bash_that_is_not_there_is_told(client: Client) -> None:
+    with pytest.raises(ShellUnavailable, match="no such bash"):
+        client("a", bash="/no such bash").run("true")
+
+
+def test_one_agents_secret_is_nowhere_else(daemon: Daemon, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "opensesame-" + unique_seconds()
+    before = client("before")
+    before.run("true")
+    with monkeypatch.context() as patch:
+        patch.setenv("TOKEN", secret)
+        owner = client("owner")
+    after = client("after")
+    assert owner.run("echo $TOKEN").stdout == f"{secret}\n"
+    for session in (before, after):
+        assert secret not in session.run("env; set; export -p").stdout
+    processes = {daemon.pid, *descendants(daemon.pid)} - {owner.pid}
+    assert len(processes) >= 4  # the daemon, its watcher, two shells
+    for pid in processes:
+        for name in ("environ", "cmdline"):
+            assert secret.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
+    assert secret not in json.dumps(list(map(str, daemon.logged(owner.agent)))) + daemon.said
+
+
+def test_agents_do_not_see_each_other(client: Client) -> None:
+    sessions = [client(name) for name in "abc"]
+    for session in sessions:
+        session.run(f"cd /; X={session.agent!r}; f() {{ echo $X; }}; alias g=f")
+    assert [session.run("f").stdout for session in sessions] == [f"{session.agent}\n" for session in sessions]
+    assert len({session.pid for session in sessions}) == 3
+
+
+def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon", "--max-sessions", "2") as daemon, Raw(daemon.socket) as raw:
+
+        def open(agent: str) -> RemoteSession:
+            return connect(agent, daemon.socket, False, cwd="/")
+
+        async def open_too() -> None:
+            await aconnect("four", daemon.socket, False, cwd="/")
+
+        one, two = open("one"), open("two")
+        two.run("sleep 100", timeout=0.05, on_timeout="yield")
+        with pytest.raises(TooManySessions) as refused:
+            open("three")
+        assert refused.value.idle == ("one",)
+        with pytest.raises(TooManySessions) as refused:
+            asyncio.run(open_too())
+        assert refused.value.idle == ("one",)
+        assert [info["agent"] for info in raw.ask("list").header["value"]] == ["one", "two"]
+        one.close()
+        three = open("three")
+        assert three.run("echo room").stdout == "room\n"
+        with pytest.raises(SessionClosed):
+            one.run("true")
+        two.interrupt()
+        for session in (two, three):
+            session.disconnect()
+
+
+def test_there_may_be_more_agents_than_a_usual_limit_of_open_files_has_room_for(tmp_path: Path) -> None:
+    """And programs are started with that limit all the same."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
+            for number in range(60):
+                raw.open(str(number))
+                reply = raw.ask("run", b"ulimit -Sn; ulimit -Hn", agent=str(number))
+                assert reply.parts[:1] == (f"256\n{hard}\n".encode(),), reply
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon", "--idle-ttl", "0.3") as daemon, Raw(daemon.socket) as raw:
+        seconds = unique_seconds()
+
+        def agents() -> list[str]:
+            return [info["agent"] for info in raw.ask("list").header["value"]]
+
+        commands = {
+            "job": f"sleep {seconds} & echo $$",
+            "running": f"echo $$; sleep {seconds}",
+            "idle": "echo $$",
+        }
+        sessions = {agent: connect(agent, daemon.socket, False, cwd="/") for agent in commands}
+        pids = {
+            agent: int(session.run(commands[agent], timeout=0.1, on_timeout="yield").stdout)
+            for agent, session in sessions.items()
+        }
+        wait_until(lambda: agents() == ["job", "running"], "the end of the idle one")
+        wait_until(lambda: not is_alive(pids["idle"]), "the end of its bash")
+        with pytest.raises(SessionClosed, match="connect again"):
+            sessions["idle"].run("true")
+        with connect("idle", daemon.socket, False, cwd="/") as again:
+            assert again.run("echo fresh").stdout == "fresh\n"
+        assert len(with_argument(seconds)) == 2
+        sessions["running"].interrupt()
+        wait_until(lambda: agents() == ["job"], "the end of the one that has become idle")
+        sessions["job"].jobs()[0].kill()
+        wait_until(lambda: agents() == [], "the end of the last")
+        for session in sessions.values():
+            session.disconnect()
+
+
+def test_nothing_that_runs_can_make_the_list_too_long(daemon: Daemon, client: Client) -> None:
+    session = client("long")
+    text = "sleep 100 #" + "x" * (3 << 19)
+    session.run(text, timeout=0.05, on_timeout="yield")
+    assert session.command == text
+    with Raw(daemon.socket) as raw:
+        (info,) = [info for info in raw.ask("list").header["value"] if info["agent"] == session.agent]
+    assert (info["state"], info["pid"]) == ("running", session.pid)
+    assert text.startswith(info["command"][:1000])
+    session.interrupt()
+    session.run(text.replace("#", "& #"))
+    assert session.jobs()[0].kill()
+
+
+def test_no_daemon_is_started_where_none_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(DaemonUnavailable, match="shellsession serve"):
+        connect("a", tmp_path / "socket", False)
+    assert list(tmp_path.iterdir()) == []

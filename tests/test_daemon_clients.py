@@ -1,0 +1,252 @@
+"""Clients that die, that are slow, that change their minds: their commands are theirs, and everybody else is served."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from daemons import Daemon, Raw
+from support import PATIENCE, unique_seconds, wait_until, with_argument
+
+from shellsession import NotRunning, RemoteSession, ShellSessionError, connect
+from shellsession.daemon.wire import encode
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def sh(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Iterator[RemoteSession]:
+    with connect(request.node.name, daemon.socket, False, cwd=place, timeout=None) as session:
+        yield session
+        session.close()
+
+
+@pytest.fixture
+def raw(daemon: Daemon) -> Iterator[Raw]:
+    with Raw(daemon.socket) as raw:
+        yield raw
+
+
+def resident(daemon: Daemon) -> int:
+    """Bytes of memory that the daemon has."""
+    status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@contextmanager
+def client_in(daemon: Daemon, agent: str, command: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that runs a command in that agent's session."""
+    script = f"from shellsession import connect\nconnect({agent!r}, {daemon.socket!r}).run({command!r})"
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, cwd="/") as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def begin(place: Path) -> str:
+    return "echo one; echo >begun; until [ -e open ]; do sleep 0.01; done; echo two; echo >done"
+
+
+# -- who dies
+
+
+def test_the_command_of_a_client_that_died_goes_on_and_another_waits_for_it(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
+    with client_in(daemon, sh.agent, begin(place)) as client, ThreadPoolExecutor(1) as threads:
+        wait_until((place / "begun").exists, "the command")
+        client.kill()
+        client.wait(PATIENCE)
+        assert (sh.state, sh.command) == ("running", begin(place))
+        result = threads.submit(sh.wait)
+        (place / "open").touch()
+        assert (result.result(PATIENCE).outcome, result.result().stdout) == ("exited", "one\ntwo\n")
+    assert (place / "done").exists()
+    assert sh.run("echo free").stdout == "free\n"
+
+
+def test_the_end_of_a_dead_clients_command_may_be_heard_later(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    """Or never: who runs the next command just runs it."""
+    with client_in(daemon, sh.agent, begin(place)) as client:
+        wait_until((place / "begun").exists, "the command")
+        client.kill()
+        client.wait(PATIENCE)
+    (place / "open").touch()
+    wait_until(lambda: sh.state == "idle", "the end of the command")
+    assert sh.run("echo free").stdout == "free\n"
+    with pytest.raises(NotRunning):
+        sh.poll()
+
+
+def test_the_command_of_a_client_that_died_is_interrupted_by_another(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
+    seconds = unique_seconds()
+    sh.run("X=1")
+    with client_in(daemon, sh.agent, f"echo one; sleep {seconds}") as client:
+        wait_until(lambda: with_argument(seconds), "the command")
+        client.kill()
+        client.wait(PATIENCE)
+        result = sh.interrupt()
+    assert (result.outcome, result.stdout) == ("interrupted", "one\n")
+    assert with_argument(seconds) == []
+    assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_a_handed_back_command_is_any_clients(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    with connect(sh.agent, daemon.socket, False) as other:
+        assert other.run(begin(place), timeout=0.05, on_timeout="yield").outcome == "running"
+    (place / "open").touch()
+    assert sh.wait().stdout == "two\n"
+
+
+# -- live output
+
+
+def test_live_output_comes_in_order(sh: RemoteSession) -> None:
+    heard: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+    command = "for ((i = 0; i < 3000; i++)); do echo $i; ((i % 7)) || echo $i >&2; done"
+    result = sh.run(command, on_output=lambda stream, data: heard[stream].append(data))
+    assert (b"".join(heard["stdout"]), b"".join(heard["stderr"])) == (result.stdout_bytes, result.stderr_bytes)
+    assert result.stdout.splitlines() == list(map(str, range(3000)))
+
+
+def test_live_output_goes_on_after_the_command_was_handed_back(sh: RemoteSession, place: Path) -> None:
+    heard: list[bytes] = []
+    command = (
+        "echo 1; echo >begun; until [ -e open ]; do sleep 0.01; done; for i in 2 3 4; do echo $i; sleep 0.05; done"
+    )
+    first = sh.run(command, timeout=0.1, on_timeout="yield", on_output=lambda _, data: heard.append(data))
+    assert (first.outcome, first.stdout, heard) == ("running", "1\n", [b"1\n"])
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(sh.wait)
+        (place / "open").touch()
+        assert result.result(PATIENCE).stdout == "2\n3\n4\n"
+    assert b"".join(heard) == b"1\n2\n3\n4\n"
+
+
+def test_live_output_comes_while_the_command_runs(sh: RemoteSession, place: Path) -> None:
+    heard: list[bytes] = []
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(sh.run, begin(place), on_output=lambda _, data: heard.append(data))
+        wait_until(lambda: heard == [b"one\n"], "the first line")
+        (place / "open").touch()
+        result.result(PATIENCE)
+    assert heard == [b"one\n", b"two\n"]
+
+
+# -- who is slow
+
+
+def settled(question: Callable[[], int], meanwhile: Callable[[], object]) -> int:
+    """What a number is when it does not change any more."""
+    before = -1
+    while (now := question()) != before:
+        before = now
+        for _ in range(100):
+            meanwhile()
+    return now
+
+
+def test_a_slow_client_slows_its_command_and_nothing_else(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    size = 200 * MIB
+    with Raw(daemon.socket) as slow:
+        slow.open("slow", place)
+        assert slow.run("slow", "true")["exit_code"] == 0
+        before = resident(daemon)
+        slow.say("run", f"head -c {size} /dev/zero; echo >done".encode(), agent="slow", live=True, timeout=None)
+        settled(lambda: resident(daemon) >> 20, lambda: sh.run("true"))
+        assert resident(daemon) - before < 32 * MIB
+        assert not (place / "done").exists()
+        came = 0
+        while "event" in (message := slow.receive()).header:
+            came += len(message.parts[0])
+        assert (came, message.header["result"]["outcome"]) == (size, "exited")
+        assert resident(daemon) - before < 32 * MIB
+
+
+def test_output_that_nobody_wants_live_costs_no_memory(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.run("true")
+    before = resident(daemon)
+    result = sh.run(f"head -c {200 * MIB} /dev/zero")
+    assert len(result.stdout_bytes) + result.stdout_omitted == 200 * MIB
+    assert resident(daemon) - before < 32 * MIB
+
+
+def test_answers_that_nobody_takes_are_not_piled_up(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    """The ledger may keep 64 MiB of them; what is asked for here is 600."""
+    with Raw(daemon.socket) as slow:
+        slow.open("piled", place)
+        text = b"sleep 100 #" + b"x" * 200_000
+        slow.ask("run", text, agent="piled", timeout=0.05, on_timeout="yield")
+        before = resident(daemon)
+        requests = [slow.header("info", agent="piled") for _ in range(3000)]
+        with ThreadPoolExecutor(1) as sender:
+            sending = sender.submit(slow.socket.sendall, b"".join(map(encode, requests)))
+            settled(lambda: resident(daemon) >> 20, lambda: sh.run("true"))
+            grown = resident(daemon) - before
+            replies = [slow.receive().header["id"] for _ in requests]
+            sending.result()
+        slow.ask("close", agent="piled")
+    assert replies == [request["id"] for request in requests]
+    assert grown < 128 * MIB
+
+
+@pytest.mark.parametrize("verb", ["fly", "poll", "stats"])
+def test_a_flood_of_requests_is_answered_one_by_one(raw: Raw, sh: RemoteSession, verb: str) -> None:
+    """Whether each is refused at once, or answered at once, or later."""
+    agent = {"agent": sh.agent} if verb == "poll" else {}
+    requests = [raw.header(verb, **agent) for _ in range(5000)]
+    with ThreadPoolExecutor(1) as sender:
+        sender.submit(raw.socket.sendall, b"".join(map(encode, requests)))
+        replies = [raw.receive().header for _ in requests]
+    assert {reply["id"] for reply in replies} == {request["id"] for request in requests}
+    assert sh.run("echo served").stdout == "served\n"
+
+
+def test_a_command_that_prints_without_end_delays_nobody(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    with connect("endless", daemon.socket, False, cwd=place) as endless, ThreadPoolExecutor(1) as threads:
+        result = threads.submit(endless.run, "yes", timeout=None)
+        wait_until(lambda: endless.state == "running", "the command")
+        for number in range(50):
+            assert sh.run(f"echo {number}").stdout == f"{number}\n"
+        assert not result.done()
+        endless.interrupt()
+        assert result.result(PATIENCE).outcome == "interrupted"
+        endless.close()
+
+
+# -- who changes his mind
+
+
+def test_a_request_is_cancelled(daemon: Daemon, sh: RemoteSession) -> None:
+    seconds = unique_seconds()
+    sh.run("X=1")
+    with Raw(daemon.socket) as raw, Raw(daemon.socket) as other:
+        request = raw.say("run", f"sleep {seconds}".encode(), agent=sh.agent)
+        wait_until(lambda: with_argument(seconds), "the command")
+        assert other.ask("cancel", request=request).header["value"] is True
+        reply = raw.receive().header
+        assert (reply["id"], reply["error"]["code"]) == (request, ShellSessionError.code)
+        assert with_argument(seconds) == []
+        assert other.ask("cancel", request=request).header["value"] is False
+    assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_a_request_that_waits_for_its_turn_is_cancelled(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    with Raw(daemon.socket) as raw, Raw(daemon.socket) as other:
+        first = raw.say("run", begin(place).encode(), agent=sh.agent)
+        wait_until((place / "begun").exists, "the command")
+        second = raw.say("run", b"touch never", agent=sh.agent)
+        wait_until(lambda: other.ask("cancel", request=second).header["value"], "the cancelling")
+        assert raw.receive().header["id"] == second
+        (place / "open").touch()
+        reply = raw.receive().header
+        assert (reply["id"], reply["result"]["outcome"]) == (first, "exited")
+    assert not (place / "never").exists()

@@ -1,0 +1,232 @@
+"""How a daemon ends, asked or killed: nothing is left of it, and its clients are told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from daemons import Daemon, Raw, answers, running
+from support import PATIENCE, command_line, descendants, is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import DaemonUnavailable, Limits, OutcomeUnknown, RemoteSession, Result, ShellSessionError, connect
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory for what is there as long as its user is: of these tests alone."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        (tmp_path / name).mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(tmp_path / name))
+    return tmp_path / "XDG_RUNTIME_DIR"
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Daemon]:
+    with running(tmp_path / "daemon", "--patience", "30") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Daemon]:
+    with running(tmp_path / "daemon", "--patience", "0.1") as daemon:
+        yield daemon
+
+
+def shut_down(daemon: Daemon) -> None:
+    with Raw(daemon.socket) as raw:
+        raw.ask("shutdown")
+
+
+Ending = Callable[[Daemon], None]
+ENDINGS: dict[str, Ending] = {
+    "SIGTERM": lambda daemon: daemon.process.send_signal(signal.SIGTERM),
+    "SIGINT": lambda daemon: daemon.process.send_signal(signal.SIGINT),
+    "shutdown": shut_down,
+}
+asked = pytest.mark.parametrize("end", ENDINGS.values(), ids=ENDINGS)
+
+
+def nothing_is_left(daemon: Daemon, runtime: Path, seconds: str = "") -> bool:
+    there = os.path.exists(daemon.socket), with_argument(daemon.socket), os.listdir(runtime)
+    return not any(there) and not (seconds and with_argument(seconds))
+
+
+def session(daemon: Daemon, agent: str = "a", start: bool = False) -> RemoteSession:
+    return connect(agent, daemon.socket, start, cwd="/", timeout=None)
+
+
+@asked
+def test_what_runs_gets_its_time(patient: Daemon, runtime: Path, place: Path, end: Ending) -> None:
+    """And meanwhile nobody else is let in."""
+    command = f"cd {place}; touch begun; until [ -e open ]; do sleep 0.01; done; head -c 8000000 /dev/zero | tr '\\0' x"
+    with session(patient) as sh, ThreadPoolExecutor(1) as threads:
+        result = threads.submit(sh.run, command, limits=Limits(max_output=1 << 24))
+        wait_until((place / "begun").exists, "the command")
+        end(patient)
+        wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
+        assert not result.done()
+        (place / "open").touch()
+        assert result.result(PATIENCE).stdout_bytes == b"x" * 8_000_000
+        assert result.result().outcome == "exited"
+    assert patient.process.wait(PATIENCE) == 0
+    assert nothing_is_left(patient, runtime)
+
+
+def test_what_was_handed_back_gets_its_time(patient: Daemon, place: Path) -> None:
+    with session(patient) as sh:
+        command = f"cd {place}; until [ -e open ]; do sleep 0.01; done; echo >done"
+        assert sh.run(command, timeout=0.05, on_timeout="yield").outcome == "running"
+        patient.process.terminate()
+        wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
+        (place / "open").touch()
+        assert patient.process.wait(PATIENCE) == 0
+        assert (place / "done").exists()
+
+
+def test_it_takes_up_nothing_more(patient: Daemon, place: Path) -> None:
+    """Who is connected already hears so, and may still end what runs."""
+    with session(patient) as sh, Raw(patient.socket) as raw, ThreadPoolExecutor(1) as threads:
+        result = threads.submit(sh.run, f"cd {place}; touch begun; sleep 100")
+        wait_until((place / "begun").exists, "the command")
+        patient.process.terminate()
+        wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
+        assert raw.open("b", place).header["error"]["code"] == "daemon_unavailable"
+        assert raw.ask("run", b"touch never", agent="a").header["error"]["code"] == "daemon_unavailable"
+        assert raw.ask("interrupt", agent="a").header["result"]["outcome"] == "interrupted"
+        assert result.result(PATIENCE).outcome == "interrupted"
+    assert patient.process.wait(PATIENCE) == 0
+    assert not (place / "never").exists()
+
+
+STUBBORN = {
+    "a child": "sleep {0}",
+    "deaf children": "trap '' INT TERM HUP; setsid sleep {0} & sleep {0}",
+    "a busy shell": "setsid -f sleep {0}; while :; do :; done",
+}
+
+
+@asked
+@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
+def test_what_does_not_end_is_ended(hasty: Daemon, runtime: Path, end: Ending, command: str) -> None:
+    seconds = unique_seconds()
+    with session(hasty) as sh, session(hasty, "idle") as idle, ThreadPoolExecutor(1) as threads:
+        idle.run(f"sleep {seconds} &")
+        result = threads.submit(sh.run, command.format(seconds))
+        wait_until(lambda: len(with_argument(seconds)) >= 2, "the commands")
+        bashes = descendants(hasty.pid)
+        end(hasty)
+        assert told(result.result) in ("shell_exited", "interrupted")
+        assert hasty.process.wait(PATIENCE) == 0
+        assert not any(map(is_alive, bashes))
+        assert nothing_is_left(hasty, runtime, seconds)
+        with pytest.raises(DaemonUnavailable):
+            idle.run("echo never")
+
+
+def told(run: Callable[[], Result]) -> str:
+    """What the client of a command hears in the end."""
+    try:
+        return run().outcome
+    except ShellSessionError as error:
+        return error.code
+
+
+def test_a_client_that_does_not_read_cannot_keep_it(hasty: Daemon, runtime: Path) -> None:
+    with Raw(hasty.socket) as raw:
+        raw.open("a")
+        raw.say("run", b"yes", agent="a", live=True)
+        with Raw(hasty.socket) as other:
+            wait_until(lambda: other.ask("info", agent="a").header["value"]["state"] == "running", "the command")
+        assert hasty.stop() == 0
+    assert nothing_is_left(hasty, runtime)
+
+
+def test_the_end_of_a_terminal_is_nothing_to_it(patient: Daemon) -> None:
+    with session(patient) as sh:
+        sh.run("X=1")
+        patient.process.send_signal(signal.SIGHUP)
+        assert sh.run("trap 'echo hung up' HUP; kill -HUP $$; echo $X").stdout == "hung up\n1\n"  # no legacy of ours
+    assert patient.stop() == 0
+
+
+def test_killed_it_leaves_nothing(hasty: Daemon, runtime: Path) -> None:
+    seconds = unique_seconds()
+    command = f"trap '' HUP TERM; setsid sleep {seconds} & sleep {seconds}"
+    with session(hasty) as sh, session(hasty, "b") as other, ThreadPoolExecutor(2) as threads:
+        results = [threads.submit(one.run, command) for one in (sh, other)]
+        wait_until(lambda: len(with_argument(seconds)) == 4, "the commands")
+        bashes = descendants(hasty.pid)
+        hasty.process.kill()
+        for result in results:
+            with pytest.raises(OutcomeUnknown):
+                result.result(PATIENCE)
+        wait_until(lambda: nothing_is_left(hasty, runtime, seconds), "the end of all that was left")
+        wait_until(lambda: not any(map(is_alive, bashes)), "the end of its shells")
+        assert not os.path.exists(os.path.dirname(hasty.socket))
+
+
+def test_killed_it_makes_room_at_once(hasty: Daemon, runtime: Path) -> None:
+    seconds = unique_seconds()
+    with session(hasty) as sh:
+        sh.run(f"sleep {seconds} &")
+    hasty.process.kill()
+    hasty.process.wait(PATIENCE)
+    with session(hasty, start=True) as sh:
+        assert sh.run("echo at once").stdout == "at once\n"
+        wait_until(lambda: not with_argument(seconds), "the end of what was left")
+        shut_down(hasty)
+    wait_until(lambda: nothing_is_left(hasty, runtime), "the end of the second")
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
+def test_what_cleans_up_spares_the_next_daemon(tmp_path: Path, runtime: Path, end: signal.Signals) -> None:
+    """However late it comes. File systems give a new file the number of one that has just been removed."""
+    with running(tmp_path / "daemon", "--patience", "30") as old, session(old) as sh:
+        with ThreadPoolExecutor(1) as threads, stopped(watcher(old) if end == signal.SIGKILL else 0):
+            result = threads.submit(
+                sh.run, f"touch {tmp_path}/begun; until [ -e {tmp_path}/open ]; do sleep 0.01; done"
+            )
+            wait_until((tmp_path / "begun").exists, "the command")
+            old.process.send_signal(end)
+            wait_until(lambda: not answers(old.socket), "the end of its hospitality")
+            fresh = session(old, "fresh", start=True)
+            fresh.run("X=1")
+            (tmp_path / "open").touch()
+            with suppress(OutcomeUnknown):
+                result.result(PATIENCE)
+        old.process.wait(PATIENCE)
+        wait_until(lambda: len(watchers(old.socket)) == 1, "the end of the old watcher")
+        assert os.path.exists(old.socket)
+        assert fresh.run("echo $X").stdout == "1\n"
+        fresh.disconnect()
+        shut_down(old)
+        wait_until(lambda: nothing_is_left(old, runtime), "the end of the second")
+
+
+def watchers(socket: str) -> list[int]:
+    return [pid for pid in with_argument(socket) if b"watcher.bash" in command_line(pid)]
+
+
+def watcher(daemon: Daemon) -> int:
+    (pid,) = watchers(daemon.socket)
+    return pid
+
+
+class stopped:
+    """A process that stands still meanwhile (0: none)."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __enter__(self) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGSTOP)
+
+    def __exit__(self, *_: object) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGCONT)

@@ -1,0 +1,243 @@
+"""How a daemon comes to be: one for all who ask at once, free of its starter, and only where nobody else can be."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from daemons import Raw, answers, command, running
+from support import PATIENCE, command_line, is_alive, stat_fields, wait_until, with_argument
+
+# A client that says when it is about to ask, asks when it is told to, and then tells what it found.
+CLIENT = """
+import sys
+from shellsession import connect, errors
+print("ready", flush=True)
+sys.stdin.readline()
+with connect("shared") as session:
+    count = session.run("echo $((++n))").stdout.strip()
+    print(session.ask(({"verb": "stats"}, ())).header["value"]["pid"], count, flush=True)
+    sys.stdin.readline()
+"""
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where clients and a daemon find each other, and nobody else does."""
+
+    socket: str
+    env: dict[str, str]
+
+    @property
+    def daemons(self) -> list[int]:
+        return [pid for pid in with_argument(self.socket) if b"serve" in command_line(pid).split(b"\0")]
+
+    def client(self, script: str = CLIENT, **options: object) -> subprocess.Popen[str]:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": "/", **options}
+        return subprocess.Popen([sys.executable, "-c", script], env=self.env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+
+    def serve(self) -> subprocess.CompletedProcess[str]:
+        """A daemon that is to refuse."""
+        arguments = command(self.socket)
+        return subprocess.run(arguments, env=self.env, capture_output=True, text=True, timeout=PATIENCE, cwd="/")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    places = {name: str(tmp_path / name) for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")}
+    for place in places.values():
+        os.mkdir(place, 0o700)
+    path = str(tmp_path / "run" / "socket")
+    found = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    home = Home(path, {**found, "SHELLSESSION_SOCKET": path, **places})
+    yield home
+    for pid in home.daemons:
+        os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: not home.daemons, "the end of the daemon")
+
+
+def finish(client: subprocess.Popen[str], line: str = "\n") -> tuple[str, str]:
+    """What it says until its end, and what it complains of."""
+    with client:
+        try:
+            return client.communicate(line, timeout=PATIENCE)
+        finally:
+            client.kill()
+
+
+def test_of_many_clients_that_come_at_once_one_starts_the_daemon(home: Home) -> None:
+    clients = [home.client() for _ in range(20)]
+    for client in clients:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "ready\n"
+    for client in clients:  # as near to each other as it gets
+        assert client.stdin is not None
+        client.stdin.write("go\n")
+        client.stdin.flush()
+    told = [finish(client) for client in clients]
+    assert {errors for _, errors in told} == {""}
+    pids, counts = zip(*(said.split() for said, _ in told), strict=True)
+    assert home.daemons == [int(pids[0])]
+    assert set(pids) == {pids[0]}
+    assert sorted(map(int, counts)) == list(range(1, 21))  # one daemon, one session
+
+
+BY_HAND = """
+import os, subprocess, sys
+socket = os.environ["SHELLSESSION_SOCKET"]
+subprocess.run([sys.executable, "-m", "shellsession", "serve", "--detach", "--socket", socket], check=True)
+"""
+
+
+@pytest.mark.parametrize("first", ["", BY_HAND], ids=["on demand", "by hand"])
+def test_it_is_free_of_its_starter(home: Home, place: Path, first: str) -> None:
+    """Its terminal, process group, session, directory, environment, and what it has open."""
+    ours, theirs = pty.openpty()
+    takes_terminal = "import fcntl, termios\nfcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+    home.env["SECRET_OF_STARTER"] = "opensesame"
+    reading, writing = os.pipe()
+    with home.client(
+        takes_terminal + first + CLIENT,
+        stdin=theirs,
+        stderr=theirs,
+        cwd=place,
+        start_new_session=True,
+        pass_fds=[writing],
+    ) as client:
+        os.close(theirs)
+        os.close(writing)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "ready\n"
+        os.write(ours, b"go\n")
+        assert client.stdout.readline().split()[1] == "1"
+        (daemon,) = home.daemons
+        _, parent, group, session, terminal = stat_fields(daemon)[:5]
+        _, _, starters_group, starters_session, starters_terminal = stat_fields(client.pid)[:5]
+        assert starters_terminal != "0"
+        assert terminal == "0"
+        assert str(client.pid) not in (parent, group, session)
+        assert (group, session) != (starters_group, starters_session)
+        assert session != str(daemon)  # no leader: it can never get a terminal
+        assert os.readlink(f"/proc/{daemon}/cwd") == "/"
+        assert {os.readlink(f"/proc/{daemon}/fd/{number}") for number in (0, 1, 2)} == {"/dev/null"}
+        if not first:
+            assert b"opensesame" not in Path(f"/proc/{daemon}/environ").read_bytes()
+        os.killpg(client.pid, signal.SIGKILL)
+        assert client.stdout.read() == ""  # nobody else holds it, nor what it passed on to its children
+        with open(reading, "rb") as inherited:
+            assert inherited.read() == b""
+    os.close(ours)  # the terminal hangs up
+    with Raw(home.socket) as raw:
+        assert raw.hello["pid"] == daemon
+        assert raw.run("shared", "echo $((++n))")["exit_code"] == 0
+
+
+def test_a_second_daemon_at_the_same_socket_is_refused(home: Home) -> None:
+    first = home.client()
+    finish(first, "go\n")
+    (daemon,) = home.daemons
+    second = home.serve()
+    assert second.returncode == 125
+    assert home.socket in second.stderr
+    assert "already" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert home.daemons == [daemon]
+    assert answers(home.socket)
+
+
+def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "daemon" / "run").mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "daemon" / "run" / "socket"))
+    with running(tmp_path / "daemon") as daemon:
+        assert answers(daemon.socket)
+        assert daemon.stop() == 0
+    assert not os.path.exists(daemon.socket)
+
+
+def test_a_file_that_is_no_socket_is_not_touched(home: Home) -> None:
+    os.mkdir(os.path.dirname(home.socket), 0o700)
+    Path(home.socket).write_text("a letter", encoding="ascii")
+    serve = home.serve()
+    assert (serve.returncode, Path(home.socket).read_text(encoding="ascii")) == (125, "a letter")
+    assert home.socket in serve.stderr
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702, 0o1777], ids=oct)
+def test_a_directory_that_others_may_write_to_is_refused(home: Home, mode: int) -> None:
+    directory = os.path.dirname(home.socket)
+    os.mkdir(directory)
+    os.chmod(directory, mode)
+    serve = home.serve()
+    assert serve.returncode == 125
+    assert directory in serve.stderr
+    assert not os.path.exists(home.socket)
+
+
+def test_a_daemon_that_cannot_start_is_told_as_such(home: Home) -> None:
+    os.mkdir(os.path.dirname(home.socket))
+    os.chmod(os.path.dirname(home.socket), 0o777)
+    _, errors = finish(home.client(), "go\n")
+    assert "DaemonUnavailable" in errors.splitlines()[-1]
+    assert home.daemons == []
+
+
+def test_who_hangs_up_without_a_word_is_not_asked_for_ever(home: Home) -> None:
+    os.mkdir(os.path.dirname(home.socket), 0o700)
+    with socket.socket(socket.AF_UNIX) as mute, ThreadPoolExecutor(1) as threads:
+        mute.bind(home.socket)
+        mute.listen()
+        hanging_up = threads.submit(hang_up, mute)
+        try:
+            _, errors = finish(home.client(), "go\n")
+        finally:
+            mute.shutdown(socket.SHUT_RDWR)
+        hanging_up.result()
+    assert "DaemonUnavailable" in errors.splitlines()[-1]
+
+
+def hang_up(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
+def test_a_daemon_that_ends_makes_room_for_the_next(home: Home) -> None:
+    """Clients that come while one ends are served by it, or by the next, or are told that it has ended."""
+    finish(home.client(), "go\n")
+    for _ in range(3):
+        (daemon,) = home.daemons
+        clients = [home.client() for _ in range(3)]
+        for client in clients:
+            assert client.stdout is not None
+            client.stdout.readline()
+        os.kill(daemon, signal.SIGTERM)
+        for client in clients:
+            _, errors = finish(client, "go\n")
+            assert errors == "" or errors.splitlines()[-1].split(":")[0].rpartition(".")[2] in TOLD
+        wait_until(lambda gone=daemon: not is_alive(gone), "its end")  # type: ignore[misc]
+        finish(home.client(), "go\n")
+        assert answers(home.socket)
+
+
+TOLD = ("DaemonUnavailable", "OutcomeUnknown", "SessionClosed")
+
+
+def test_stopped_at_its_very_start_it_leaves_nothing(home: Home) -> None:
+    for _ in range(5):
+        with subprocess.Popen(command(home.socket), env=home.env, stderr=subprocess.DEVNULL, cwd="/") as daemon:
+            wait_until(lambda: os.path.exists(home.socket), "the socket")
+            daemon.terminate()
+            assert daemon.wait(PATIENCE) == 0
+        assert not os.path.exists(home.socket)
+        assert os.listdir(home.env["XDG_RUNTIME_DIR"]) == []
