@@ -116,7 +116,7 @@ def test_at_the_limit_the_idle_ones_are_named(new_agents: NewAgents) -> None:
 
 
 def test_idle_ones_expire_and_busy_ones_do_not(new_agents: NewAgents) -> None:
-    agents = new_agents(idle_ttl=0.2)
+    agents = new_agents(idle_ttl=0.5)
     agents.run("busy", "sleep 100", on_timeout="yield", timeout=0.02)
     agents.run("jobs", "sleep 100 &")
     held = agents.session("idle")

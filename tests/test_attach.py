@@ -157,7 +157,7 @@ def test_a_dialogue(sits: Sits) -> None:
     assert person.prompt().split() == ["Zoë", "hello", "Zoë"]
 
 
-@pytest.mark.parametrize("command", [f"sleep {unique_seconds()}", "cat"])
+@pytest.mark.parametrize("command", [f"sleep {unique_seconds()}", "cat"], ids=["sleep", "cat"])
 def test_ctrl_c_strikes_the_command(sits: Sits, command: str) -> None:
     person = sits()
     person.prompt()

@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 from daemons import Daemon, Raw, answers, running
-from support import PATIENCE, command_line, descendants, is_alive, unique_seconds, wait_until, with_argument
+from support import PATIENCE, command_line, descendants, is_alive, mentioning, unique_seconds, wait_until, with_argument
 
 from shellsession import DaemonUnavailable, Limits, OutcomeUnknown, RemoteSession, Result, ShellSessionError, connect
 
 
 @pytest.fixture(autouse=True)
-def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The directory for what is there as long as its user is: of these tests alone."""
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         (tmp_path / name).mkdir(mode=0o700)
         monkeypatch.setenv(name, str(tmp_path / name))
-    return tmp_path / "XDG_RUNTIME_DIR"
+    yield tmp_path / "XDG_RUNTIME_DIR"
+    for pid in mentioning(str(tmp_path / "daemon")):  # only a test that has failed leaves one
+        os.kill(pid, signal.SIGTERM)
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import Raw, answers, command, running
@@ -37,14 +38,16 @@ class Home:
 
     socket: str
     env: dict[str, str]
+    clients: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def daemons(self) -> list[int]:
         return [pid for pid in with_argument(self.socket) if b"serve" in command_line(pid).split(b"\0")]
 
-    def client(self, script: str = CLIENT, **options: object) -> subprocess.Popen[str]:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": "/", **options}
-        return subprocess.Popen([sys.executable, "-c", script], env=self.env, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
+    def client(self, script: str = CLIENT, **options: Any) -> subprocess.Popen[str]:
+        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": "/", **options}
+        self.clients.append(subprocess.Popen([sys.executable, "-c", script], env=self.env, text=True, **given))
+        return self.clients[-1]
 
     def serve(self) -> subprocess.CompletedProcess[str]:
         """A daemon that is to refuse."""
@@ -61,6 +64,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
     found = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     home = Home(path, {**found, "SHELLSESSION_SOCKET": path, **places})
     yield home
+    for client in home.clients:  # none may start another daemon when its stdin is closed
+        client.kill()
+        with client:
+            pass
     for pid in home.daemons:
         os.kill(pid, signal.SIGTERM)
     wait_until(lambda: not home.daemons, "the end of the daemon")

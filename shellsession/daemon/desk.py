@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..async_session import AsyncSession
-from ..errors import SessionBusy
+from ..errors import SessionBusy, ShellSessionError
 from ..models import Result, Stream
 from .audit import Secrets
 from .journal import Journal
@@ -173,6 +173,12 @@ class Desk:
         if call is None or (command is not None and call.request.command is not command):
             return None
         return call.result
+
+    async def see_out(self, seconds: float) -> None:
+        """Stay with a command that was handed back, if there is one, for so long."""
+        if self._unfinished is not None and seconds > 0:
+            with suppress(ShellSessionError):
+                self.went_on(await self.session.wait(seconds))
 
     def give_up(self) -> None:
         """The session ends, and with it what ran in it."""

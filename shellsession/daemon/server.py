@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..agents import AsyncAgents
 from ..engine.spawn import AGENT_ENV
-from ..errors import InvalidRequest, NoSuchAgent, ShellSessionError
+from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, ShellSessionError
 from ..models import VERSION
 from . import requests
 from .audit import Audit, Secrets
@@ -29,6 +29,9 @@ from .wire import PROTOCOL, Message, encode, from_error
 MAX_CONNECTIONS: Final = 1024
 # How long clients have to take what they are told at the end, in seconds.
 _LAST_WORDS: Final = 1.0
+
+
+_NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
 
 
 class Service:
@@ -84,6 +87,8 @@ class Server:
         asked_for = message.header.get("id")
         try:
             request = requests.parse(message.header)
+            if self.stopping.is_set() and isinstance(request, _NOT_AT_THE_END):
+                raise DaemonUnavailable("the daemon is ending, and takes up nothing more: try again when it has ended")
             claim = self._ledger.claim(request.id, time.monotonic())
         except ShellSessionError as error:
             connection.fail(error, asked_for if isinstance(asked_for, str) else "")
@@ -201,6 +206,7 @@ class Server:
     async def finish(self, patience: float) -> None:
         """Give what runs so many seconds to end by itself, then end every session and every connection."""
         tasks = [service.task for service in self._served.values() if service.task is not None]
+        tasks += [asyncio.create_task(desk.see_out(patience)) for desk in self._desks.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
         desks = list(self._desks.values())

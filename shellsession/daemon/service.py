@@ -91,14 +91,15 @@ def run(settings: Settings, ours: socket.socket) -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     raise_descriptors()
-    inode = os.lstat(settings.socket).st_ino
+    born = os.lstat(settings.socket)
     audit = Audit(settings.audit) if settings.audit else None
     try:
         asyncio.run(_serve(settings, ours, audit))
     finally:
         ours.close()
         with suppress(OSError):
-            if os.lstat(settings.socket).st_ino == inode:  # else another daemon has taken its place
+            now = os.lstat(settings.socket)
+            if (now.st_ino, now.st_ctime_ns) == (born.st_ino, born.st_ctime_ns):  # else another daemon is in its place
                 os.unlink(settings.socket)
         if audit is not None:
             audit.close()

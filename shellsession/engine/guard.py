@@ -47,7 +47,7 @@ class Guard:
         self._watcher: subprocess.Popen[bytes] | None = None
         self._taken = 0
         self._next = 0
-        self._socket: tuple[str, int] | None = None  # path and inode
+        self._socket: tuple[str, str] | None = None  # its path, and what tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:
         """A new seat; the first one starts the watcher."""
@@ -67,7 +67,9 @@ class Guard:
 
     def watch_over(self, bash: str, socket: str) -> Seat:
         """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed."""
-        self._socket = socket, os.lstat(socket).st_ino
+        found = os.lstat(socket)  # the number alone is given to the next file at once, on some file systems
+        seconds, rest = divmod(found.st_ctime_ns, 10**9)
+        self._socket = socket, f"{found.st_ino} {seconds}.{rest:09}"
         return self.take(bash)
 
     def give_back(self, seat: Seat) -> None:
