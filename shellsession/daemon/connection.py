@@ -75,12 +75,14 @@ class Connection(asyncio.Protocol):
             return
         self._taking = True
         # Not while answers wait to be taken either: each may be 2 MiB long.
-        while self._messages and self._in_flight < IN_FLIGHT and not self.congested:
-            self._in_flight += 1
-            # At once what came alone; of many the loop gets its turn between any two.
-            self._server.take(self, self._messages.popleft(), at_once)
-            at_once = False
-        self._taking = False
+        try:
+            while self._messages and self._in_flight < IN_FLIGHT and not self.congested:
+                self._in_flight += 1
+                # At once what came alone; of many the loop gets its turn between any two.
+                self._server.take(self, self._messages.popleft(), at_once)
+                at_once = False
+        finally:
+            self._taking = False
         if self._transport is not None and bool(self._messages) == self._transport.is_reading():
             (self._transport.pause_reading if self._messages else self._transport.resume_reading)()
 

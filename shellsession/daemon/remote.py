@@ -303,6 +303,8 @@ def opening(
     if "bash" in options:  # the one that this client means
         from shutil import which  # 5 ms, and seldom needed
 
+        if not isinstance(options["bash"], str):
+            raise InvalidRequest(f"bash is the name or path of one, not {options['bash']!r}")
         options["bash"] = os.path.abspath(which(options["bash"]) or options["bash"])
     texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
     check_seconds("timeout", options.get("timeout"))

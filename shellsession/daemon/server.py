@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..agents import AsyncAgents
 from ..engine.spawn import AGENT_ENV
-from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, ShellSessionError
+from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, ShellSessionError
 from ..models import VERSION
 from . import requests
 from .audit import Audit, Secrets
@@ -116,7 +116,10 @@ class Server:
             refusal, parts = from_error(error)
             header = {"error": refusal}
         except asyncio.CancelledError:
-            header, parts = {"error": from_error(ShellSessionError("the request was cancelled"))[0]}, ()
+            kind, why = ShellSessionError, "the request was cancelled"
+            if self.stopping.is_set():
+                kind, why = OutcomeUnknown, "the daemon has ended while it ran this: look at what it was to do"
+            header, parts = {"error": from_error(kind(why))[0]}, ()
         except Exception:
             LOG.exception("a %s request failed; this is a defect of ours", asked.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
@@ -144,6 +147,8 @@ class Server:
         desk = self._desks.get(request.agent)
         if desk is not None and not desk.session.closed:
             return False
+        for closed in [one for one in self._desks.values() if one.session.closed]:  # their time was up
+            self.dismiss(closed)
         if not os.path.isdir(request.cwd):
             raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
         env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env

@@ -120,6 +120,8 @@ async def _serve(settings: Settings, ours: socket.socket, audit: Audit | None) -
     await server.stopping.wait()
     LOG.info("ending: commands that run get %g s", settings.patience)
     listener.close()
+    await asyncio.sleep(0)
+    gc.collect()  # a client that asyncio was just letting in would hear nothing: its half-made transport is a cycle
     await server.finish(settings.patience)
     guard.give_back(seat)
     LOG.info("ended")
