@@ -26,12 +26,12 @@ def resident(pid: int | str = "self") -> int:
     return _kibibytes(f"/proc/{pid}/status", "VmRSS")
 
 
-def peak_resident() -> int:
-    return _kibibytes("/proc/self/status", "VmHWM")
+def peak_resident(pid: int | str = "self") -> int:
+    return _kibibytes(f"/proc/{pid}/status", "VmHWM")
 
 
-def forget_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+def forget_peak(pid: int | str = "self") -> None:
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
 
 
 def proportional(pid: int) -> int:
@@ -41,8 +41,8 @@ def proportional(pid: int) -> int:
     return 0
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_files(pid: int | str = "self") -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))
 
 
 def descendants(root: int) -> set[int]:
@@ -57,6 +57,17 @@ def descendants(root: int) -> set[int]:
         fresh = [pid for pid in children.get(todo.pop(), []) if pid not in found]
         found.update(fresh)
         todo += fresh
+    return found
+
+
+def carriers(entry: bytes) -> set[int]:
+    """Processes that were started with this NAME=VALUE in their environment."""
+    found = set[int]()
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with contextlib.suppress(OSError):  # gone, or not ours to read
+                if entry in (path / "environ").read_bytes().split(b"\0"):
+                    found.add(int(path.name))
     return found
 
 

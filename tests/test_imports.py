@@ -77,7 +77,14 @@ _RESERVED: Final = {
     "pydantic": {"daemon.requests"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls.
-_WAITING: Final = {"engine.waiting", "engine.wishes", "engine.draining", "daemon.server", "daemon.desk", "daemon.service"}
+_WAITING: Final = {
+    "engine.waiting",
+    "engine.wishes",
+    "engine.draining",
+    "daemon.server",
+    "daemon.desk",
+    "daemon.service",
+}
 
 
 class Import(NamedTuple):

@@ -1,0 +1,101 @@
+"""Many callers at once, in several processes: agents of one daemon and plain shells, in turn, at the same work."""
+
+import contextlib
+import multiprocessing
+import resource
+import subprocess
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from multiprocessing.connection import Connection
+
+from benchmarks.floor import Floor
+from shellsession import RemoteSession, connect
+
+PROCESSES, EACH = 8, 8
+# What one command computes, in seconds of processor time.
+WORK = 0.005
+
+AGENTS, SHELLS = "agents", "shells"
+
+
+def work() -> str:
+    """A command that keeps bash itself busy for so long on this machine."""
+    count, loop = 200_000, "for ((i = 0; i < {}; i++)); do :; done"
+    took = min(_processor_time(loop.format(count)) for _ in range(3))
+    return loop.format(round(count * WORK / took))
+
+
+def _processor_time(script: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(["bash", "--noprofile", "--norc", "-c", script], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+class Crowd:
+    """The processes; each has some agents and as many shells, and lets one kind work when it is told to."""
+
+    def __init__(self, socket: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for number in range(PROCESSES):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_member, args=(theirs, socket, number))
+            process.start()
+            theirs.close()
+            self._pipes.append(ours)
+            self._processes.append(process)
+        for pipe in self._pipes:
+            pipe.recv()  # all are there
+
+    def rate(self, kind: str, command: str, seconds: float) -> float:
+        """Commands a second, of all together."""
+        for pipe in self._pipes:
+            pipe.send((kind, command, seconds))
+        rates: list[float] = [pipe.recv() for pipe in self._pipes]
+        return sum(rates)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.join()
+
+
+def _member(pipe: Connection, socket: str, number: int) -> None:
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(EACH) as threads:
+        agents = [connect(f"crowd-{number}-{one}", socket, start=False) for one in range(EACH)]
+        shells = [stack.enter_context(Floor()) for _ in range(EACH)]
+        kinds: dict[str, list[Callable[[str], object]]] = {
+            AGENTS: [partial(_checked, agent) for agent in agents],
+            SHELLS: [shell.run for shell in shells],
+        }
+        for run in (*kinds[AGENTS], *kinds[SHELLS]):
+            run("true")
+        pipe.send("here")
+        with contextlib.suppress(EOFError):
+            while True:
+                kind, command, seconds = pipe.recv()
+                pipe.send(sum(threads.map(partial(_rate, command=command, seconds=seconds), kinds[kind])))
+        for agent in agents:
+            agent.close()
+
+
+def _checked(agent: RemoteSession, command: str) -> None:
+    result = agent.run(command)
+    if not result.ok or result.stdout_bytes or result.stderr_bytes:
+        raise AssertionError(f"{command!r}: {result}")
+
+
+def _rate(run: Callable[[str], object], command: str, seconds: float) -> float:
+    """What came to its end within the time; what is under way at its end is not counted, in either kind."""
+    clock, done = time.perf_counter, 0
+    until = clock() + seconds
+    while True:
+        run(command)
+        if clock() > until:
+            return done / seconds
+        done += 1
