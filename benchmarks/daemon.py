@@ -67,14 +67,14 @@ def _process(daemon: Served, quick: bool) -> Row:
 
 
 def _crowd(daemon: Served, quick: bool) -> Row:
-    rounds, seconds = (2, 0.5) if quick else (11, 2.0)
+    rounds, each = (2, 3) if quick else (11, 12)
     command, rates = work(), dict[str, list[float]]({AGENTS: [], SHELLS: []})
     crowd = Crowd(daemon.socket)
     try:
-        crowd.rate(AGENTS, command, 0.1)  # what is only ever done once
+        crowd.rate(AGENTS, command, 1)  # what is only ever done once
         for _ in range(rounds):
             for kind, found in rates.items():
-                found.append(crowd.rate(kind, command, seconds))
+                found.append(crowd.rate(kind, command, each))
     finally:
         crowd.close()
     ratio, what = ratios(rates[AGENTS], rates[SHELLS]), f"{PROCESSES * EACH} agents of {PROCESSES} processes, 5 ms each"
