@@ -25,7 +25,12 @@ class Cutter:
         while True:
             near, _ = self._listener.accept()
             far = socket.socket(socket.AF_UNIX)
-            far.connect(self._target)
+            try:
+                far.connect(self._target)
+            except OSError:  # it is gone, and so is this connection
+                far.close()
+                near.close()
+                continue
             # Some hold; the others get through a greeting and then break, within a request or a long answer.
             lasts = sys.maxsize if self._chance.random() < 0.3 else int(10 ** self._chance.uniform(2.5, 6.5))
             line = _Line(self, near, far, lasts)

@@ -16,11 +16,15 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class Served:
-    """One that runs: its process id, where it listens, and the directory that holds all its files."""
+    """One that runs: its process, where it listens, and the directory that holds all its files."""
 
-    pid: int
+    process: "subprocess.Popen[bytes]"
     socket: str
     directory: str
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
 
 
 @contextlib.contextmanager
@@ -35,22 +39,12 @@ def served(runtime: bool = False) -> Iterator[Served]:
             env["XDG_RUNTIME_DIR"] = os.path.join(home, "runtime")
             os.mkdir(env["XDG_RUNTIME_DIR"], 0o700)
         path, audit = os.path.join(home, "socket"), os.path.join(home, "audit.jsonl")
-        argv = [
-            sys.executable,
-            "-m",
-            "shellsession",
-            "serve",
-            "--socket",
-            path,
-            "--audit",
-            audit,
-            "--log-level",
-            "warning",
-        ]
+        argv = [sys.executable, "-m", "shellsession", "serve", "--socket", path]
+        argv += ["--audit", audit, "--log-level", "warning"]
         with subprocess.Popen(argv, env=env) as process:
             try:
                 _wait_for(path, process)
-                yield Served(process.pid, path, home)
+                yield Served(process, path, home)
             finally:
                 process.terminate()
                 try:

@@ -29,9 +29,9 @@ AGENTS = (*map(OWNED.format, range(CLIENTS)), *(f"shared-{one}" for one in range
 MARK = "SHELLSESSION_SOAK"
 # What a session that stays may hold of the daemon: its own descriptors, and a few jobs'.
 FILES_EACH = 30
-GROWTH = 16 * MEBIBYTE
-# What the daemon keeps of answers, so that clients can ask again: so many bytes, and so many besides for each.
-KEPT, KEPT_EACH = 64 * MEBIBYTE, 2048
+# Answers are kept for clients that ask again, up to 64 MiB, which is reached by the third minute; then it may grow by
+# no more than this a minute, in bytes (a fragmented heap needs some of it, a leak of sessions took 6 MiB).
+FULL, GROWTH = 3, 4 * MEBIBYTE
 HEADER = ("minute", "answers", "wrong", "clients killed", "lines cut", "hung", "fds", "processes", "files", "RSS MiB")
 
 
@@ -58,6 +58,10 @@ class Minute:
         files, processes, names = (f"{one} -> {two}" for one, two in zip(self.before, self.after, strict=True))
         figures = (number, len(self.seen), len(self.wrong), self.killed, cuts, len(self.hung))
         return (*map(str, figures), files, processes, names, f"{self.resident / MEBIBYTE:.1f}")
+
+
+class DaemonEnded(Exception):
+    """There is nothing left to measure."""
 
 
 class Soak:
@@ -94,7 +98,7 @@ class Soak:
         until = time.monotonic() + seconds
         clients = [self._start(number, seconds) for number in range(CLIENTS)]
         killed = 0
-        while (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0 and self._daemon.process.poll() is None:
             time.sleep(min(left, self._chance.expovariate(0.7)))
             number = self._chance.randrange(CLIENTS)
             if until - time.monotonic() > 2:
@@ -102,6 +106,10 @@ class Soak:
                 clients[number].wait()
                 clients[number] = self._start(number, until - time.monotonic())
                 killed += 1
+        if (status := self._daemon.process.poll()) is not None:
+            for client in clients:
+                client.kill()
+            raise DaemonEnded(f"the daemon has ended with status {status}, which nobody here asked it for")
         hung = [said for number, client in enumerate(clients) if (said := _end(number, client))]
         live = open_files(self._daemon.pid)
         self._close_all()
@@ -173,9 +181,10 @@ def report(minutes: list[Minute], seed: str) -> int:
     seen = Counter(str(one["verb"]) for minute in minutes for one in minute.seen)
     print("\nanswers: " + ", ".join(f"{count} {name}" for name, count in seen.most_common()))
     faults = [fault for minute in minutes for fault in minute.faults]
-    grown = minutes[-1].resident - minutes[0].resident
-    if grown > GROWTH + KEPT:
-        faults.append(f"the daemon grew by {grown / MEBIBYTE:.0f} MiB")
+    if (since := len(minutes) - FULL) >= FULL:
+        grown = (minutes[-1].resident - minutes[FULL - 1].resident) / since
+        if grown > GROWTH:
+            faults.append(f"the daemon grows by {grown / MEBIBYTE:.1f} MiB a minute")
     wrong = [one for minute in minutes for one in minute.wrong]
     for one in wrong[:20]:
         print(f"\nWRONG {one['verb']} (client {one['client']}): {one['wrong']}\n{one['trace']}")

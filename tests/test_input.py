@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from conftest import chosen
-from support import unique_seconds, with_argument
+from support import stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Session
+from shellsession.engine import processes, pump
 
 PYTHON = sys.executable
 
@@ -157,3 +160,28 @@ def test_background_readers_of_the_terminal_are_no_reason_to_end_a_later_call(sh
     sh.run("(read x </dev/tty; echo $x) >/dev/null 2>&1 &")
     result = sh.run("sleep 0.4; echo slept")
     assert (result.outcome, result.stdout) == ("exited", "slept\n")
+
+
+def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is seen to read, and has read when it is asked whether anything is left to read."""
+    assert sh.run("read -r name; sleep 0.1; echo $name", stdin=TTY).outcome == "input"
+    shell, call = sh._engine.live(), sh._engine.call
+    assert call is not None
+    os.kill(shell.pid, signal.SIGSTOP)
+    wait_until(lambda: stat_fields(shell.pid)[:1] == ["T"], "its stop")
+    shell.type(b"me\n")
+    wait_until(shell.has_input, "the answer")
+
+    def late(pid: int, *_: object) -> str:
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: not shell.has_input(), "its being read")
+        return "reads"
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "at_terminal", late)
+        asked = pump._wants_input(shell, call, 0.02)
+    os.kill(shell.pid, signal.SIGCONT)
+    assert not asked
+    assert sh.wait().stdout == "me\n"

@@ -225,13 +225,14 @@ def _rescue(shell: Shell, call: Call) -> What | None:
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
     others = [own.path.decode() for own in call.own if own.modes]  # nobody types at the terminal that is its stdout
+    # First: who is seen to read may have been woken for this already, and have taken it when we come to ask.
+    if call.terminal and shell.has_input():
+        return False  # typed, and not read yet: it will go on
     pids = [shell.pid, *processes.descendants(shell.pid, call.older)]
     seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
     # A trap's command has bash's own input after `set -e` undid our redirections: there is nothing for it to read.
     ours = (shell.control_name,)
     seen.update((pid, "reads") for pid in pids[1:] if processes.at_terminal(pid, terminal, ours) == "reads")
-    if call.terminal and shell.has_input():
-        return False  # typed, and not read yet: it will go on
     readers = {pid for pid, what in seen.items() if what == "reads"}
     # Who was not given the terminal is ended for it: only one that is still at it at the second look.
     patient, call.readers = readers & call.readers, readers
