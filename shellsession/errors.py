@@ -14,6 +14,7 @@ ShellSessionError            error
 │   └── VersionMismatch      version_mismatch    the peer speaks another version of it
 ├── OutcomeUnknown           outcome_unknown     the daemon that got the request is gone; it was not run again
 ├── ResultExpired            result_expired      the request was taken long ago; its result is no longer kept
+├── ContractError            contract            a tool contract's documented error; each contract has its own below it
 └── CommandError             command             raised only with check=True; carries ``result``
     ├── CommandFailed        command_failed      the exit status was not 0
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
@@ -123,6 +124,12 @@ class ResultExpired(ShellSessionError):
     """The request was taken, or may have been, and its result is no longer kept; it was not run again."""
 
     code = "result_expired"
+
+
+class ContractError(ShellSessionError):
+    """What a tool's document calls an error; its message is the document's."""
+
+    code = "contract"
 
 
 class CommandError(ShellSessionError):

@@ -19,7 +19,7 @@ _ROOT: Final = Path(shellsession.__file__).parent
 _LAYERS: Final = (
     ("errors",),
     ("models",),
-    ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger"),
+    ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("engine.processes", "engine.places"),
     ("engine.guard", "engine.streams", "daemon.audit"),
     ("engine.files",),
@@ -39,6 +39,8 @@ _LAYERS: Final = (
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
     ("daemon.service",),
+    ("contracts.binding",),
+    ("contracts.spec",),
     ("cli.listing", "cli.logs", "cli.terminal"),
     ("cli.arguments", "cli.results"),
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
@@ -50,8 +52,9 @@ _LAYERS: Final = (
     ("__main__",),
 )
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
-_PACKAGES: Final = ("", "engine", "daemon", "cli")
+_PACKAGES: Final = ("", "engine", "daemon", "contracts", "cli")
 
+_CONTRACTS: Final = {"contracts.contract", "contracts.spec"}
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {
@@ -74,7 +77,7 @@ _RESERVED: Final = {
     "asyncio": {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm", "async_session", *_DAEMON},
     "subprocess": {"engine.guard", "daemon.birth"},
     "selectors": set[str](),
-    "pydantic": {"daemon.requests"},
+    "pydantic": {"daemon.requests", *_CONTRACTS},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls.
 _WAITING: Final = {
@@ -146,13 +149,14 @@ def test_imports_point_down(module: str) -> None:
     assert not wrong, f"{module} may only import from rows below its own"
 
 
-@pytest.mark.parametrize("package", _PACKAGES, ids=["shellsession", "engine", "daemon", "cli"])
+@pytest.mark.parametrize("package", _PACKAGES, ids=lambda name: name or "shellsession")
 def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
     assert [one for one in imports(package) if one.ours] == []
 
 
 @pytest.mark.parametrize(
-    "module", ["errors", "models", "engine.output", "engine.framing", "daemon.wire", "daemon.ledger"]
+    "module",
+    ["errors", "models", "engine.output", "engine.framing", "daemon.wire", "daemon.ledger", *sorted(_CONTRACTS)],
 )
 def test_pure_modules_touch_no_system(module: str) -> None:
     assert {one.name for one in imports(module)} & _IO == set()

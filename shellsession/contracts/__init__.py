@@ -1,0 +1,5 @@
+"""Tool contracts: five documented agent bash tools, each true to its document, over one session.
+
+``spec``, ``strands``, ``langchain``, ``bashtool`` and ``phoenix`` each hold their tool's definition, its input, what a
+call runs and what it gives back; ``tool(...)`` of each binds it to a session or to agents. See parity/README.md.
+"""

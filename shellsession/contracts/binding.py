@@ -1,0 +1,203 @@
+"""Binding: a contract over a session, or over agents' sessions; the one place where contracts meet the host.
+
+Law: a contract's steps are told once and driven here, for threads and for asyncio; what an isolated call runs in is
+the host's working directory and environment as they are at the time of the call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Generic, overload
+
+from ..agents import Agents, AsyncAgents
+from ..errors import InvalidRequest, ShellSessionError
+from ..models import Request
+from .contract import Action, Ask, Contract, Log, Look, P, Place, Restart, after, definition, quoted
+
+if TYPE_CHECKING:
+    from ..async_session import AsyncSession
+    from ..daemon.async_client import AsyncRemoteSession
+    from ..daemon.client import RemoteSession
+    from ..session import Session
+
+    Sync = Session | RemoteSession
+    Async = AsyncSession | AsyncRemoteSession
+
+_log: Final = logging.getLogger("shellsession.interaction")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class _Bound(Generic[P]):
+    """A contract, and where it runs."""
+
+    def __init__(self, contract: Contract[P], where: Any, agent: object) -> None:
+        if isinstance(where, Agents | AsyncAgents):
+            if agent is None:
+                raise InvalidRequest("a tool over agents needs its agent: tool(agents, agent=...)")
+        elif agent is not None:
+            raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
+        self.contract, self._where = contract, where
+        # An agent that is an object is held weakly, here as there.
+        self._agent = (lambda: agent) if agent is None or isinstance(agent, str) else weakref.ref(agent)
+        self._inherited: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
+
+    @property
+    def name(self) -> str:
+        return self.contract.name
+
+    @property
+    def description(self) -> str:
+        """What the model is told, with the working directory of now."""
+        return self.contract.description.replace("{pwd}", self._pwd())
+
+    @property
+    def definition(self) -> dict[str, object]:
+        """Name, description and ``input_schema`` (JSON schema), as models are told of tools."""
+        return {**definition(self.contract), "description": self.description}
+
+    def _pwd(self) -> str:
+        session = self._session() if self.contract.persistent else None
+        return session.cwd if session is not None else _cwd()
+
+    def _session(self) -> Any:
+        if not isinstance(self._where, Agents | AsyncAgents):
+            return self._where
+        if (agent := self._agent()) is None:
+            raise InvalidRequest("the agent of this tool is gone")
+        environ = dict(os.environ)
+        session = self._where.session(agent, **self.contract.session_options(environ))
+        self._inherited.setdefault(session, environ)
+        return session
+
+    def _command(self, session: Any, request: Request) -> bytes:
+        """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
+        if not request.isolated:
+            return request.command
+        prelude = [f"\\builtin cd -- {_word(_cwd())}"]
+        inherited = self._inherited.get(session)
+        if inherited is not None and inherited != os.environ:
+            now = self.contract.session_options(dict(os.environ))["env"]
+            then = self.contract.session_options(inherited)["env"]
+            prelude += _changes(then, now)
+        return after(" && ".join(prelude), request.command)
+
+    def _answer(self, action: Look | Log) -> Any:
+        if isinstance(action, Look):
+            path = _cwd() if action.path is None else action.path
+            return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")
+        _log.info("%s", action.record, extra={"interaction": dict(action.record)})
+        return None
+
+
+class Tool(_Bound[P]):
+    """A contract bound to a session for threads: call it with the tool call's arguments."""
+
+    def __call__(self, call: Mapping[str, Any] | object) -> P:
+        """Run the call; the contract's payload. Raises the contract's errors."""
+        steps = self.contract.steps(call)
+        answer, move = None, steps.send
+        while True:
+            try:
+                action = move(answer)
+            except StopIteration as end:
+                payload: P = end.value
+                return payload
+            try:
+                answer, move = self._perform(action), steps.send
+            except ShellSessionError as error:
+                answer, move = error, steps.throw
+
+    def _perform(self, action: Action) -> Any:
+        if isinstance(action, Request):
+            session = self._session()
+            return session.run(self._command(session, action), **_options(action))
+        if isinstance(action, Restart):
+            return self._session().restart()
+        if isinstance(action, Ask):
+            answer = action.function(*action.arguments)
+            if inspect.isawaitable(answer):
+                raise InvalidRequest("a coroutine function can be asked only by an async tool: bind it to AsyncSession")
+            return answer
+        return self._answer(action)
+
+
+class AsyncTool(_Bound[P]):
+    """As ``Tool``, for asyncio: await the call."""
+
+    async def __call__(self, call: Mapping[str, Any] | object) -> P:
+        """As ``Tool.__call__``."""
+        steps = self.contract.steps(call)
+        answer, move = None, steps.send
+        while True:
+            try:
+                action = move(answer)
+            except StopIteration as end:
+                payload: P = end.value
+                return payload
+            try:
+                answer, move = await self._perform(action), steps.send
+            except ShellSessionError as error:
+                answer, move = error, steps.throw
+
+    async def _perform(self, action: Action) -> Any:
+        if isinstance(action, Request):
+            session = self._session()
+            return await session.run(self._command(session, action), **_options(action))
+        if isinstance(action, Restart):
+            return await self._session().restart()
+        if isinstance(action, Ask):
+            answer = action.function(*action.arguments)
+            return await answer if inspect.isawaitable(answer) else answer
+        return self._answer(action)
+
+
+class Binder(Generic[P]):
+    """A contract module's ``tool``: makes the contract (``settings`` are the contract's own) and binds it."""
+
+    def __init__(self, make: Callable[..., Contract[P]]) -> None:
+        self._make = make
+
+    @overload
+    def __call__(self, where: Agents, agent: object, **settings: Any) -> Tool[P]: ...
+    @overload
+    def __call__(self, where: AsyncAgents, agent: object, **settings: Any) -> AsyncTool[P]: ...
+    @overload
+    def __call__(self, where: Sync, **settings: Any) -> Tool[P]: ...
+    @overload
+    def __call__(self, where: Async, **settings: Any) -> AsyncTool[P]: ...
+    def __call__(self, where: Any, agent: object = None, **settings: Any) -> Tool[P] | AsyncTool[P]:
+        """A tool that runs in ``where``: a session of any kind, or agents and which one of them."""
+        run = getattr(where, "run", None)
+        if run is None:
+            raise InvalidRequest(f"a tool runs in a session or in Agents, not in {where!r}")
+        contract = self._make(**settings)
+        return AsyncTool(contract, where, agent) if inspect.iscoroutinefunction(run) else Tool(contract, where, agent)
+
+
+def _options(request: Request) -> dict[str, Any]:
+    names = ("timeout", "on_timeout", "stdin", "tty", "merge_stderr", "isolated", "limits")
+    return {name: getattr(request, name) for name in names}
+
+
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return os.environ.get("PWD", ".")  # removed under us: said by whoever goes there
+
+
+def _word(text: str) -> str:
+    return quoted(os.fsencode(text)).decode("utf-8", "surrogateescape")
+
+
+def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Bash text that makes one environment of another (names that bash cannot set stay as they were)."""
+    gone = [name for name in then if name not in now and _NAME.fullmatch(name)]
+    new = {name: value for name, value in now.items() if then.get(name) != value and _NAME.fullmatch(name)}
+    unset = [f"\\builtin unset -v {name}" for name in gone]
+    return unset + [f"\\builtin export {name}={_word(value)}" for name, value in new.items()]

@@ -1,0 +1,137 @@
+"""What all tool contracts share: the words in which a contract asks its host to act, and the reading of foreign calls.
+
+Law: a contract is pure; it names what is to be done and is given what came of it, as a generator, and touches nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..models import Request, unfinished
+
+P = TypeVar("P")
+M = TypeVar("M", bound="Input")
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A fresh bash, please. Answered with None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is at this path of the host, or at its working directory? Answered with a ``Place``."""
+
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A path of the host, and what was found there."""
+
+    path: str
+    kind: Literal["directory", "other", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Somebody's yes or no: a function, or a coroutine function, of these arguments. Answered with its answer."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A line for the agent's interaction log. Answered with None."""
+
+    record: Mapping[str, object]
+
+
+Action = Request | Restart | Look | Ask | Log
+# A call told once, for threads and for asyncio: what it asks for, what it is given, and its payload.
+Steps = Generator[Action, Any, P]
+
+
+class BadCall(Exception):
+    """The arguments of a call are not what the tool takes; each contract tells it in its own error."""
+
+
+class Input(BaseModel):
+    """The arguments of a call: foreign data, taken by the letter."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @classmethod
+    def read(cls: type[M], call: object) -> M:
+        """The call's arguments, checked. Raises BadCall, with no value of the call in its text."""
+        if not isinstance(call, Mapping):
+            raise BadCall(f"the arguments are an object with fields, not {type(call).__name__}")
+        try:
+            return cls.model_validate(dict(call))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise BadCall(f"{field}: {first['msg']}" if field else first["msg"]) from None
+
+
+class Contract(Generic[P]):
+    """One documented tool: its definition, and what a call of it does."""
+
+    name: ClassVar[str] = "bash"
+    Input: ClassVar[type[Input]]
+    persistent = False
+
+    @property
+    def description(self) -> str:
+        """What the model is told; the live working directory, where the document wants it, is at ``{pwd}``."""
+        raise NotImplementedError
+
+    def session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        """How the agent's bash is started: pipes, and the host's environment with nothing added."""
+        return {"tty": False, "agent_env": False, "env": dict(environ), "timeout": None}
+
+    def steps(self, call: object) -> Steps[P]:
+        """What a call does. Raises the contract's own errors, and no others."""
+        raise NotImplementedError
+
+
+def definition(contract: Contract[Any]) -> dict[str, object]:
+    """The tool as models are told of it: name, description, and its input as JSON schema."""
+    schema = contract.Input.model_json_schema()
+    schema.pop("title", None)
+    schema.pop("description", None)  # pydantic's copy of the class's docstring, which is for us
+    for field in schema.get("properties", {}).values():
+        field.pop("title", None)
+    return {"name": contract.name, "description": contract.description, "input_schema": schema}
+
+
+def to_text(name: str, value: str) -> bytes:
+    """The text as bash reads it. Raises BadCall for what no command line can hold."""
+    if "\0" in value:
+        raise BadCall(f"{name}: holds a NUL character, which bash cannot read")
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise BadCall(f"{name}: holds half of a surrogate pair, which is no text") from None
+
+
+def after(prelude: str, command: bytes) -> bytes:
+    """The command, run where the prelude has succeeded; bash's messages and line numbers stay the command's own."""
+    return b"%b && \\builtin eval %b" % (prelude.encode("utf-8", "surrogateescape"), quoted(command))
+
+
+def quoted(text: bytes) -> bytes:
+    """One word of bash that means just this text."""
+    return shlex.quote(text.decode("latin-1")).encode("latin-1")
+
+
+def first(data: bytes, size: int) -> str:
+    """The first bytes of a stream as text, without half a character at the cut."""
+    head = data[:size]
+    return head[: len(head) - len(unfinished(head))].decode("utf-8", "replace")

@@ -1,0 +1,105 @@
+"""spec (document 000): one-shot bash, ``{stdout, stderr, exitCode}`` or ``{error}``.
+
+The document contradicts itself where a command is not found: an error (its table of outputs), or a command that fails
+(its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypedDict
+
+from pydantic import Field
+
+from ..errors import ShellSessionError
+from ..models import Limits, Request, Result
+from .binding import Binder
+from .contract import BadCall, Contract, Input, Log, Steps, first, to_text
+
+TIMEOUT: Final = 30.0  # seconds
+MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^20
+SUFFIX: Final = "... (truncated)"
+_DESCRIPTION: Final = "Execute a bash command and return stdout/stderr"
+_STATE: Final = ". Working directory, variables and functions persist between calls"
+# What bash itself says before it gives 127 or 126; a program's own status 127 comes without it.
+_REFUSED: Final = {
+    127: re.compile(r"^bash: .*(?:command not found|No such file or directory)$", re.MULTILINE),
+    126: re.compile(r"^bash: .*(?:Permission denied|Is a directory|cannot execute.*)$", re.MULTILINE),
+}
+
+
+class Payload(TypedDict, total=False):
+    """What the tool returns: an outcome (with ``error`` where bash could not run it), or an error alone."""
+
+    stdout: str
+    stderr: str
+    exitCode: int | None
+    error: str
+
+
+class SpecInput(Input):
+    command: str = Field(description="The bash command to execute")
+
+
+class Spec(Contract[Payload]):
+    """The tool of document 000. ``persistent``: one bash for all calls, and the model is told so."""
+
+    Input = SpecInput
+
+    def __init__(self, persistent: bool = False) -> None:
+        self.persistent = persistent
+
+    @property
+    def description(self) -> str:
+        return _DESCRIPTION + (_STATE if self.persistent else "")
+
+    def parse(self, call: object) -> Request:
+        """The call as a request. Raises BadCall."""
+        command = SpecInput.read(call).command
+        if not command.strip():
+            raise BadCall("command: is empty")
+        return Request(
+            to_text("command", command),
+            timeout=TIMEOUT,
+            tty=False,
+            isolated=not self.persistent,
+            # Kept from both ends; twice the limit, so that all that is shown is in the first half.
+            limits=Limits(max_output=2 * MAX_OUTPUT),
+        )
+
+    def steps(self, call: object) -> Steps[Payload]:
+        try:
+            request = self.parse(call)
+            result: Result = yield request
+        except BadCall as error:
+            return {"error": f"Invalid input: {error}"}
+        except ShellSessionError as error:
+            return {"error": f"Failed to execute: {error}"}
+        size = len(result.stdout_bytes) + len(result.stderr_bytes) + result.stdout_omitted + result.stderr_omitted
+        command = request.command.decode()
+        yield Log({"tool": "bash", "command": command, "exitCode": result.exit_code, "outputSize": size})
+        return render(result)
+
+
+def render(result: Result) -> Payload:
+    """The documented payload."""
+    if result.outcome == "timed_out":
+        return {"error": f"Command timed out after {TIMEOUT:g} seconds"}
+    stdout, stderr = _shown(result.stdout_bytes, result.stdout), _shown(result.stderr_bytes, result.stderr)
+    payload: Payload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
+    pattern = _REFUSED.get(result.exit_code or 0)
+    if pattern is not None and (said := pattern.findall(result.stderr)):
+        payload["error"] = said[-1]
+    elif result.exit_code is None:
+        payload["error"] = result.reason or f"The command ended without an exit code ({result.outcome})"
+    return payload
+
+
+def _shown(data: bytes, text: str) -> str:
+    """A stream as text, cut at a whole character within the limit."""
+    if len(data) <= MAX_OUTPUT:
+        return text
+    return first(data, MAX_OUTPUT) + SUFFIX
+
+
+tool = Binder(Spec)

@@ -1,0 +1,141 @@
+"""A contract bound to sessions of all kinds: where a call runs, in what environment, and whose agent's it is."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon
+
+from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
+from shellsession.contracts import spec
+from shellsession.contracts.binding import AsyncTool, Tool
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+def environment(text: str) -> dict[str, str]:
+    pairs = dict(entry.split("=", 1) for entry in text.split("\0") if entry)
+    del pairs["_"]  # the path of env itself, or how it was called
+    return pairs
+
+
+def test_the_environment_is_the_hosts(agents: Agents) -> None:
+    command = "env -0; :"  # bash -c alone would exec env, and give it another SHLVL
+    # env= as given: Python's readline puts COLUMNS into the environment behind os.environ's back.
+    done = subprocess.run(["bash", "-c", command], env=dict(os.environ), capture_output=True, text=True, check=True)
+    bash = spec.tool(agents, agent="a1")
+    assert environment(bash({"command": command})["stdout"]) == environment(done.stdout)
+
+
+def test_the_environment_is_the_hosts_of_now(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    bash = spec.tool(agents, agent="a1")
+    monkeypatch.setenv("GOES", "away")
+    monkeypatch.setenv("CHANGES", "first")
+    assert bash({"command": "echo $GOES $CHANGES"})["stdout"] == "away first\n"
+    monkeypatch.delenv("GOES")
+    monkeypatch.setenv("CHANGES", "it's a\nnew \\one")
+    monkeypatch.setenv("COMES", "*")
+    found = bash({"command": 'printf "[%s]" "${GOES-none}" "$CHANGES" "$COMES"; env | grep -c ^COMES='})
+    assert found["stdout"] == "[none][it's a\nnew \\one][*]1\n"
+
+
+def test_an_isolated_call_runs_where_the_host_is_now(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bash = spec.tool(agents, agent="a1")
+    for name in ("plain", "a b'c\"$(x)\n", "-P", "é"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert bash({"command": 'printf %s "$PWD"'})["stdout"] == str(tmp_path / name)
+
+
+def test_a_removed_working_directory_is_told(agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    bash = spec.tool(agents, agent="a1")
+    bash({"command": "true"})
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert bash({"command": "touch here"})["exitCode"] != 0 or not (tmp_path / "here").exists()
+
+
+def test_messages_are_those_of_the_command_alone(agents: Agents) -> None:
+    found = spec.tool(agents, agent="a1")({"command": "echo $LINENO; cd /nowhere"})
+    assert found["stderr"] == "bash: cd: /nowhere: No such file or directory\n"
+
+
+def test_each_agent_has_its_own(agents: Agents) -> None:
+    one, two = (spec.tool(agents, agent=name, persistent=True) for name in ("one", "two"))
+    one({"command": "X=1"})
+    assert two({"command": "echo ${X-none}"})["stdout"] == "none\n"
+    assert one({"command": "echo ${X-none}"})["stdout"] == "1\n"
+
+
+def test_an_agent_that_is_an_object_is_held_weakly(agents: Agents) -> None:
+    class Agent:
+        pass
+
+    agent = Agent()
+    seen = weakref.ref(agent)
+    bash = spec.tool(agents, agent=agent)
+    assert bash({"command": "echo hi"})["stdout"] == "hi\n"
+    del agent
+    gc.collect()
+    assert seen() is None
+    assert agents.list() == []
+    assert "error" in bash({"command": "true"})
+
+
+@pytest.mark.parametrize(
+    ("where", "agent"), [(object(), None), (None, None), ("session", "a1")], ids=["object", "none", "str"]
+)
+def test_it_runs_only_in_sessions_and_agents(where: Any, agent: object) -> None:
+    with pytest.raises(InvalidRequest, match="in a session or in Agents"):
+        spec.tool(where, agent)
+
+
+def test_agents_need_an_agent_and_a_session_needs_none(agents: Agents) -> None:
+    nobody: Any = None
+    with pytest.raises(InvalidRequest, match="needs its agent"):
+        spec.tool(agents, agent=nobody)
+    with Session() as session, pytest.raises(InvalidRequest, match="already"):
+        spec.tool(session, agent="a1")
+
+
+def test_sessions_of_all_four_kinds(daemon: Daemon) -> None:
+    call, expected = {"command": "echo hi; exit 3"}, {"stdout": "hi\n", "stderr": "", "exitCode": 3}
+    with Session() as session:
+        assert spec.tool(session)(call) == expected
+    with connect("tools", socket=daemon.socket) as remote:
+        assert spec.tool(remote)(call) == expected
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            assert await spec.tool(session)(call) == expected
+        async with AsyncAgents() as agents:
+            bash = spec.tool(agents, agent="a1")
+            assert isinstance(bash, AsyncTool)
+            assert await bash(call) == expected
+        async with await aconnect("tools", socket=daemon.socket) as remote:
+            assert await spec.tool(remote)(call) == expected
+
+    asyncio.run(main())
+
+
+def test_many_tools_at_once(agents: Agents) -> None:
+    tools = [spec.tool(agents, agent=f"a{number % 3}") for number in range(6)]
+    assert all(isinstance(one, Tool) for one in tools)
+    found = [one({"command": f"echo {number}"})["stdout"] for number, one in enumerate(tools)]
+    assert found == [f"{number}\n" for number in range(6)]
+    assert len(agents.list()) == 3

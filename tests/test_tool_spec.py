@@ -1,0 +1,230 @@
+"""Document 000: one-shot bash, to the letter; its requirements are listed in contracts/parity/000_spec.md."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import Agents, Session
+from shellsession.contracts import spec
+from shellsession.contracts.binding import Tool
+from shellsession.models import Request, Result
+
+Bash = Tool[spec.Payload]
+
+
+@pytest.fixture(scope="module")
+def bash() -> Iterator[Bash]:
+    with Agents() as agents:
+        yield spec.tool(agents, agent="a1")
+
+
+def test_the_definition_is_the_documents(bash: Bash) -> None:
+    command = {"type": "string", "description": "The bash command to execute"}
+    schema = {"type": "object", "properties": {"command": command}, "required": ["command"]}
+    assert bash.definition == {
+        "name": "bash",
+        "description": "Execute a bash command and return stdout/stderr",
+        "input_schema": {**schema, "additionalProperties": False},
+    }
+    json.dumps(bash.definition)
+
+
+def test_examples(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.txt").write_text("pattern\n" * 42 + "other\n")
+    assert bash({"command": "echo 'hello world'"}) == {"stdout": "hello world\n", "stderr": "", "exitCode": 0}
+    missing = bash({"command": "ls nonexistent"})
+    assert missing == {
+        "stdout": "",
+        "stderr": "ls: cannot access 'nonexistent': No such file or directory\n",
+        "exitCode": 2,
+    }
+    assert bash({"command": "cat file.txt | grep pattern | wc -l"}) == {"stdout": "42\n", "stderr": "", "exitCode": 0}
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ({"command": ""}, "command: is empty"),
+        ({"command": " \n\t"}, "command: is empty"),
+        ({}, "command: Field required"),
+        ({"command": None}, "command: Input should be a valid string"),
+        ({"command": 7}, "command: Input should be a valid string"),
+        ({"command": ["ls"]}, "command: Input should be a valid string"),
+        ({"command": b"ls"}, "command: Input should be a valid string"),
+        ({"command": "ls", "timeout": 1e400}, "timeout: Extra inputs are not permitted"),
+        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ("ls", "the arguments are an object with fields, not str"),
+        (None, "the arguments are an object with fields, not NoneType"),
+    ],
+)
+def test_bad_calls_are_errors(bash: Bash, call: object, error: str) -> None:
+    assert bash(call) == {"error": f"Invalid input: {error}"}
+
+
+@pytest.mark.parametrize(
+    ("command", "stdout", "exit_code"),
+    [
+        ("a=(1 2 3); echo ${#a[@]} ${a[-1]}", "3 3\n", 0),
+        ("echo one\nexit 3\necho two", "one\n", 3),
+        ("cat; echo end", "end\n", 0),
+        ("cat <<'EOF'\n$HOME `x`\nEOF", "$HOME `x`\n", 0),
+        ("kill -TERM $BASHPID", "", 143),
+        ("false | true; echo ${PIPESTATUS[*]}", "1 0\n", 0),
+        ("set -e; false; echo not here", "", 1),
+        ("[[ -t 0 || -t 1 || -t 2 ]] || echo pipes", "pipes\n", 0),
+        ("printf '\\xff\\xe2\\x82\\xac'", "\ufffd\u20ac", 0),
+        ("# nothing but a comment", "", 0),
+    ],
+)
+def test_it_is_bash(bash: Bash, command: str, stdout: str, exit_code: int) -> None:
+    assert bash({"command": command}) == {"stdout": stdout, "stderr": "", "exitCode": exit_code}
+
+
+def test_nothing_is_kept_between_calls(bash: Bash) -> None:
+    bash({"command": "cd /; KEPT=1; function kept() { :; }; set -u; alias kept=true"})
+    found = bash({"command": "echo $PWD ${KEPT-no}; type -t kept; echo $-"})
+    assert found["stdout"].startswith(f"{Path.cwd()} no\n")
+    assert "u" not in found["stdout"].split()[-1]
+
+
+def test_with_persistent_state_is_kept_and_the_model_is_told() -> None:
+    with Agents() as agents:
+        bash = spec.tool(agents, agent="a1", persistent=True)
+        bash({"command": "cd /; KEPT=1"})
+        assert bash({"command": "echo $PWD $KEPT"})["stdout"] == "/ 1\n"
+        assert "persist between calls" in bash.description
+        assert bash({"command": "exit 3"})["exitCode"] == 3
+        assert bash({"command": "echo ${KEPT-gone}"})["stdout"] == "gone\n"
+
+
+def test_it_waits_for_the_end(bash: Bash, tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    assert bash({"command": f"(echo go >{fifo}) & read x <{fifo}; echo $x"})["stdout"] == "go\n"
+
+
+def test_at_the_time_limit_the_command_is_killed(bash: Bash, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert spec.Spec().parse({"command": "true"}).timeout == 30.0
+    monkeypatch.setattr(spec, "TIMEOUT", 0.2)
+    found = bash({"command": f"echo $BASHPID >{tmp_path}/pid; sleep 1000; echo late >{tmp_path}/late"})
+    assert found == {"error": "Command timed out after 0.2 seconds"}
+    pid = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert bash({"command": "echo again"})["stdout"] == "again\n"
+    assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "error", "exit_code"),
+    [
+        ("nonexistent_command", "bash: nonexistent_command: command not found", 127),
+        ("./nowhere/at_all", "bash: ./nowhere/at_all: No such file or directory", 127),
+        ("/etc/passwd", "bash: /etc/passwd: Permission denied", 126),
+        ("/etc", "bash: /etc: Is a directory", 126),
+        ("echo out; nonexistent_command", "bash: nonexistent_command: command not found", 127),
+        # a program's own word is no error of ours
+        ("exit 127", None, 127),
+        ("sh -c 'exit 126'", None, 126),
+        ("sh -c 'nonexistent_command'", None, 127),
+        ("nonexistent_command; true", None, 0),
+        ("nonexistent_command; false", None, 1),
+    ],
+)
+def test_what_bash_could_not_run_is_an_error_beside_the_outcome(
+    bash: Bash, command: str, error: str | None, exit_code: int
+) -> None:
+    found = bash({"command": command})
+    assert found.get("error") == error
+    assert found["exitCode"] == exit_code
+    assert found.keys() >= {"stdout", "stderr"}
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1, spec.MAX_OUTPUT, 5 * spec.MAX_OUTPUT])
+@pytest.mark.parametrize("redirection", ["", ">&2"])
+def test_each_stream_is_cut_at_its_limit(bash: Bash, more: int, redirection: str) -> None:
+    size = spec.MAX_OUTPUT + more
+    found = bash({"command": f"head -c {size} /dev/zero | tr '\\0' a {redirection}"})
+    expected = "a" * min(size, spec.MAX_OUTPUT) + ("... (truncated)" if more > 0 else "")
+    assert found["stderr" if redirection else "stdout"] == expected
+    assert found["stdout" if redirection else "stderr"] == ""
+    assert found["exitCode"] == 0
+
+
+def test_no_half_character_stands_before_the_suffix(bash: Bash) -> None:
+    found = bash({"command": "printf a; for ((i = 0; i < 600; i++)); do printf 'é%.0s' {1..1000}; done"})
+    assert found["stdout"] == "a" + "é" * ((spec.MAX_OUTPUT - 1) // 2) + "... (truncated)"
+
+
+def test_it_runs_as_the_host(bash: Bash) -> None:
+    assert bash({"command": "id -u; umask"})["stdout"].split()[0] == str(os.getuid())
+
+
+def test_the_interaction_log_has_no_content(bash: Bash, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
+        bash({"command": "echo con''tent; echo more >&2; exit 4"})
+    (record,) = caplog.records
+    assert record.__dict__["interaction"] == {
+        "tool": "bash",
+        "command": "echo con''tent; echo more >&2; exit 4",
+        "exitCode": 4,
+        "outputSize": 13,
+    }
+    assert "content" not in record.getMessage()
+
+
+def test_a_bash_that_cannot_start_is_an_error() -> None:
+    with Session(bash="/nonexistent/bash") as session:
+        found = spec.tool(session)({"command": "true"})
+    assert list(found) == ["error"]
+    assert found["error"].startswith("Failed to execute: ")
+
+
+def test_no_resources_are_an_error() -> None:
+    with Agents(max_sessions=1) as agents:
+        agents.run("other", "true")
+        found = spec.tool(agents, agent="a1")({"command": "true"})
+    assert list(found) == ["error"]
+    assert "1 agents have sessions" in found["error"]
+
+
+def test_a_session_in_other_hands_is_an_error(new_session: Callable[..., Session]) -> None:
+    session = new_session()
+    session.run("sleep 100", timeout=0.05, on_timeout="yield")
+    found = spec.tool(session)({"command": "true"})
+    assert list(found) == ["error"]
+    assert found["error"].startswith("Failed to execute: ")
+
+
+@given(st.dictionaries(st.text(max_size=9), st.none() | st.booleans() | st.floats() | st.text() | st.lists(st.text())))
+def test_foreign_calls_never_raise(call: dict[str, Any]) -> None:
+    steps = spec.Spec().steps(call)
+    with suppress(StopIteration):
+        assert isinstance(next(steps), Request)
+
+
+@given(st.binary(max_size=50), st.binary(max_size=50), st.none() | st.integers(0, 255))
+def test_every_result_has_its_payload(stdout: bytes, stderr: bytes, exit_code: int | None) -> None:
+    payload = spec.render(Result(stdout, stderr, exit_code, None, "/", 0.0, "exited"))
+    assert payload["stdout"] == stdout.decode("utf-8", "replace")
+    assert payload["stderr"] == stderr.decode("utf-8", "replace")
+    json.dumps(payload)
+
+
+def test_it_is_quick(bash: Bash) -> None:
+    """Nothing is started for a call: a hundred of them fit where some dozen of bash would."""
+    begun = time.monotonic()
+    for _ in range(100):
+        bash({"command": "true"})
+    assert time.monotonic() - begun < 20
