@@ -12,21 +12,25 @@ PYTHON :=
 VENV := .venv
 # What a peer of the benchmarks pulls in (plugins, other versions) must never enter a test run.
 BENCH_VENV := .venv-bench
+SDK_VENV := .venv-integrations
 BIN := $(VENV)/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-integrations check bench clean
 
 help:  ## say what there is
 	@echo "usage: make TARGET"
 	@echo
-	@sed -n 's/^\([a-z]*\):.*##\( .*\)/  \1\t\2/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*##\( .*\)/  \1\t\2/p' Makefile | expand -t 20
 
 demo: $(VENV)/.installed  ## build and test a small project in one session, step by step
 	@$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.installed-dev  ## run the tests
 	@$(BIN)/python -m pytest -q
+
+test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests that need other people's SDKs
+	@$(SDK_VENV)/bin/python -m pytest -q tests/integrations
 
 check: $(VENV)/.installed-dev  ## ruff, mypy --strict, and who imports whom
 	@$(BIN)/python -m ruff check --output-format concise .
@@ -38,7 +42,7 @@ bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peer
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)
 
 clean:  ## remove what these targets made
-	@rm -rf $(VENV) $(BENCH_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(BENCH_VENV) $(SDK_VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find shellsession tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A stamp is written last, so an interrupted installation is done again.
@@ -65,6 +69,10 @@ clean:  ## remove what these targets made
 
 %/.installed-bench: pyproject.toml %/.made
 	@$*/bin/python $(INSTALL) --editable '.[bench]'
+	@touch $@
+
+%/.installed-integrations: pyproject.toml %/.made
+	@$*/bin/python $(INSTALL) --editable '.[dev,integrations]'
 	@touch $@
 
 .PRECIOUS: %/.made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ from daemons import Daemon, running
 from hypothesis import HealthCheck, settings
 
 from shellsession import Session
+
+# The SDKs' own tests are for `make test-integrations`, which installs the SDKs.
+collect_ignore = [] if importlib.util.find_spec("mcp") else ["integrations"]
 
 # The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
 _BASE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

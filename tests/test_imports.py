@@ -40,11 +40,13 @@ _LAYERS: Final = (
     ("daemon.server",),
     ("daemon.service",),
     ("contracts.binding",),
-    ("contracts.spec",),
+    ("contracts.spec", "integrations.telling"),
+    ("integrations.toolbox",),
+    ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("cli.listing", "cli.logs", "cli.terminal"),
     ("cli.arguments", "cli.results"),
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
-    ("cli.status", "cli.serve", "cli.stop", "cli.completion"),
+    ("cli.status", "cli.serve", "cli.stop", "cli.completion", "cli.mcp"),
     ("cli.seat",),
     ("cli.sitting",),
     ("cli.attach",),
@@ -52,9 +54,10 @@ _LAYERS: Final = (
     ("__main__",),
 )
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
-_PACKAGES: Final = ("", "engine", "daemon", "contracts", "cli")
+_PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "cli")
 
 _CONTRACTS: Final = {"contracts.contract", "contracts.spec"}
+_INTEGRATIONS: Final = {"integrations.mcp", "integrations.toolbox"}
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {
@@ -74,10 +77,12 @@ _RESERVED: Final = {
     "termios": {"engine.shell", "engine.streams", "cli.terminal"},
     "tty": {"engine.spawn", "engine.streams"},
     "pty": set[str](),
-    "asyncio": {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm", "async_session", *_DAEMON},
+    "asyncio": {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm", "async_session"}
+    | _DAEMON
+    | _INTEGRATIONS,
     "subprocess": {"engine.guard", "daemon.birth"},
     "selectors": set[str](),
-    "pydantic": {"daemon.requests", *_CONTRACTS},
+    "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls.
 _WAITING: Final = {

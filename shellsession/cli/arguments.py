@@ -30,6 +30,7 @@ VERBS: Final = {
     "status": "tell how the daemon is",
     "serve": "run the daemon that holds the sessions",
     "stop": "end the daemon and every session",
+    "mcp": "serve a session's verbs to MCP clients over stdio",
     "completion": "print what makes bash complete all this",
 }
 

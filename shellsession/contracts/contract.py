@@ -85,7 +85,7 @@ class Contract(Generic[P]):
 
     name: ClassVar[str] = "bash"
     Input: ClassVar[type[Input]]
-    persistent = False
+    persistent: bool = False
 
     @property
     def description(self) -> str:

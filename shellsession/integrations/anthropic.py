@@ -1,0 +1,128 @@
+"""Anthropic: the ``bash_20250124`` tool over a session (extra ``anthropic`` for the SDK's tool runner).
+
+Law: the model knows this tool by heart: its calls are ``{"command": text}`` or ``{"restart": true}``, and it expects
+one bash that keeps its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import Field
+
+from ..contracts.binding import AsyncTool, Binder, Tool
+from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
+from ..errors import ContractError, ShellSessionError
+from ..models import Limits, Request, Result
+from .telling import MAX_OUTPUT, told
+
+# What goes into the request's list of tools; the model brings its own description and schema.
+TOOL: Final = {"type": "bash_20250124", "name": "bash"}
+
+
+class BashToolError(ContractError):
+    """The call could not be done; its message is for the model, in a ``tool_result`` with ``is_error``."""
+
+    code = "anthropic_bash"
+
+
+class BashInput(Input):
+    command: str | None = Field(default=None, description="The bash command to run")
+    restart: bool | None = Field(default=None, description="True for a fresh bash")
+
+
+class Bash(Contract[str]):
+    """``timeout``: seconds that a command may run. ``max_output``: characters of each stream that the model sees."""
+
+    Input = BashInput
+    persistent = True
+
+    def __init__(self, timeout: float = 120.0, max_output: int = MAX_OUTPUT) -> None:
+        self._timeout, self._max_output = timeout, max_output
+        self._limits = Limits(max_output=4 * max_output)
+
+    @property
+    def description(self) -> str:
+        return "Run commands in a bash shell"
+
+    def parse(self, call: object) -> Request | Restart:
+        """The call as a request. Raises BadCall."""
+        given = BashInput.read(call)
+        if given.restart:
+            return Restart()
+        if given.command is None:
+            raise BadCall("command: is missing, and so is restart")
+        return Request(to_text("command", given.command), timeout=self._timeout, tty=False, limits=self._limits)
+
+    def steps(self, call: object) -> Steps[str]:
+        try:
+            result: Result | None = yield self.parse(call)
+        except (BadCall, ShellSessionError) as error:
+            raise BashToolError(str(error)) from None
+        return "[a fresh bash was started]" if result is None else told([result], self._max_output)
+
+
+tool = Binder(Bash)
+
+
+def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
+    """Run a ``tool_use`` block (the SDK's object, or its JSON); the ``tool_result`` block that answers it."""
+    name, call = _parts(block)
+    try:
+        return _answer(name, bash(call), is_error=False)
+    except BashToolError as error:
+        return _answer(name, str(error), is_error=True)
+
+
+async def atool_result(bash: AsyncTool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
+    """As ``tool_result``, for asyncio."""
+    name, call = _parts(block)
+    try:
+        return _answer(name, await bash(call), is_error=False)
+    except BashToolError as error:
+        return _answer(name, str(error), is_error=True)
+
+
+def _parts(block: Mapping[str, Any] | Any) -> tuple[str, object]:
+    if isinstance(block, Mapping):
+        return str(block.get("id", "")), block.get("input")
+    return block.id, block.input
+
+
+def _answer(name: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": name, "content": text, "is_error": is_error}
+
+
+def runnable(bash: Tool[str]) -> Any:
+    """The tool for the SDK's own loop: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``."""
+    from anthropic.lib.tools import BetaBuiltinFunctionTool, ToolError
+
+    class Runnable(BetaBuiltinFunctionTool):
+        def to_dict(self) -> Any:
+            return dict(TOOL)
+
+        def call(self, input: object) -> str:
+            try:
+                return bash(input)
+            except BashToolError as error:
+                raise ToolError(str(error)) from error
+
+    return Runnable()
+
+
+def async_runnable(bash: AsyncTool[str]) -> Any:
+    """As ``runnable``, for the asynchronous client."""
+    from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, ToolError
+
+    class Runnable(BetaAsyncBuiltinFunctionTool):
+        def to_dict(self) -> Any:
+            return dict(TOOL)
+
+        async def call(self, input: object) -> str:
+            try:
+                return await bash(input)
+            except BashToolError as error:
+                raise ToolError(str(error)) from error
+
+    return Runnable()

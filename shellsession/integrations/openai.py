@@ -1,0 +1,88 @@
+"""OpenAI: a session's verbs as function tools of the Agents SDK, and its shell tool (extra ``openai``).
+
+Law: the shell tool's calls are taken as the Responses API words them: several commands in a row, one limit for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+from agents import (
+    FunctionTool,
+    ShellCallOutcome,
+    ShellCommandOutput,
+    ShellCommandRequest,
+    ShellResult,
+    ShellTool,
+    function_tool,
+)
+
+from ..errors import ShellSessionError
+from ..models import Limits, Result
+from .toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from ..async_session import AsyncSession
+    from ..daemon.async_client import AsyncRemoteSession
+
+# What the API lets a command print where it names no limit: enough for a build's end, and bounded.
+_MAX_OUTPUT: Final = 1 << 16  # characters
+
+
+def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
+    """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=function_tools(session))``.
+
+    ``settings`` are the Toolbox's. A session is one agent's: its calls are made one after the other.
+    """
+    toolbox = Toolbox(session, **settings)
+    return [function_tool(_telling(getattr(toolbox, name))) for name in Toolbox.VERBS]
+
+
+def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
+    """The Responses API's shell tool, run here: ``Agent(tools=[shell_tool(session)])``.
+
+    ``timeout``: seconds for each command where the call names none. After one that timed out the rest are not run.
+    """
+
+    async def execute(request: ShellCommandRequest) -> ShellResult:
+        action = request.data.action
+        limit = action.max_output_length or _MAX_OUTPUT
+        seconds = action.timeout_ms / 1000 if action.timeout_ms else timeout
+        outputs: list[ShellCommandOutput] = []
+        for command in action.commands:
+            try:
+                result = await session.run(command, timeout=seconds, tty=False, limits=Limits(max_output=4 * limit))
+                outputs.append(_output(command, result))
+            except ShellSessionError as error:
+                outputs.append(ShellCommandOutput(stderr=str(error), outcome=_exited(1), command=command))
+            if outputs[-1].status == "timeout":
+                break
+        return ShellResult(output=outputs, max_output_length=action.max_output_length or limit)
+
+    return ShellTool(executor=execute)
+
+
+def _output(command: str, result: Result) -> ShellCommandOutput:
+    timed_out = result.outcome in ("timed_out", "idle")
+    outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
+    said = "" if timed_out or result.outcome == "exited" else f"[{result.reason or result.outcome}]\n"
+    return ShellCommandOutput(stdout=result.stdout, stderr=result.stderr + said, outcome=outcome, command=command)
+
+
+def _exited(exit_code: int | None) -> ShellCallOutcome:
+    return ShellCallOutcome(type="exit", exit_code=exit_code)
+
+
+def _telling(verb: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
+    """The verb, with its refusals as text for the model."""
+
+    @wraps(verb)
+    async def call(*arguments: Any, **named: Any) -> str:
+        try:
+            return await verb(*arguments, **named)
+        except ShellSessionError as error:
+            return f"Error: {error}"
+
+    return call

@@ -1,0 +1,156 @@
+"""Toolbox: a session's verbs as a model calls them; what several SDKs' tools are made of.
+
+Law: no call outlasts ``patience``; a command that does is handed back running, and its own time limit still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
+
+from ..errors import InvalidRequest, SessionBusy, ShellSessionError
+from ..models import TTY, Limits, Result, check_seconds
+from .telling import MAX_OUTPUT, clipped, told
+
+if TYPE_CHECKING:
+    from ..async_session import AsyncSession
+    from ..daemon.async_client import AsyncRemoteSession
+
+# The arguments as models are told of them; SDKs read these texts from the signatures.
+Command = Annotated[str, Field(description="The bash command or script to run")]
+Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
+Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
+Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
+Typed = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+
+Progress = Callable[[float], Awaitable[object]]
+# Who is told, every few seconds, for how many seconds the call of this task has waited.
+PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
+_TICK: Final = 5.0  # seconds between two words of progress
+
+
+class Toolbox:
+    """The verbs of one session, each a coroutine function that takes what a model sends and returns text for it."""
+
+    VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs")
+
+    def __init__(
+        self,
+        session: AsyncSession | AsyncRemoteSession,
+        *,
+        patience: float = 45.0,
+        timeout: float = 600.0,
+        max_output: int = MAX_OUTPUT,
+    ) -> None:
+        """``patience``: for how many seconds a call waits before it hands its command back (clients give up after about
+        60). ``timeout``: seconds a command may run where the model names none. ``max_output``: characters of each
+        stream that the model is shown. Raises InvalidRequest.
+        """
+        for name, seconds in (("patience", patience), ("timeout", timeout)):
+            if seconds is None:
+                raise InvalidRequest(f"{name} is a number of seconds")
+            check_seconds(name, seconds)
+        self._session, self._patience, self._timeout, self._max_output = session, patience, timeout, max_output
+        self._limits = Limits(max_output=4 * max_output)  # a character is at most four bytes
+        self._deadline = 0.0
+        self._busy = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._late: asyncio.Task[None] | None = None
+
+    async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
+        """Run a command in a bash that stays open: directory, variables and functions persist between calls.
+
+        Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running: go on
+        with `wait`, `send` or `interrupt`.
+        """
+        seconds = self._timeout if timeout is None else timeout
+        check_seconds("timeout", seconds)
+        if not self._busy:
+            self._deadline = time.monotonic() + seconds
+        stdin = TTY if interactive else None
+        tick = min(_TICK, self._patience, seconds)
+        run = self._session.run(
+            command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
+        )
+        return await self._stay(run, self._patience)
+
+    async def wait(self, seconds: Patience = None) -> str:
+        """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
+        check_seconds("seconds", seconds)
+        patience = self._patience if seconds is None else min(seconds, self._patience)
+        return await self._stay(self._session.wait(self._tick(patience)), patience)
+
+    async def send(self, text: Typed) -> str:
+        """Type into the running command's terminal, then stay with it as `wait` does."""
+        return await self._stay(self._session.send(text, self._tick(self._patience)), self._patience)
+
+    async def interrupt(self) -> str:
+        """End the running command; the shell, its directory and its variables are kept."""
+        self._relax()
+        return told([await self._session.interrupt()], self._max_output)
+
+    async def restart(self) -> str:
+        """Start a fresh bash: first directory and environment, nothing that was set before."""
+        self._relax()
+        await self._session.restart()
+        return "[a fresh bash was started]"
+
+    async def jobs(self) -> str:
+        """List what earlier commands left running in the background, and what it printed since."""
+        lines = []
+        for job in self._session.jobs():
+            pids = ", ".join(str(pid) for pid in job.pids)
+            lines.append(f"[{job.status}: process {pids}: {job.command}]")
+            if output := clipped(job.stdout + job.stderr, self._max_output // 10).removesuffix("\n"):
+                lines.append(output)
+        return "\n".join(lines) or "[no jobs]"
+
+    async def _stay(self, first: Awaitable[Result], patience: float) -> str:
+        """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
+        if self._busy:
+            first.close()  # type: ignore[attr-defined]  # each verb of a session is a coroutine, never started here
+            raise SessionBusy("another call is with this session's command: wait for its answer")
+        self._busy = True
+        try:
+            self._relax()
+            begun, results = time.monotonic(), [await first]
+            while results[-1].outcome == "running" and (now := time.monotonic()) < begun + patience:
+                if now >= self._deadline:
+                    last = await self._session.interrupt()
+                    results.append(replace(last, outcome="timed_out") if last.outcome == "interrupted" else last)
+                    break
+                if (tell := PROGRESS.get()) is not None:
+                    await tell(now - begun)
+                results.append(await self._session.wait(self._tick(begun + patience - now)))
+            if results[-1].outcome in ("running", "input"):
+                self._watch()
+            return told(results, self._max_output)
+        finally:
+            self._busy = False
+
+    def _tick(self, patience: float) -> float:
+        return max(min(_TICK, patience, self._deadline - time.monotonic()), 0.001)
+
+    def _watch(self) -> None:
+        """Nobody may come back for it: its time limit holds all the same."""
+        loop = asyncio.get_running_loop()
+        self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._strike)
+
+    def _relax(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _strike(self) -> None:
+        self._late = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        with suppress(ShellSessionError):  # it has ended meanwhile, or its shell, or the session
+            await self._session.interrupt()

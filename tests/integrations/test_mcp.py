@@ -1,0 +1,208 @@
+"""The MCP server, driven by the official client against a real server process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from shellsession import connect
+
+
+class Talk:
+    """A client of one server, and the seconds of progress that it was told of."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.progress = client, list[float]()
+
+    async def call(self, name: str, **arguments: object) -> tuple[str, bool]:
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            self.progress.append(progress)
+
+        result = await self.client.call_tool(name, arguments, progress_callback=tell)
+        return "\n".join(part.text for part in result.content), bool(result.is_error)
+
+
+@asynccontextmanager
+async def serving(*options: str, **environment: str) -> AsyncIterator[Talk]:
+    words = ["-m", "shellsession", "mcp", *options]
+    server = StdioServerParameters(command=sys.executable, args=words, env={**os.environ, **environment})
+    async with Client(stdio_client(server)) as client:
+        yield Talk(client)
+
+
+def talk(story: Callable[[Talk], Awaitable[None]], *options: str, **environment: str) -> None:
+    async def main() -> None:
+        async with serving(*options, **environment) as talk:
+            await story(talk)
+
+    asyncio.run(main())
+
+
+def test_the_tools_are_the_verbs() -> None:
+    async def story(talk: Talk) -> None:
+        tools = {tool.name: tool for tool in (await talk.client.list_tools()).tools}
+        assert sorted(tools) == ["bash", "interrupt", "jobs", "restart", "send", "wait"]
+        assert all(tool.description for tool in tools.values())
+        properties = tools["bash"].input_schema["properties"]
+        assert sorted(properties) == ["command", "interactive", "timeout"]
+        assert all(described["description"] for described in properties.values())
+        assert tools["bash"].input_schema["required"] == ["command"]
+
+    talk(story)
+
+
+def test_state_persists_and_streams_and_status_are_told(tmp_path: Path) -> None:
+    async def story(talk: Talk) -> None:
+        assert await talk.call("bash", command=f"cd {tmp_path}; word=hello") == ("[no output]", False)
+        text, failed = await talk.call("bash", command="echo $PWD $word; echo oh >&2; false")
+        assert (text, failed) == (f"{tmp_path} hello\n[stderr]\noh\n[exit status 1]", False)
+        assert await talk.call("restart") == ("[a fresh bash was started]", False)
+        assert (await talk.call("bash", command="echo ${word-gone}"))[0] == "gone"
+
+    talk(story)
+
+
+def test_bash_never_holds_the_protocols_descriptors() -> None:
+    async def story(talk: Talk) -> None:
+        text, _ = await talk.call("bash", command="cat; readlink /proc/self/fd/0 /proc/$$/fd/* | sort -u")
+        assert text.startswith("/dev/null\n")
+        text, _ = await talk.call("bash", command="for fd in /proc/$PPID/fd/{0,1}; do readlink $fd; done")
+        protocols = set(text.splitlines())
+        assert "/dev/null" in protocols  # the SDK diverts 0; its own copies are elsewhere
+        text, _ = await talk.call("bash", command="echo broken >&1; echo '{\"jsonrpc\": 1}'; python3 -c 'print(1)'")
+        assert text == 'broken\n{"jsonrpc": 1}\n1'
+
+    talk(story)
+
+
+def test_a_long_command_is_handed_back_in_time_and_goes_on(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+
+    async def story(talk: Talk) -> None:
+        text, failed = await talk.call("bash", command=f"echo begun; read word <{fifo}; echo $word")
+        assert text.startswith("begun\n[still running after 0 s: `wait`")
+        assert not failed
+        text, failed = await talk.call("bash", command="echo too early")
+        assert failed
+        assert "still runs" in text
+        with fifo.open("w") as pipe:
+            pipe.write("released\n")
+        assert await talk.call("wait") == ("released", False)
+        assert (await talk.call("bash", command="echo on"))[0] == "on"
+
+    talk(story, "--patience", "0.3")
+
+
+def test_progress_is_told_while_a_call_waits() -> None:
+    async def story(talk: Talk) -> None:
+        assert (await talk.call("bash", command="sleep 6; echo done"))[0] == "done"
+        assert talk.progress
+        assert 4 < talk.progress[0] < 6
+
+    talk(story)
+
+
+def test_the_time_limit_ends_the_command_and_keeps_the_shell() -> None:
+    async def story(talk: Talk) -> None:
+        await talk.call("bash", command="kept=1")
+        text, failed = await talk.call("bash", command="echo begun; sleep 1000", timeout=0.2)
+        assert text.startswith("begun\n[ended by its time limit after 0 s; the shell")
+        assert not failed
+        assert (await talk.call("bash", command="echo $kept"))[0] == "1"
+
+    talk(story)
+
+
+def test_a_handed_back_command_that_nobody_comes_back_for_is_ended_by_its_limit(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+
+    async def story(talk: Talk) -> None:
+        # the end of the writer, seen here, is the end of the command
+        command = f"exec 9>{fifo}; echo $BASHPID >&9; sleep 1000"
+        reader = asyncio.create_task(asyncio.to_thread(fifo.read_text))
+        text, _ = await talk.call("bash", command=f"bash -c '{command}'", timeout=1)
+        assert "still running" in text
+        assert (await reader).strip().isdigit()
+
+    talk(story, "--patience", "0.2")
+
+
+def test_interactive_commands_are_answered() -> None:
+    async def story(talk: Talk) -> None:
+        text, _ = await talk.call("bash", command="read -p 'name? ' name; echo hi $name", interactive=True)
+        assert text == "[stderr]\nname? \n[it waits for input: `send` answers it, `interrupt` ends it]"
+        assert (await talk.call("send", text="Ada\n"))[0].endswith("hi Ada")
+
+    talk(story)
+
+
+def test_interrupt_and_jobs() -> None:
+    async def story(talk: Talk) -> None:
+        assert "still running" in (await talk.call("bash", command="echo x; sleep 1000"))[0]
+        text, failed = await talk.call("interrupt")
+        assert "interrupted" in text
+        assert not failed
+        text, failed = await talk.call("interrupt")
+        assert failed
+        assert "no running command" in text
+        text, _ = await talk.call("bash", command="{ echo from the job; sleep 1000; } &")
+        assert "left running in the background: process" in text
+        assert "[running: process" in (await talk.call("jobs"))[0]
+
+    talk(story, "--patience", "0.3")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "Field required"),
+        ({"command": 7}, "valid string"),
+        ({"command": "a\0b"}, "NUL"),
+        ({"command": "true", "timeout": -1}, "positive number of seconds"),
+        ({"command": "true", "timeout": 1e300}, "positive number of seconds"),
+    ],
+)
+def test_bad_arguments_are_errors_that_the_model_can_read(arguments: dict[str, object], said: str) -> None:
+    async def story(talk: Talk) -> None:
+        text, failed = await talk.call("bash", **arguments)
+        assert failed
+        assert said in text
+        assert "Traceback" not in text
+        assert (await talk.call("bash", command="echo on"))[0] == "on"
+
+    talk(story)
+
+
+def test_the_end_of_the_client_is_the_end_of_all(tmp_path: Path) -> None:
+    async def story(talk: Talk) -> None:
+        await talk.call("bash", command=f"sleep 1000 & echo $! >{tmp_path}/pid")
+
+    talk(story)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_named_agents_session_is_the_daemons(tmp_path: Path) -> None:
+    socket = tmp_path / "home" / "socket"
+    socket.parent.mkdir(mode=0o700)
+
+    async def story(talk: Talk) -> None:
+        await talk.call("bash", command="word=shared")
+
+    try:
+        talk(story, "-s", "builder", "--socket", str(socket))
+        with connect("builder", socket=socket) as session:
+            assert session.run("echo $word").stdout == "shared\n"
+    finally:
+        stop = [sys.executable, "-m", "shellsession", "stop", "--socket", str(socket)]
+        subprocess.run(stop, check=False, capture_output=True)

@@ -1,0 +1,171 @@
+"""Anthropic, OpenAI and pydantic-ai: the real SDKs, and a scripted model in place of a paid one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from agents import Agent as OpenAIAgent, Runner, ShellActionRequest, ShellCallData, ShellCommandRequest
+from agents.run_context import RunContextWrapper
+from agents.testing import ScriptedModel, assistant_message, function_call
+from anthropic.types import ToolUseBlock
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from shellsession import Agents, AsyncSession, Session
+from shellsession.integrations import anthropic, openai
+from shellsession.integrations.pydantic_ai import toolset
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session() as session:
+        yield session
+
+
+def answer(session: Session, **call: object) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": call}
+    return anthropic.tool_result(anthropic.tool(session), block)
+
+
+def test_anthropic_keeps_one_bash(session: Session) -> None:
+    assert answer(session, command="cd /; word=hello") == {
+        "type": "tool_result",
+        "tool_use_id": "toolu_1",
+        "content": "[no output]",
+        "is_error": False,
+    }
+    assert answer(session, command="echo $PWD $word; echo oh >&2; exit 4")["content"].startswith(
+        "/ hello\n[stderr]\noh"
+    )
+    answer(session, command="word=again")
+    assert answer(session, restart=True)["content"] == "[a fresh bash was started]"
+    assert answer(session, command="echo ${word-gone}")["content"] == "gone"
+
+
+def test_anthropics_own_block_is_taken(session: Session) -> None:
+    block = ToolUseBlock(id="toolu_2", name="bash", input={"command": "echo hi"}, type="tool_use")
+    assert anthropic.tool_result(anthropic.tool(session), block)["content"] == "hi"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ({}, "command: is missing, and so is restart"),
+        ({"command": None}, "command: is missing, and so is restart"),
+        ({"command": 1}, "command: Input should be a valid string"),
+        ({"cmd": "ls"}, "cmd: Extra inputs are not permitted"),
+        ({"command": "a\0"}, "command: holds a NUL character, which bash cannot read"),
+    ],
+)
+def test_anthropic_bad_calls_are_error_results(session: Session, call: dict[str, object], said: str) -> None:
+    found = answer(session, **call)
+    assert (found["content"], found["is_error"]) == (said, True)
+
+
+def test_anthropic_says_what_a_time_limit_did(session: Session) -> None:
+    bash = anthropic.tool(session, timeout=0.2)
+    found = anthropic.tool_result(bash, {"id": "1", "input": {"command": "echo begun; sleep 1000"}})
+    assert found["content"].startswith("begun\n[ended by its time limit")
+
+
+def test_anthropics_runner_runs_it(session: Session) -> None:
+    from anthropic.lib.tools import ToolError
+
+    made = anthropic.runnable(anthropic.tool(session))
+    assert made.to_dict() == {"type": "bash_20250124", "name": "bash"}
+    assert made.call({"command": "echo hi"}) == "hi"
+    with pytest.raises(ToolError, match="is missing"):
+        made.call({})
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            made = anthropic.async_runnable(anthropic.tool(session))
+            assert await made.call({"command": "echo hi"}) == "hi"
+            with pytest.raises(ToolError, match="is missing"):
+                await made.call({})
+            block = {"id": "1", "input": {"command": "false"}}
+            assert (await anthropic.atool_result(anthropic.tool(session), block))["content"] == "[exit status 1]"
+
+    asyncio.run(main())
+
+
+def test_anthropic_over_agents() -> None:
+    with Agents() as agents:
+        one, two = (anthropic.tool(agents, agent=name) for name in ("one", "two"))
+        one({"command": "word=hello"})
+        assert two({"command": "echo ${word-none}"}) == "none"
+
+
+def test_openai_function_tools_in_a_run() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = openai.function_tools(session)
+            assert [tool.name for tool in tools] == ["bash", "send", "wait", "interrupt", "restart", "jobs"]
+            script = [
+                [function_call("bash", {"command": "cd /; false"}, call_id="1")],
+                [function_call("interrupt", {}, call_id="2")],
+                [function_call("bash", {"command": "pwd"}, call_id="3")],
+                [assistant_message("done")],
+            ]
+            result = await Runner.run(OpenAIAgent(name="a", model=ScriptedModel(script), tools=[*tools]), "go")
+            items = [item for item in result.to_input_list() if item.get("type") == "function_call_output"]
+            outputs = {item["call_id"]: str(item["output"]) for item in items}
+            assert result.final_output == "done"
+            assert (outputs["1"], outputs["3"]) == ("[exit status 1]", "/")
+            assert outputs["2"].startswith("Error: there is no running command")
+
+    asyncio.run(main())
+
+
+def shell(session: AsyncSession, *commands: str, **action: int) -> Any:
+    data = ShellCallData(call_id="1", action=ShellActionRequest(commands=list(commands), **action))
+    execute = openai.shell_tool(session).executor
+    assert execute is not None
+    return execute(ShellCommandRequest(ctx_wrapper=RunContextWrapper(context=None), data=data))
+
+
+def test_openai_shell_calls_are_run_in_order_and_keep_state() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            found = await shell(
+                session, "cd /; word=hello", "echo $PWD $word; echo oh >&2; exit 3", "echo ${word-gone}"
+            )
+            assert [one.stdout for one in found.output] == ["", "/ hello\n", "gone\n"]
+            assert [one.outcome.exit_code for one in found.output] == [0, 3, 0]
+            assert "oh\n" in found.output[1].stderr
+            found = await shell(session, "echo begun; sleep 1000", "echo never", timeout_ms=200)
+            assert [(one.stdout, one.status) for one in found.output] == [("begun\n", "timeout")]
+            found = await shell(session, "a\0b", "seq 10000", max_output_length=100)
+            assert "NUL" in found.output[0].stderr
+            assert found.max_output_length == 100
+
+    asyncio.run(main())
+
+
+def test_pydantic_ai_toolset_in_a_run() -> None:
+    calls = [("bash", {"command": "cd /; false"}), ("interrupt", {}), ("bash", {"command": "pwd"})]
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        assert {tool.name for tool in info.function_tools} == {"bash", "send", "wait", "interrupt", "restart", "jobs"}
+        done = sum(isinstance(message, ModelResponse) for message in messages)
+        part = ToolCallPart(*calls[done]) if done < len(calls) else TextPart("done")
+        return ModelResponse(parts=[part])
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            run = await Agent(FunctionModel(model), toolsets=[toolset(session)]).run("go")
+            found = [
+                part for message in run.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)
+            ]
+            assert run.output == "done"
+            assert [part.content for part in found][::2] == ["[exit status 1]", "/"]
+            assert "no running command" in str(found[1].content)
+            assert found[1].outcome == "failed"
+            json.dumps([part.content for part in found])
+
+    asyncio.run(main())
