@@ -15,7 +15,7 @@ import pytest
 from escapes import ESCAPES, all_escapes, of_host
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, LimitReached, Limits, Session, SessionClosed
+from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session, SessionClosed
 
 Make = Callable[..., Session]
 
@@ -258,3 +258,13 @@ def test_the_host_is_made_no_subreaper(place: Path) -> None:
         answer = ctypes.c_int(-1)
         assert ctypes.CDLL(None).prctl(37, ctypes.byref(answer), 0, 0, 0) == 0  # PR_GET_CHILD_SUBREAPER
         assert answer.value == 0
+
+
+def test_a_restart_that_cannot_be_leaves_the_old_shell(new_session: Callable[..., Session], tmp_path: Path) -> None:
+    (first := tmp_path / "first").mkdir()
+    session = new_session(cwd=first)
+    session.run("kept=1; cd /")
+    first.rmdir()
+    with pytest.raises(InvalidRequest, match="first' is not a directory"):
+        session.restart()
+    assert session.run("echo $kept").stdout == "1\n"

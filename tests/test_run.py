@@ -253,3 +253,20 @@ def test_limits_of_the_session_hold_for_its_calls(new_session: Make) -> None:
     session = new_session(limits=Limits(max_output=4))
     assert session.run("echo 123456789").stdout_bytes == b"129\n"
     assert session.run("echo 12345", limits=Limits()).stdout_bytes == b"12345\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "stderr", "exit_code"),
+    [
+        ("-n x", "bash: -n: command not found\n", 127),
+        ("-- echo hi", "bash: --: command not found\n", 127),
+        ("-", "bash: -: command not found\n", 127),
+        ("--help", "bash: --help: command not found\n", 127),
+    ],
+)
+@pytest.mark.parametrize("isolated", [False, True])
+def test_text_that_begins_with_a_dash_is_text(
+    sh: Session, command: str, stderr: str, exit_code: int, isolated: bool
+) -> None:
+    result = sh.run(command, isolated=isolated)
+    assert (result.stdout, result.stderr, result.exit_code) == ("", stderr, exit_code)

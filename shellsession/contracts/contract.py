@@ -123,7 +123,7 @@ def to_text(name: str, value: str) -> bytes:
 
 def after(prelude: str, command: bytes) -> bytes:
     """The command, run where the prelude has succeeded; bash's messages and line numbers stay the command's own."""
-    return b"%b && \\builtin eval %b" % (prelude.encode("utf-8", "surrogateescape"), quoted(command))
+    return b"%b && \\builtin eval -- %b" % (prelude.encode("utf-8", "surrogateescape"), quoted(command))
 
 
 def quoted(text: bytes) -> bytes:

@@ -34,6 +34,7 @@ class Files:
 
         def make(path: str) -> None:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+                os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
                 file.write(data)
 
         try:

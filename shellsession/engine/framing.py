@@ -130,7 +130,7 @@ def command_lines(
     its own, a round trip; looking afterwards could not tell whether the text itself has just disabled the name.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     """
-    run = b"%b %b" % (SPELLINGS[spelling % UNGUARDED][1], argument)
+    run = b"%b -- %b" % (SPELLINGS[spelling % UNGUARDED][1], argument)  # the text may begin with a dash
     # Isolated, the streams are the subshell's, for its EXIT trap; `set -x` tells of our words before stderr is.
     run = b"! ( %b %b ) %b" % (run, errors, redirections) if isolated else b"! %b %b %b" % (run, redirections, errors)
     prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (

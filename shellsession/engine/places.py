@@ -22,8 +22,8 @@ def private_home() -> str:
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
             found = os.lstat(path)
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and found.st_mode & 0o077:
-                os.chmod(path, 0o700)  # ours, and made with another umask
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and stat.S_IMODE(found.st_mode) != 0o700:
+                os.chmod(path, 0o700)  # ours, and made with another umask (which can take our own rights, too)
                 found = os.lstat(path)
             # Somebody else may have made it first, in a directory that all may write to.
             if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
@@ -41,3 +41,4 @@ def make_private(directory: str) -> None:
         except FileNotFoundError:
             make_private(os.path.dirname(directory))
             os.mkdir(directory, 0o700)
+        os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves

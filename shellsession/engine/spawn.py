@@ -98,7 +98,7 @@ def spawn(options: Options) -> Shell:
     bash = shutil.which(options.bash)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
-    cwd = _directory(options.cwd)
+    cwd = directory(options.cwd)
     guard = the_guard()
     try:
         with ExitStack() as undo:
@@ -139,7 +139,8 @@ def _put_down(process: PtyProcess) -> None:
     process.closed = process.terminated = True
 
 
-def _directory(wanted: str | None) -> str:
+def directory(wanted: str | None) -> str:
+    """Where bash starts. Raises InvalidRequest."""
     try:
         cwd = os.getcwd() if wanted is None else os.fspath(wanted)
     except OSError as error:

@@ -23,7 +23,7 @@ from .jobs import Job, Reader
 from .minding import Minder
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, STRUCK, TIMED_OUT
 from .shell import Shell
-from .spawn import spawn
+from .spawn import directory, spawn
 from .waiting import Steps, T
 
 # How soon a full terminal is tried again.
@@ -275,6 +275,7 @@ class Engine:
         """A fresh bash, with the first cwd and environment, and the startup commands run again."""
         if self.closed:
             raise SessionClosed("this session is closed: make a new one")
+        directory(self.options.cwd)  # gone meanwhile? then the old shell is better than none
         self.doom = ""
         yield from endings.surely(self, endings.farewell(self))
         yield from self.open()

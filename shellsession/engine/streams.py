@@ -120,6 +120,7 @@ def terminal_stream(size: tuple[int, int]) -> Stream:
 def pipe_stream(path: str) -> Stream:
     """A new named pipe (0600)."""
     os.mkfifo(path, 0o600)
+    os.chmod(path, 0o600)  # the host's umask may have taken our own rights
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
