@@ -52,7 +52,7 @@ def run(before: str, after: str, directory: Path, *wrapper: str) -> None:
     argv = [*wrapper, sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=50)
     assert (done.stdout, done.stderr) == ("all is well\n", "")
-    wait_until(lambda: not list(runtime.iterdir()))  # the guard sweeps behind a host that has ended
+    wait_until(lambda: not list(runtime.iterdir()), "the guard sweeps behind a host that has ended")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
