@@ -253,6 +253,7 @@ def test_a_shell_that_cannot_be_taken_over_leaves_nothing(monkeypatch: pytest.Mo
 
 WRONG = {
     "limits": {"limits": 5},
+    "tty": {"tty": "no"},
     "cwd": {"cwd": 5},
     "env": {"env": 5},
     "extra_env": {"extra_env": [("A", "1")]},
@@ -265,7 +266,9 @@ def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
         Session(**options)
 
 
-@pytest.mark.parametrize("options", [{"limits": 5}, {"on_output": 5}], ids=["limits", "on_output"])
+@pytest.mark.parametrize(
+    "options", [{"limits": 5}, {"on_output": 5}, {"isolated": "no"}, {"echo": 1}, {"tty": 0}], ids=str
+)
 def test_what_is_no_option_of_a_run_is_refused_before_it(sh: Session, options: dict[str, Any], place: Path) -> None:
     with pytest.raises(InvalidRequest):
         sh.run("touch ran", **options)
