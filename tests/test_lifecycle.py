@@ -268,3 +268,15 @@ def test_a_restart_that_cannot_be_leaves_the_old_shell(new_session: Callable[...
     with pytest.raises(InvalidRequest, match="first' is not a directory"):
         session.restart()
     assert session.run("echo $kept").stdout == "1\n"
+
+
+def test_a_fresh_shell_starts_where_the_first_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where no cwd was given, and the host has moved on since."""
+    monkeypatch.chdir(tmp_path)
+    with Session() as session:
+        assert session.run("pwd; cd /usr").stdout == f"{tmp_path}\n"
+        monkeypatch.chdir("/")
+        session.restart()
+        assert session.cwd == str(tmp_path)
+        assert session.run("exit 3").cwd == str(tmp_path)
+        assert session.cwd == session.run("pwd").stdout.strip() == str(tmp_path)

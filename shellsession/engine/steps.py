@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
@@ -68,6 +69,7 @@ class Engine:
             return
         self.doom, self.rested = "", time.monotonic()
         shell = self.shell = spawn(self.options)
+        self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, wherever the host is then
         try:
             shell.resize(self.size)
             self.status, self.spelling, self.family, self.history, self.chatty = 0, 0, False, False, False
