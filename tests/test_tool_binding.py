@@ -31,7 +31,11 @@ def environment(text: str) -> dict[str, str]:
     return pairs
 
 
-def test_the_environment_is_the_hosts(agents: Agents) -> None:
+@pytest.mark.parametrize("before", [None, "/usr", "/nonexistent"])
+def test_the_environment_is_the_hosts(agents: Agents, before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OLDPWD", raising=False)
+    if before is not None:
+        monkeypatch.setenv("OLDPWD", before)
     command = "env -0; :"  # bash -c alone would exec env, and give it another SHLVL
     # env= as given: Python's readline puts COLUMNS into the environment behind os.environ's back.
     done = subprocess.run(["bash", "-c", command], env=dict(os.environ), capture_output=True, text=True, check=True)

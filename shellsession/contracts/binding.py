@@ -53,7 +53,10 @@ class _Bound(Generic[P]):
     @property
     def description(self) -> str:
         """What the model is told, with the working directory of now."""
-        return self.contract.description.replace("{pwd}", self._pwd())
+        text = self.contract.description
+        if "{pwd}" not in text:
+            return text  # to ask where it is would make a session
+        return text.replace("{pwd}", self._pwd())
 
     @property
     def definition(self) -> dict[str, object]:
@@ -78,7 +81,7 @@ class _Bound(Generic[P]):
         """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
         if not request.isolated:
             return request.command
-        prelude = [f"\\builtin cd -- {_word(_cwd())}"]
+        prelude = [f"\\builtin cd -- {_word(_cwd())}", _before()]
         inherited = self._inherited.get(session)
         if inherited is not None and inherited != os.environ:
             now = self.contract.session_options(dict(os.environ))["env"]
@@ -117,7 +120,8 @@ class Tool(_Bound[P]):
             session = self._session()
             return session.run(self._command(session, action), **_options(action))
         if isinstance(action, Restart):
-            return self._session().restart()
+            session = self._session()
+            return session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
             answer = action.function(*action.arguments)
             if inspect.isawaitable(answer):
@@ -149,7 +153,8 @@ class AsyncTool(_Bound[P]):
             session = self._session()
             return await session.run(self._command(session, action), **_options(action))
         if isinstance(action, Restart):
-            return await self._session().restart()
+            session = self._session()
+            return await session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
             answer = action.function(*action.arguments)
             return await answer if inspect.isawaitable(answer) else answer
@@ -189,6 +194,14 @@ def _cwd() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return os.environ.get("PWD", ".")  # removed under us: said by whoever goes there
+
+
+def _before() -> str:
+    """Bash text that undoes what our ``cd`` did to OLDPWD, which bash exports; it takes a directory only."""
+    path = os.environ.get("OLDPWD", "")
+    if os.path.isdir(path):
+        return f"\\builtin export OLDPWD={_word(path)}"
+    return "\\builtin unset -v OLDPWD && \\builtin export OLDPWD"
 
 
 def _word(text: str) -> str:

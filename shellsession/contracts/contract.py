@@ -20,7 +20,7 @@ M = TypeVar("M", bound="Input")
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A fresh bash, please. Answered with None."""
+    """A fresh bash for the next command, please; where none was started yet, none is now. Answered with None."""
 
 
 @dataclass(frozen=True, slots=True)
