@@ -40,13 +40,15 @@ _LAYERS: Final = (
     ("daemon.server",),
     ("daemon.service",),
     ("contracts.binding",),
-    ("contracts.spec", "integrations.telling"),
-    ("integrations.toolbox",),
+    ("contracts.failing",),
+    ("contracts.langchain", "contracts.spec", "contracts.strands", "integrations.telling"),
+    ("integrations.extras", "integrations.threads", "integrations.toolbox"),
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
+    ("integrations.langchain", "integrations.strands"),
     ("cli.listing", "cli.logs", "cli.terminal"),
     ("cli.arguments", "cli.results"),
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
-    ("cli.status", "cli.serve", "cli.stop", "cli.completion", "cli.mcp"),
+    ("cli.status", "cli.serve", "cli.stop", "cli.agent", "cli.completion", "cli.mcp"),
     ("cli.seat",),
     ("cli.sitting",),
     ("cli.attach",),
@@ -56,8 +58,14 @@ _LAYERS: Final = (
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
 _PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "cli")
 
-_CONTRACTS: Final = {"contracts.contract", "contracts.spec"}
-_INTEGRATIONS: Final = {"integrations.mcp", "integrations.toolbox"}
+_CONTRACTS: Final = {
+    "contracts.contract",
+    "contracts.failing",
+    "contracts.langchain",
+    "contracts.spec",
+    "contracts.strands",
+}
+_INTEGRATIONS: Final = {"integrations.mcp", "integrations.threads", "integrations.toolbox", "cli.agent"}
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {

@@ -30,7 +30,7 @@ def test_every_line_of_the_tables_is_read() -> None:
 def test_the_proof_exists(row: tuple[str, str, str]) -> None:
     if row[2].startswith("not applicable: "):
         return
-    proofs = re.findall(r"`(test_\w+\.py)::(\w+)`", row[2])
+    proofs = re.findall(r"`((?:integrations/)?test_\w+\.py)::(\w+)`", row[2])
     assert proofs, "name a test as `test_file.py::test_name`, or say `not applicable: ` and why"
     for file, name in proofs:
         tree = ast.parse((Path(__file__).parent / file).read_text())

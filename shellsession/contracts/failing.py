@@ -1,0 +1,56 @@
+"""What a contract's error tells of a command: what it had printed until then.
+
+Law: all that an error carries stands in its message too, as the message is all that a model gets to see.
+"""
+
+from __future__ import annotations
+
+from ..errors import ContractError
+from ..models import Result, text_of
+
+
+class CallError(ContractError):
+    """The error of a call: ``stdout`` and ``stderr`` are what its command had printed, "" where none ran."""
+
+    code = "contract_call"
+
+    def __init__(self, message: str, stdout: str = "", stderr: str = "") -> None:
+        super().__init__(message + "".join(_part(*part) for part in (("stdout", stdout), ("stderr", stderr))))
+        self.message, self.stdout, self.stderr = message, stdout, stderr
+
+    def __reduce__(self) -> tuple[type[CallError], tuple[object, ...]]:
+        return type(self), (self.message, self.stdout, self.stderr)  # to cross processes with its output
+
+
+def _part(name: str, text: str) -> str:
+    return f"\n[{name}]\n{text.removesuffix(chr(10))}" if text else ""
+
+
+def shown(result: Result) -> tuple[str, str]:
+    """Its stdout and stderr as text; where bytes were dropped, a line says how many."""
+    return (
+        _whole(result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
+        _whole(result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
+    )
+
+
+def _whole(data: bytes, omitted: int, cut: int) -> str:
+    if not omitted:
+        return text_of(data, 0, 0)
+    head, tail = text_of(data[:cut], omitted, cut), text_of(data[cut:], omitted, 0)
+    return f"{head}\n[{omitted} bytes omitted]\n{tail}"
+
+
+def ending(result: Result) -> str:
+    """In words, how a command ended that did not simply exit; "" for one that did."""
+    if result.outcome == "exited" and result.state_kept:
+        return ""
+    if result.outcome == "shell_exited" and result.reason:
+        said = result.reason
+    elif result.outcome != "shell_exited":
+        said = f"the command was ended ({result.reason or result.outcome})"
+    elif result.signal is not None:
+        said = f"the session's bash was killed by signal {result.signal}"
+    else:
+        said = f"the command ended the session's bash, with exit status {result.exit_code}"
+    return said if result.state_kept else f"{said}; its state is lost, the next command starts in a fresh one"

@@ -1,0 +1,109 @@
+"""langchain (document 002, SPEC-06): a command's stdout as text; all else is an error that tells the agent what came.
+
+Law: an agent has this tool only where somebody asked for it: ``tool`` is a named export, to be put among an agent's
+tools under a condition (``--bash``), and nothing registers it.
+
+The document says "return stdout/stderr" to the model, and "returns stdout as string" in its criteria: a command that
+succeeds gives its stdout alone, as execSync's does; one that fails gives both, in the error. The 1 MB are 2^20 bytes
+per stream; more is an error, and the command is ended. Arguments that are none are an error, too. With ``persistent``
+a command that ends the shell is one even with status 0, as the state that was promised is gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import Field
+
+from ..errors import ShellSessionError
+from ..models import Limits, Request, Result
+from .binding import Binder
+from .contract import BadCall, Contract, Input, Steps, to_text
+from .failing import CallError, ending, shown
+
+TIMEOUT: Final = 30.0  # seconds
+MAX_BUFFER: Final = 1 << 20  # bytes per stream
+_DESCRIPTION: Final = "Execute a bash command and return stdout/stderr"
+_STATE: Final = ". Working directory, variables and functions persist between calls"
+
+
+class BashToolError(CallError):
+    """The command failed, was ended, or was none.
+
+    ``stdout`` and ``stderr`` are what it had printed; ``exit_status`` is None where there is none of its own.
+    """
+
+    code = "langchain_tool"
+
+    def __init__(self, message: str, stdout: str = "", stderr: str = "", exit_status: int | None = None) -> None:
+        super().__init__(message, stdout, stderr)
+        self.exit_status = exit_status
+
+    def __reduce__(self) -> tuple[type[BashToolError], tuple[object, ...]]:
+        return type(self), (self.message, self.stdout, self.stderr, self.exit_status)
+
+
+class LangChainInput(Input):
+    command: str = Field(description="The bash command to execute")
+
+
+class LangChain(Contract[str]):
+    """The tool of document 002. ``persistent``: one bash for all calls, and the model is told so."""
+
+    Input = LangChainInput
+
+    def __init__(self, persistent: bool = False) -> None:
+        self.persistent = persistent
+
+    @property
+    def description(self) -> str:
+        return _DESCRIPTION + (_STATE if self.persistent else "")
+
+    def parse(self, call: object) -> Request:
+        """The call as a request. Raises BadCall."""
+        command = LangChainInput.read(call).command
+        if not command.strip():
+            raise BadCall("command: is empty")
+        return Request(
+            to_text("command", command),
+            timeout=TIMEOUT,
+            tty=False,
+            isolated=not self.persistent,
+            limits=Limits(max_output=MAX_BUFFER, on_overflow="kill"),
+        )
+
+    def steps(self, call: object) -> Steps[str]:
+        """Raises BashToolError."""
+        try:
+            result: Result = yield self.parse(call)
+        except BadCall as error:
+            raise BashToolError(f"Invalid input: {error}") from None
+        except ShellSessionError as error:
+            raise BashToolError(f"Failed to execute: {error}") from error
+        return render(result)
+
+
+def render(result: Result) -> str:
+    """The command's stdout. Raises BashToolError."""
+    stdout, stderr = shown(result)
+    status = result.exit_code if result.outcome in ("exited", "shell_exited") else None
+    if result.outcome == "timed_out":
+        raise BashToolError(f"Command timed out after {TIMEOUT:g} seconds{_lost(result)}", stdout, stderr)
+    if result.outcome == "overflow":
+        raise BashToolError(
+            f"Command ended: it printed more than {MAX_BUFFER} bytes{_lost(result)}; print less, or write to a file",
+            stdout,
+            stderr,
+        )
+    if why := ending(result):
+        raise BashToolError(f"Command failed: {why}", stdout, stderr, status)
+    if status != 0:
+        raise BashToolError(f"Command failed with exit status {status}", stdout, stderr, status)
+    return stdout
+
+
+def _lost(result: Result) -> str:
+    return "" if result.state_kept else "; bash was killed with it, and its state is lost"
+
+
+tool = Binder(LangChain)

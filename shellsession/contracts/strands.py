@@ -1,0 +1,139 @@
+"""strands (document 001): one bash that stays for each agent; ``mode: execute | restart``, ``{output, error}``.
+
+Law: what the session's users must know and ``{output, error}`` cannot tell is an error: BashTimeoutError or
+BashSessionError, with what the command had printed until then.
+
+Where the document is silent: a command that ends the shell (``exit 3``, ``exec true``, ``set -e; false``) is a
+BashSessionError, as the session that it promises is gone; the next command starts afresh where the first one did. So
+is a call whose arguments are wrong, and a command that was ended because it blocked reading the terminal (stdin is
+/dev/null). An exit status other than 0 is no error. ``restart`` looks at no other field, and starts nothing before the
+first command. No limit of output is documented: of each stream 16 MiB are kept, and a line in the middle says how much
+was not. As bash stays interactive, ``command &`` says ``[1] PID`` in ``error``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypedDict
+
+from pydantic import Field, model_validator
+
+from ..errors import ContractError, ShellSessionError
+from ..models import Limits, Request, Result
+from .binding import Binder
+from .contract import BadCall, Contract, Input, Restart, Steps, to_text
+from .failing import CallError, ending, shown
+
+TIMEOUT: Final = 120.0  # seconds
+LONGEST: Final = 1e9  # seconds: what Request takes
+RESTARTED: Final = "Bash session restarted"
+_LIMITS: Final = Limits(max_output=16 << 20)
+_DESCRIPTION: Final = (
+    "Execute bash commands in a persistent session: variables, functions and the working directory are kept between"
+    " calls. stdout comes back as `output`, stderr as `error`. A command that runs into its timeout is killed together"
+    " with the session. Security warning: this tool executes arbitrary bash commands without sandboxing or"
+    " restrictions, with the permissions and the environment of the process that it is part of. Only use it with"
+    " trusted input."
+)
+
+
+class BashSessionError(CallError):
+    """The session failed, or the call was none: nothing more is to be expected of this command."""
+
+    code = "strands_session"
+
+
+class BashTimeoutError(CallError, TimeoutError):
+    """The command ran into its timeout; bash was killed, and the next command starts in a fresh one."""
+
+    code = "strands_timeout"
+
+
+class Output(TypedDict):
+    """What a command printed, without the newline at the end."""
+
+    output: str
+    error: str
+
+
+Payload = Output | str
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    del schema["default"]
+
+
+class StrandsInput(Input):
+    mode: Literal["execute", "restart"] = Field(
+        description='"execute" runs a command, "restart" gives the session a fresh bash'
+    )
+    command: str = Field(
+        default="",
+        description='The bash command to execute; required when mode is "execute"',
+        json_schema_extra=_without_default,
+    )
+    timeout: float = Field(
+        default=TIMEOUT,
+        gt=0,
+        le=LONGEST,
+        allow_inf_nan=False,
+        description='Timeout in seconds (default: 120), for mode "execute"',
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, call: dict[str, Any]) -> dict[str, Any]:
+        """Some providers fill in null for what the model left out."""
+        return {name: value for name, value in call.items() if value is not None}
+
+
+class Strands(Contract[Payload]):
+    """The tool of document 001."""
+
+    Input = StrandsInput
+    persistent = True
+
+    @property
+    def description(self) -> str:
+        return _DESCRIPTION
+
+    def parse(self, call: object) -> Request | Restart:
+        """The call as what it asks for. Raises BadCall."""
+        given = StrandsInput.read(call)
+        if given.mode == "restart":
+            return Restart()
+        if not given.command.strip():
+            raise BadCall('command: is required when mode is "execute"')
+        return Request(
+            to_text("command", given.command),
+            timeout=given.timeout,
+            on_timeout="kill",
+            tty=False,
+            limits=_LIMITS,
+        )
+
+    def steps(self, call: object) -> Steps[Payload]:
+        """Raises BashTimeoutError and BashSessionError."""
+        try:
+            asked = self.parse(call)
+            result: Result | None = yield asked
+        except BadCall as error:
+            raise BashSessionError(f"Invalid input: {error}") from None
+        except ContractError:
+            raise
+        except ShellSessionError as error:
+            raise BashSessionError(f"Bash session error: {error}") from error
+        return RESTARTED if result is None or isinstance(asked, Restart) else render(result, asked.timeout or TIMEOUT)
+
+
+def render(result: Result, timeout: float) -> Output:
+    """The documented payload. Raises BashTimeoutError and BashSessionError."""
+    output, error = shown(result)
+    if result.outcome == "timed_out":
+        lost = "bash was killed: its state is lost, the next command starts in a fresh one"
+        raise BashTimeoutError(f"Command timed out after {timeout:g} seconds; {lost}", output, error)
+    if why := ending(result):
+        raise BashSessionError(f"Bash session error: {why}", output, error)
+    return {"output": output.removesuffix("\n"), "error": error.removesuffix("\n")}
+
+
+tool = Binder(Strands)
