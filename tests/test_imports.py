@@ -39,9 +39,10 @@ _LAYERS: Final = (
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
     ("daemon.service",),
+    ("contracts.waiting",),
     ("contracts.binding",),
     ("contracts.failing",),
-    ("contracts.langchain", "contracts.spec", "contracts.strands", "integrations.telling"),
+    ("contracts.bashtool", "contracts.langchain", "contracts.spec", "contracts.strands", "integrations.telling"),
     ("integrations.extras", "integrations.threads", "integrations.toolbox"),
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("integrations.langchain", "integrations.strands"),
@@ -59,6 +60,7 @@ _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module i
 _PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "cli")
 
 _CONTRACTS: Final = {
+    "contracts.bashtool",
     "contracts.contract",
     "contracts.failing",
     "contracts.langchain",
@@ -78,6 +80,7 @@ _DAEMON: Final = {
     "daemon.server",
     "daemon.service",
 }
+_LOOPS: Final = {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm"}
 # Who alone may import what, wherever in the file the import stands.
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
@@ -85,15 +88,14 @@ _RESERVED: Final = {
     "termios": {"engine.shell", "engine.streams", "cli.terminal"},
     "tty": {"engine.spawn", "engine.streams"},
     "pty": set[str](),
-    "asyncio": {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm", "async_session"}
-    | _DAEMON
-    | _INTEGRATIONS,
+    "asyncio": {*_LOOPS, "async_session", "contracts.waiting", *_DAEMON, *_INTEGRATIONS},
     "subprocess": {"engine.guard", "daemon.birth"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
 }
-# Who alone may wait: for steps, for a grant, for what jobs say while nobody calls.
+# Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no.
 _WAITING: Final = {
+    "contracts.waiting",
     "engine.waiting",
     "engine.wishes",
     "engine.draining",

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 from ..agents import Agents, AsyncAgents
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request
+from . import waiting
 from .contract import Action, Ask, Contract, Log, Look, P, Place, Restart, after, definition, quoted
+from .waiting import CancelToken
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -65,7 +67,7 @@ class _Bound(Generic[P]):
 
     def _pwd(self) -> str:
         session = self._session() if self.contract.persistent else None
-        return session.cwd if session is not None else _cwd()
+        return session.cwd if session is not None else self._place()
 
     def _session(self) -> Any:
         if not isinstance(self._where, Agents | AsyncAgents):
@@ -77,11 +79,14 @@ class _Bound(Generic[P]):
         self._inherited.setdefault(session, environ)
         return session
 
+    def _place(self) -> str:
+        return _cwd() if self.contract.cwd is None else os.path.join(_cwd(), self.contract.cwd)
+
     def _command(self, session: Any, request: Request) -> bytes:
         """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
         if not request.isolated:
             return request.command
-        prelude = [f"\\builtin cd -- {_word(_cwd())}", _before()]
+        prelude = [f"\\builtin cd -- {_word(self._place())}", _before()]
         inherited = self._inherited.get(session)
         if inherited is not None and inherited != os.environ:
             now = self.contract.session_options(dict(os.environ))["env"]
@@ -100,8 +105,11 @@ class _Bound(Generic[P]):
 class Tool(_Bound[P]):
     """A contract bound to a session for threads: call it with the tool call's arguments."""
 
-    def __call__(self, call: Mapping[str, Any] | object) -> P:
-        """Run the call; the contract's payload. Raises the contract's errors."""
+    def __call__(self, call: Mapping[str, Any] | object, cancel: CancelToken | None = None) -> P:
+        """Run the call; the contract's payload. Raises the contract's errors.
+
+        ``cancel`` ends it from elsewhere, which the contract tells in its own way.
+        """
         steps = self.contract.steps(call)
         answer, move = None, steps.send
         while True:
@@ -111,29 +119,26 @@ class Tool(_Bound[P]):
                 payload: P = end.value
                 return payload
             try:
-                answer, move = self._perform(action), steps.send
+                answer, move = self._perform(action, cancel), steps.send
             except ShellSessionError as error:
                 answer, move = error, steps.throw
 
-    def _perform(self, action: Action) -> Any:
+    def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             session = self._session()
-            return session.run(self._command(session, action), **_options(action))
+            return waiting.run(session, self._command(session, action), _options(action), cancel)
         if isinstance(action, Restart):
             session = self._session()
             return session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
-            answer = action.function(*action.arguments)
-            if inspect.isawaitable(answer):
-                raise InvalidRequest("a coroutine function can be asked only by an async tool: bind it to AsyncSession")
-            return answer
+            return waiting.ask(action.function, action.arguments, None, cancel)
         return self._answer(action)
 
 
 class AsyncTool(_Bound[P]):
     """As ``Tool``, for asyncio: await the call."""
 
-    async def __call__(self, call: Mapping[str, Any] | object) -> P:
+    async def __call__(self, call: Mapping[str, Any] | object, cancel: CancelToken | None = None) -> P:
         """As ``Tool.__call__``."""
         steps = self.contract.steps(call)
         answer, move = None, steps.send
@@ -144,20 +149,19 @@ class AsyncTool(_Bound[P]):
                 payload: P = end.value
                 return payload
             try:
-                answer, move = await self._perform(action), steps.send
+                answer, move = await self._perform(action, cancel), steps.send
             except ShellSessionError as error:
                 answer, move = error, steps.throw
 
-    async def _perform(self, action: Action) -> Any:
+    async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             session = self._session()
-            return await session.run(self._command(session, action), **_options(action))
+            return await waiting.arun(session, self._command(session, action), _options(action), cancel)
         if isinstance(action, Restart):
             session = self._session()
             return await session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
-            answer = action.function(*action.arguments)
-            return await answer if inspect.isawaitable(answer) else answer
+            return await waiting.aask(action.function, action.arguments, None, cancel)
         return self._answer(action)
 
 

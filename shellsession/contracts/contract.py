@@ -86,6 +86,7 @@ class Contract(Generic[P]):
     name: ClassVar[str] = "bash"
     Input: ClassVar[type[Input]]
     persistent: bool = False
+    cwd: str | None = None  # where isolated calls run; relative to the host's, which it is by default
 
     @property
     def description(self) -> str:

@@ -1,0 +1,174 @@
+"""bashtool (document 003): deny patterns, a confirmation, then bash; a text with the exit code, and ``details``.
+
+The document is silent on defaults and on the wording of two of its errors: here nothing is denied unless it is named,
+the time limit is 120 s, the output limit 256 KiB per stream. It cuts a stream at a byte, which may be within a
+character: here at the last whole one before. A command that is killed by a signal has no exit code, hence -1; where
+only the subshell of an isolated call is, bash tells 128 + n, and so does this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypedDict
+
+from pydantic import Field
+
+from ..errors import ContractError, InvalidRequest, ShellSessionError
+from ..models import Limits, Request, Result, check_seconds, unfinished
+from .binding import Binder
+from .contract import Ask, BadCall, Contract, Input, Look, Place, Steps, first, to_text
+from .waiting import CallCancelled
+
+TIMEOUT: Final = 120.0  # seconds
+MAX_OUTPUT: Final = 256 << 10  # bytes per stream
+SUFFIX: Final = "\n... (output truncated)"
+_DESCRIPTION: Final = "Execute a bash command. Returns its exit code, and what it wrote to stdout and stderr"
+_STATE: Final = ". Working directory, variables and functions persist between calls"
+
+
+class ToolError(ContractError):
+    """What document 003 calls an error of the tool."""
+
+    code = "bashtool"
+
+
+class InvalidArgs(ToolError):
+    """The arguments are not what the tool takes: no command, or none that bash could read."""
+
+    code = "bashtool_invalid_args"
+
+
+class Failed(ToolError):
+    """The command was refused, could not be started, or reached its time limit; the message is the document's."""
+
+    code = "bashtool_failed"
+
+
+class Cancelled(ToolError):
+    """The call was cancelled before the command ended."""
+
+    code = "bashtool_cancelled"
+
+
+class Text(TypedDict):
+    type: Literal["text"]
+    text: str
+
+
+class Details(TypedDict):
+    exit_code: int
+    success: bool
+
+
+class Payload(TypedDict):
+    """What the tool returns, also for a command that fails: the model needs that to correct itself."""
+
+    content: list[Text]
+    details: Details
+
+
+class BashToolInput(Input):
+    command: str = Field(description="The bash command to execute")
+
+
+class BashTool(Contract[Payload]):
+    """The tool of document 003.
+
+    ``deny_patterns``: a command that contains one of these texts is blocked. ``confirm``: a function of the command,
+    for async tools also a coroutine function; unless it says yes the command is not run. ``cwd``: where commands run
+    (default: the host's). ``timeout``: seconds (None: no limit). ``max_output_bytes``: of each stream that are shown.
+    ``persistent``: one bash for all calls, and the model is told so; then ``cwd`` is where an agent's bash starts.
+    Raises InvalidRequest.
+    """
+
+    Input = BashToolInput
+
+    def __init__(
+        self,
+        deny_patterns: Iterable[str] = (),
+        confirm: Callable[[str], Any] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = TIMEOUT,
+        max_output_bytes: int = MAX_OUTPUT,
+        persistent: bool = False,
+    ) -> None:
+        patterns = tuple(deny_patterns)
+        if isinstance(deny_patterns, str) or not all(isinstance(one, str) for one in patterns):
+            raise InvalidRequest("deny_patterns are texts in a list, not one text")
+        if confirm is not None and not callable(confirm):
+            raise InvalidRequest(f"confirm is a function of the command, not {confirm!r}")
+        if cwd is not None and not (isinstance(cwd, str) and cwd and "\0" not in cwd):
+            raise InvalidRequest(f"cwd is the path of a directory (str), not {cwd!r}")
+        check_seconds("timeout", timeout)
+        self.deny_patterns, self.confirm = patterns, confirm
+        self.cwd, self.timeout, self.persistent = cwd, timeout, persistent
+        # Kept from both ends; twice the limit, so that all that is shown is in the first half.
+        Limits(max_output_bytes)
+        self.max_output_bytes, self._limits = max_output_bytes, Limits(2 * max_output_bytes)
+
+    @property
+    def description(self) -> str:
+        return _DESCRIPTION + (_STATE if self.persistent else "")
+
+    def session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        options = super().session_options(environ)
+        return {**options, "cwd": self.cwd} if self.persistent else options
+
+    def steps(self, call: object) -> Steps[Payload]:
+        try:
+            command = BashToolInput.read(call).command
+            text = to_text("command", command)
+        except BadCall as error:
+            raise InvalidArgs(str(error)) from None
+        for pattern in self.deny_patterns:
+            if pattern in command:
+                raise Failed(f"Command blocked by safety policy: contains '{pattern}'")
+        try:
+            if self.confirm is not None and not (yield Ask(self.confirm, (command,))):
+                raise Failed("Command was not confirmed by the user.")
+            if self.cwd is not None:
+                place: Place = yield Look(self.cwd)
+                if place.kind != "directory":
+                    reason = "No such file or directory" if place.kind == "missing" else "Not a directory"
+                    raise Failed(f"Failed to execute: {place.path}: {reason}")
+            isolated = not self.persistent
+            result: Result = yield Request(text, self.timeout, tty=False, isolated=isolated, limits=self._limits)
+        except CallCancelled as error:
+            raise Cancelled(str(error)) from None
+        except ToolError:
+            raise
+        except ShellSessionError as error:
+            raise Failed(f"Failed to execute: {error}") from error
+        if result.outcome == "timed_out":
+            raise Failed(f"Command timed out after {_seconds(self.timeout or result.duration)}s")
+        return render(result, self.max_output_bytes)
+
+
+def render(result: Result, max_output_bytes: int = MAX_OUTPUT) -> Payload:
+    """The documented payload."""
+    stdout = _shown(result.stdout_bytes, result.stdout_omitted, result.stdout_cut, max_output_bytes)
+    stderr = _shown(result.stderr_bytes, result.stderr_omitted, result.stderr_cut, max_output_bytes)
+    died = result.exit_code is None or result.signal is not None
+    exit_code = -1 if died or result.exit_code is None else result.exit_code
+    output = f"STDOUT:\n{stdout}\nSTDERR:\n{stderr}" if stderr else stdout
+    return {
+        "content": [{"type": "text", "text": f"Exit code: {exit_code}\n{output}"}],
+        "details": {"exit_code": exit_code, "success": exit_code == 0},
+    }
+
+
+def _shown(data: bytes, omitted: int, cut: int, limit: int) -> str:
+    """A stream as text, within the limit: it counts the bytes of the text, where a faulty byte has become three."""
+    if omitted:
+        data = data[:cut]
+        data = data[: len(data) - len(unfinished(data))]
+    text = data.decode("utf-8", "replace")
+    encoded = text.encode()
+    return first(encoded, limit) + SUFFIX if omitted or len(encoded) > limit else text
+
+
+def _seconds(timeout: float) -> str:
+    return str(int(timeout)) if timeout == int(timeout) else str(timeout)
+
+
+tool = Binder(BashTool)

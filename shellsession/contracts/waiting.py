@@ -1,0 +1,294 @@
+"""Waiting: for a command that may be cancelled, and for somebody's yes or no; the one place where contracts wait.
+
+Law: a cancelled call has ended its own command, and no other, before it comes back; who does not answer says no.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from ..errors import InvalidRequest, ShellSessionError
+from ..models import Result
+
+_PAUSE: Final = 0.02  # seconds between two tries to end a command that is only just beginning
+_PATIENCE: Final = 5.0  # seconds for what a thread of ours does when all is over
+_COROUTINE: Final = "a coroutine function can be asked only by an async tool: bind it to AsyncSession or AsyncAgents"
+
+
+class CallCancelled(ShellSessionError):
+    """The call was cancelled by its token: nothing was run, or what ran was ended."""
+
+    code = "call_cancelled"
+
+    def __init__(self, message: str = "the call was cancelled") -> None:
+        super().__init__(message)
+
+
+class CancelToken:
+    """Cancels tool calls: ``bash(call, cancel=token)``, and then ``token.cancel()`` from wherever you are.
+
+    From any thread, task or signal handler, before the call, during it or after it; one token may be given to many
+    calls. A command that runs is ended as a time limit ends it, the session stays, and the call tells that it was
+    cancelled. A command that has ended by itself in the meantime has its result.
+    """
+
+    def __init__(self) -> None:
+        self._cancelled = False
+        self._listeners: list[Callable[[], object]] = []
+
+    @property
+    def cancelled(self) -> bool:
+        """Has ``cancel`` been called?"""
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Cancel the calls that have this token. Does not wait for them; a second time does nothing."""
+        self._cancelled = True
+        # No lock: a signal handler may call this in the middle of itself.
+        while self._listeners:
+            with suppress(IndexError):
+                self._listeners.pop()()
+
+    @contextmanager
+    def calling(self, listener: Callable[[], object]) -> Iterator[None]:
+        """Within the block a cancellation (also one that came before) calls ``listener``, perhaps from another thread,
+        perhaps as late as the block is left."""
+        self._listeners.append(listener)
+        try:
+            if self._cancelled:
+                self.cancel()
+            yield
+        finally:
+            with suppress(ValueError):
+                self._listeners.remove(listener)
+
+
+class _Turn:
+    """Which tool call a session is at: a cancelled one in the queue must not end another's command."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.holder = 0  # a thread's identity
+
+    def wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    @contextmanager
+    def taken(self, cancel: CancelToken | None) -> Iterator[None]:
+        """Raises CallCancelled, when that comes before the turn."""
+        me = threading.get_ident()
+        if self.holder == me:  # a signal handler within a call: the session tells it that it is busy
+            yield
+            return
+        with self.changed:
+            self.changed.wait_for(lambda: not self.holder or (cancel is not None and cancel.cancelled))
+            if cancel is not None and cancel.cancelled:
+                raise CallCancelled
+            self.holder = me
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.holder = 0
+                self.changed.notify()
+
+
+_turns: weakref.WeakKeyDictionary[Any, _Turn] = weakref.WeakKeyDictionary()
+_turns_lock = threading.Lock()
+
+
+def _turn(session: Any) -> _Turn:
+    with _turns_lock:
+        return _turns.setdefault(session, _Turn())
+
+
+def _forget_turns() -> None:
+    """In a forked child: the threads that held them are not there."""
+    global _turns, _turns_lock
+    _turns, _turns_lock = weakref.WeakKeyDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_turns)
+
+
+class _Ending:
+    """Ends the command of one run from a thread of its own, so that who cancels does not wait."""
+
+    def __init__(self, session: Any, command: bytes) -> None:
+        self._session, self._text = session, command.decode("utf-8", "replace")
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        thread = threading.Thread(target=self._end, name="shellsession-cancel", daemon=True)
+        thread.start()
+        self._thread = thread
+
+    def finish(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE)
+
+    def _end(self) -> None:
+        while not self._over.is_set():
+            # Who uses the session without a tool may be at a command of his own, while ours waits for its turn.
+            with suppress(ShellSessionError):
+                if self._session.command == self._text:
+                    self._session.interrupt()
+            self._over.wait(_PAUSE)
+
+
+def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
+    """``session.run``, ended by the token. Raises CallCancelled, and what ``Session.run`` raises."""
+    turn = _turn(session)
+    if cancel is None:
+        with turn.taken(None):
+            result: Result = session.run(command, **options)
+            return result
+    ending = _Ending(session, command)
+    with cancel.calling(turn.wake), turn.taken(cancel):
+        try:
+            with cancel.calling(ending.begin):
+                result = session.run(command, **options)
+        finally:
+            ending.finish()
+    if result.outcome == "interrupted" and cancel.cancelled:
+        raise CallCancelled
+    return result
+
+
+async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
+    """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
+    return await _cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
+
+
+def ask(
+    function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
+) -> Any:
+    """A function's answer. Raises TimeoutError after so many seconds, CallCancelled, and what the function raises.
+
+    With a time limit it is asked in a thread of its own, which goes on when nobody waits for it any more; without one,
+    in this thread, and to the end. A call that was cancelled before is asked about all the same: it is not run, but
+    first told what it would be told otherwise.
+    """
+    cancel = _fresh(cancel)
+    if inspect.iscoroutinefunction(function):
+        raise InvalidRequest(_COROUTINE)
+    if timeout is None:
+        return _plain(function(*arguments))
+    heard = threading.Event()
+    asked = _Asked(function, arguments, heard.set)
+    if cancel is None:
+        in_time = heard.wait(timeout)
+    else:
+        with cancel.calling(heard.set):
+            in_time = heard.wait(timeout)
+    if not asked.answered:
+        raise TimeoutError if not in_time else CallCancelled
+    return _plain(asked.answer())
+
+
+def _fresh(cancel: CancelToken | None) -> CancelToken | None:
+    return None if cancel is None or cancel.cancelled else cancel
+
+
+def _plain(answer: Any) -> Any:
+    if inspect.isawaitable(answer):
+        if isinstance(answer, Coroutine):
+            answer.close()
+        raise InvalidRequest(_COROUTINE)
+    return answer
+
+
+async def aask(
+    function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
+) -> Any:
+    """As ``ask``, for asyncio; the function may be a coroutine function."""
+    cancel = _fresh(cancel)
+    if timeout is None or inspect.iscoroutinefunction(function):
+        answer = function(*arguments)
+    else:
+        answer = await _cancellable(_asked_elsewhere(function, arguments), timeout, cancel)
+    return await _cancellable(_awaited(answer), timeout, cancel) if inspect.isawaitable(answer) else answer
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+
+async def _asked_elsewhere(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    import asyncio
+
+    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+
+    def hear() -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            loop.call_soon_threadsafe(heard.set)
+
+    asked = _Asked(function, arguments, hear)
+    await heard.wait()
+    return asked.answer()
+
+
+class _Asked:
+    """A function that is asked in a thread of its own: people may take their time, and never answer."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], hear: Callable[[], object]) -> None:
+        self._function, self._arguments, self._hear = function, arguments, hear
+        self._answer: Any = None
+        self._fault: BaseException | None = None
+        self.answered = False
+        context = contextvars.copy_context()
+        # A daemon: who never answers must not keep the interpreter from its end.
+        threading.Thread(target=context.run, args=(self._ask,), name="shellsession-ask", daemon=True).start()
+
+    def _ask(self) -> None:
+        try:
+            self._answer = self._function(*self._arguments)
+        except BaseException as fault:
+            self._fault = fault
+        self.answered = True
+        self._hear()
+
+    def answer(self) -> Any:
+        if self._fault is not None:
+            raise self._fault
+        return self._answer
+
+
+async def _cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, cancel: CancelToken | None) -> Any:
+    """Await it, at most so many seconds. Raises TimeoutError and CallCancelled when it was given up."""
+    import asyncio
+
+    if cancel is None:
+        async with asyncio.timeout(timeout):
+            return await work
+    if cancel.cancelled:
+        work.close()
+        raise CallCancelled
+    loop, over = asyncio.get_running_loop(), False
+
+    def strike() -> None:
+        with suppress(RuntimeError):  # the loop was closed: nothing runs there any more
+            loop.call_soon_threadsafe(lambda: None if over else limit.reschedule(loop.time()))
+
+    try:
+        async with asyncio.timeout(None) as limit:
+            with cancel.calling(strike):
+                try:
+                    async with asyncio.timeout(timeout):
+                        return await work
+                finally:
+                    over = True
+    except TimeoutError:
+        if limit.expired():
+            raise CallCancelled from None
+        raise
