@@ -17,7 +17,7 @@ from typing import Any, Final
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Result
 
-_PAUSE: Final = 0.02  # seconds between two tries to end a command that is only just beginning
+_PAUSES: Final = (0.001, 0.05)  # seconds between tries to end a command that is yet to begin: soon, then seldom
 _PATIENCE: Final = 5.0  # seconds for what a thread of ours does when all is over
 _COROUTINE: Final = "a coroutine function can be asked only by an async tool: bind it to AsyncSession or AsyncAgents"
 
@@ -138,12 +138,14 @@ class _Ending:
             self._thread.join(_PATIENCE)
 
     def _end(self) -> None:
+        pause, longest = _PAUSES
         while not self._over.is_set():
             # Who uses the session without a tool may be at a command of his own, while ours waits for its turn.
             with suppress(ShellSessionError):
                 if self._session.command == self._text:
                     self._session.interrupt()
-            self._over.wait(_PAUSE)
+            self._over.wait(pause)
+            pause = min(2 * pause, longest)
 
 
 def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:

@@ -1,0 +1,323 @@
+"""Document 003: deny, confirm, run; its requirements are listed in contracts/parity/003_bashtool.md."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import Agents, AsyncSession, InvalidRequest, Session
+from shellsession.contracts import bashtool
+from shellsession.contracts.bashtool import Failed, InvalidArgs
+from shellsession.contracts.binding import Tool
+from shellsession.models import Request, Result
+
+Bash = Tool[bashtool.Payload]
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+@pytest.fixture(scope="module")
+def bash(agents: Agents) -> Bash:
+    return bashtool.tool(agents, agent="a1")
+
+
+def told(text: str, exit_code: int = 0) -> dict[str, Any]:
+    details = {"exit_code": exit_code, "success": exit_code == 0}
+    return {"content": [{"type": "text", "text": text}], "details": details}
+
+
+def text_of(payload: bashtool.Payload) -> str:
+    return payload["content"][0]["text"]
+
+
+def test_the_definition(bash: Bash) -> None:
+    command = {"type": "string", "description": "The bash command to execute"}
+    schema = {"type": "object", "properties": {"command": command}, "required": ["command"]}
+    assert bash.definition["input_schema"] == {**schema, "additionalProperties": False}
+    assert bash.definition["name"] == "bash"
+    json.dumps(bash.definition)
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "exit_code"),
+    [
+        ("echo hello", "Exit code: 0\nhello\n", 0),
+        ("printf x", "Exit code: 0\nx", 0),
+        ("", "Exit code: 0\n", 0),
+        ("echo err >&2", "Exit code: 0\nSTDOUT:\n\nSTDERR:\nerr\n", 0),
+        ("echo out; echo err >&2; exit 3", "Exit code: 3\nSTDOUT:\nout\n\nSTDERR:\nerr\n", 3),
+        ("exit 255", "Exit code: 255\n", 255),
+        ("false", "Exit code: 1\n", 1),
+        ("nonsense_here", "Exit code: 127\nSTDOUT:\n\nSTDERR:\nbash: nonsense_here: command not found\n", 127),
+        ("[[ -t 0 || -t 1 || -t 2 ]] || echo pipes; cat", "Exit code: 0\npipes\n", 0),
+    ],
+)
+def test_both_layouts_and_failure_is_no_error(bash: Bash, command: str, text: str, exit_code: int) -> None:
+    assert bash({"command": command}) == told(text, exit_code)
+
+
+def test_it_is_what_bash_c_runs(bash: Bash) -> None:
+    found = bash({"command": "a=(1 2 3); cat <<EOF\n${a[@]:1} $((1 + 1))\nEOF\nfalse | true; echo ${PIPESTATUS[*]}"})
+    assert text_of(found) == "Exit code: 0\n2 3 2\n1 0\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ({}, "command: Field required"),
+        ({"command": None}, "command: Input should be a valid string"),
+        ({"command": 7}, "command: Input should be a valid string"),
+        ({"command": ["ls"]}, "command: Input should be a valid string"),
+        ({"command": float("nan")}, "command: Input should be a valid string"),
+        ({"cmd": "ls"}, "command: Field required"),
+        ({"command": "ls", "timeout": 1e400}, "timeout: Extra inputs are not permitted"),
+        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ("ls", "the arguments are an object with fields, not str"),
+        (None, "the arguments are an object with fields, not NoneType"),
+    ],
+)
+def test_bad_calls_are_invalid_args(bash: Bash, call: object, error: str) -> None:
+    with pytest.raises(InvalidArgs) as raised:
+        bash(call)
+    assert str(raised.value) == error
+    assert raised.value.code == "bashtool_invalid_args"
+
+
+@pytest.mark.parametrize(
+    ("command", "pattern"),
+    [
+        ("rm -rf /", "rm -rf /"),
+        ("echo 'rm -rf /tmp/x'", "rm -rf /"),  # a substring is a substring
+        ("sudo reboot; rm -rf /", "sudo"),  # the first of the list
+        ("echo it's 'quo'ted", "it's 'quo'"),
+    ],
+)
+def test_denied_patterns_are_blocked_and_nothing_runs(agents: Agents, command: str, pattern: str) -> None:
+    asked: list[str] = []
+    deny = ["sudo", "rm -rf /", "it's 'quo'"]
+    bash = bashtool.tool(agents, agent="deny", deny_patterns=deny, confirm=asked.append)
+    with pytest.raises(Failed) as raised:
+        bash({"command": command})
+    assert str(raised.value) == f"Command blocked by safety policy: contains '{pattern}'"
+    assert asked == []
+
+
+def test_what_is_not_denied_runs(agents: Agents) -> None:
+    bash = bashtool.tool(agents, agent="deny", deny_patterns=["rm -rf /", "SUDO"])
+    assert bash({"command": "echo rm -rf . sudo"}) == told("Exit code: 0\nrm -rf . sudo\n")
+
+
+@pytest.mark.parametrize("answer", [False, None, 0])
+def test_unless_it_is_confirmed_nothing_runs(agents: Agents, tmp_path: Path, answer: object) -> None:
+    bash = bashtool.tool(agents, agent="confirm", confirm=lambda command: answer)
+    with pytest.raises(Failed) as raised:
+        bash({"command": f"touch {tmp_path}/ran"})
+    assert str(raised.value) == "Command was not confirmed by the user."
+    assert not (tmp_path / "ran").exists()
+
+
+def test_who_confirms_sees_the_command_as_the_model_gave_it(agents: Agents) -> None:
+    asked: list[str] = []
+
+    def confirm(command: str) -> bool:
+        asked.append(command)
+        return True
+
+    bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
+    assert bash({"command": "echo 'é'; :"}) == told("Exit code: 0\né\n")
+    assert asked == ["echo 'é'; :"]
+
+
+def test_who_fails_to_answer_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path) -> None:
+    def confirm(command: str) -> bool:
+        raise LookupError(command)
+
+    bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
+    with pytest.raises(LookupError):
+        bash({"command": f"touch {tmp_path}/ran"})
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_coroutine_function_confirms_for_async_tools() -> None:
+    async def confirm(command: str) -> bool:
+        await asyncio.sleep(0)
+        return "yes" in command
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            bash = bashtool.tool(session, confirm=confirm)
+            assert await bash({"command": "echo yes"}) == told("Exit code: 0\nyes\n")
+            with pytest.raises(Failed, match=r"^Command was not confirmed by the user\.$"):
+                await bash({"command": "echo no"})
+
+    asyncio.run(main())
+    with Session() as session:
+        for function in (confirm, lambda command: confirm(command)):
+            with pytest.raises(Failed, match=r"^Failed to execute: a coroutine function can be asked only by an async"):
+                bashtool.tool(session, confirm=function)({"command": "echo yes"})
+
+
+def test_it_runs_in_the_directory_that_is_named(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a b'c", "-P", "x"):
+        (tmp_path / name).mkdir()
+        bash = bashtool.tool(agents, agent="cwd", cwd=str(tmp_path / name))
+        assert bash({"command": 'printf %s "$PWD"; cd /'}) == told(f"Exit code: 0\n{tmp_path / name}")
+        monkeypatch.chdir(tmp_path)
+        bash = bashtool.tool(agents, agent="cwd", cwd=name)
+        assert bash({"command": 'printf %s "$PWD"'}) == told(f"Exit code: 0\n{tmp_path / name}")
+    monkeypatch.chdir(tmp_path / "x")
+    assert text_of(bashtool.tool(agents, agent="cwd")({"command": "pwd"})) == f"Exit code: 0\n{tmp_path}/x\n"
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("file", "Not a directory")])
+def test_a_directory_that_is_none_is_a_failure_to_execute(
+    agents: Agents, tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "file").touch()
+    bash = bashtool.tool(agents, agent="cwd", cwd=str(tmp_path / name))
+    with pytest.raises(Failed) as raised:
+        bash({"command": "true"})
+    assert str(raised.value) == f"Failed to execute: {tmp_path / name}: {reason}"
+
+
+def test_a_bash_that_cannot_start_is_a_failure_to_execute() -> None:
+    with Session(bash="/nonexistent/bash") as session, pytest.raises(Failed, match=r"^Failed to execute: .*nonexist"):
+        bashtool.tool(session)({"command": "true"})
+
+
+def test_a_session_in_other_hands_is_a_failure_to_execute(new_session: Callable[..., Session]) -> None:
+    session = new_session()
+    session.run("sleep 100", timeout=0.05, on_timeout="yield")
+    with pytest.raises(Failed, match=r"^Failed to execute: "):
+        bashtool.tool(session)({"command": "true"})
+
+
+@pytest.mark.parametrize(("timeout", "said"), [(0.2, "0.2"), (1, "1"), (1.0, "1")])
+def test_at_the_time_limit_the_command_is_ended(agents: Agents, tmp_path: Path, timeout: float, said: str) -> None:
+    bash = bashtool.tool(agents, agent="timeout", timeout=timeout)
+    with pytest.raises(Failed) as raised:
+        bash({"command": f"echo $BASHPID >{tmp_path}/pid; sleep 1000; echo late >{tmp_path}/late"})
+    assert str(raised.value) == f"Command timed out after {said}s"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    assert bash({"command": "echo again"}) == told("Exit code: 0\nagain\n")
+    assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.parametrize("redirection", ["", ">&2"])
+@pytest.mark.parametrize(
+    ("limit", "written", "shown"),
+    [
+        (10, "a" * 9, None),
+        (10, "a" * 10, None),
+        (10, "a" * 11, "a" * 10),
+        (10, "a" * 21, "a" * 10),
+        (10, "a" * 500 + "b" * 500, "a" * 10),
+        (10, "é" * 5, None),
+        (10, "a" + "é" * 5, "a" + "é" * 4),
+        (10, "a" + "é" * 500, "a" + "é" * 4),
+        (10, "abcdefg" + "🎉" * 9, "abcdefg"),
+        (0, "a", ""),
+        (0, "", None),
+        (9, b"\xff" * 3, None),
+        (8, b"\xff" * 3, "\ufffd" * 2),
+        (8, b"\xff" * 300, "\ufffd" * 2),
+    ],
+)
+def test_each_stream_is_cut_at_its_limit_in_bytes(
+    agents: Agents, tmp_path: Path, limit: int, written: str | bytes, shown: str | None, redirection: str
+) -> None:
+    data = written.encode() if isinstance(written, str) else written
+    (tmp_path / "data").write_bytes(data)
+    bash = bashtool.tool(agents, agent="limits", max_output_bytes=limit)
+    text = text_of(bash({"command": f"cat {tmp_path}/data {redirection}"}))
+    expected = data.decode("utf-8", "replace") if shown is None else shown + "\n... (output truncated)"
+    layout = f"STDOUT:\n\nSTDERR:\n{expected}" if redirection and expected else expected
+    assert text == f"Exit code: 0\n{layout}"
+
+
+def test_what_is_no_utf_8_is_replaced(bash: Bash) -> None:
+    assert text_of(bash({"command": "printf '\\xff\\xe2\\x82\\xac\\xe2'"})) == "Exit code: 0\n\ufffd€\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"), [("kill -9 $$", -1), ("kill -9 $BASHPID", 137), ("sh -c 'kill -9 $$'; exit $?", 137)]
+)
+def test_without_an_exit_code_it_is_minus_one(agents: Agents, command: str, exit_code: int) -> None:
+    bash = bashtool.tool(agents, agent="signals")
+    found = bash({"command": command})
+    assert found["details"] == {"exit_code": exit_code, "success": False}
+    assert text_of(found).startswith(f"Exit code: {exit_code}\n")
+    assert bash({"command": "echo again"}) == told("Exit code: 0\nagain\n")
+
+
+def test_nothing_is_kept_between_calls_unless_it_is_persistent(agents: Agents, tmp_path: Path) -> None:
+    command, look = {"command": "cd /; KEPT=1"}, {"command": "echo $PWD ${KEPT-no}"}
+    bash = bashtool.tool(agents, agent="isolated", cwd=str(tmp_path))
+    bash(command)
+    assert bash(look) == told(f"Exit code: 0\n{tmp_path} no\n")
+    assert "persist" not in bash.description
+    bash = bashtool.tool(agents, agent="persistent", cwd=str(tmp_path), persistent=True)
+    assert text_of(bash({"command": "pwd"})) == f"Exit code: 0\n{tmp_path}\n"
+    bash(command)
+    assert bash(look) == told("Exit code: 0\n/ 1\n")
+    assert "persist between calls" in bash.description
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"deny_patterns": "rm"},
+        {"deny_patterns": [1]},
+        {"deny_patterns": b"rm"},
+        {"confirm": True},
+        {"cwd": ""},
+        {"cwd": 3},
+        {"cwd": "a\0b"},
+        {"timeout": 0},
+        {"timeout": float("nan")},
+        {"timeout": "3"},
+        {"timeout": True},
+        {"max_output_bytes": -1},
+        {"max_output_bytes": 1.5},
+    ],
+)
+def test_bad_settings_are_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        bashtool.BashTool(**settings)
+
+
+@given(st.dictionaries(st.text(max_size=9), st.none() | st.booleans() | st.floats() | st.text() | st.lists(st.text())))
+def test_foreign_calls_run_or_are_invalid_args(call: dict[str, Any]) -> None:
+    with suppress(InvalidArgs):
+        assert isinstance(next(bashtool.BashTool().steps(call)), Request)
+
+
+@given(st.binary(max_size=50), st.binary(max_size=50), st.none() | st.integers(0, 255), st.integers(0, 60))
+def test_every_result_has_its_payload(stdout: bytes, stderr: bytes, exit_code: int | None, limit: int) -> None:
+    payload = bashtool.render(Result(stdout, stderr, exit_code, None, "/", 0.0, "exited"), limit)
+    assert payload["details"]["exit_code"] == (-1 if exit_code is None else exit_code)
+    head, _, text = text_of(payload).partition("\n")
+    assert head == f"Exit code: {payload['details']['exit_code']}"
+    if not stderr:
+        whole = stdout.decode("utf-8", "replace")
+        shown = text.removesuffix("\n... (output truncated)")
+        assert whole.startswith(shown)
+        assert len(shown.encode()) <= max(limit, len(whole.encode()) if text == whole else limit)
+        assert (text == whole) == (len(whole.encode()) <= limit)
+    json.dumps(payload)

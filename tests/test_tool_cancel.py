@@ -1,0 +1,324 @@
+"""A tool call that is cancelled: before it runs, while it does, after it has ended, and just then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon
+
+from shellsession import Agents, AsyncAgents, AsyncSession, Session, aconnect, connect
+from shellsession.contracts import bashtool, spec
+from shellsession.contracts.bashtool import Cancelled, Failed
+from shellsession.contracts.waiting import CancelToken
+from shellsession.models import Result
+
+_OK = {"content": [{"type": "text", "text": "Exit code: 0\nagain\n"}], "details": {"exit_code": 0, "success": True}}
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    """A FIFO in which a command says that it has begun."""
+    os.mkfifo(path := tmp_path / "started")
+    return path
+
+
+def endless(started: Path, more: str = "") -> dict[str, str]:
+    return {"command": f"{more} echo $BASHPID >{started}; sleep 1000; sleep 1001"}
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def begun(started: Path) -> int:
+    """Waits for the command; its process id."""
+    return int(started.read_text())
+
+
+def helpers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("shellsession-cancel")]
+
+
+def test_before_nothing_runs_and_what_comes_first_is_told_first(agents: Agents, tmp_path: Path) -> None:
+    token = CancelToken()
+    token.cancel()
+    assert token.cancelled
+    answers = [True, False]
+    bash = bashtool.tool(agents, agent="a1", deny_patterns=["sudo"], confirm=lambda command: answers.pop(0))
+    call = {"command": f"touch {tmp_path}/ran"}
+    with pytest.raises(Failed, match="blocked"):
+        bash({"command": "sudo"}, cancel=token)
+    with pytest.raises(Cancelled, match="cancelled") as raised:
+        bash(call, cancel=token)
+    assert raised.value.code == "bashtool_cancelled"
+    with pytest.raises(Failed, match="not confirmed"):
+        bash(call, cancel=token)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("more", ["", "trap '' INT TERM;", "trap 'echo no' INT;"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_during_the_command_is_ended(
+    agents: Agents, pool: ThreadPoolExecutor, started: Path, more: str, persistent: bool
+) -> None:
+    bash = bashtool.tool(agents, agent="a1", persistent=persistent)
+    bash({"command": "KEPT=1"})
+    token = CancelToken()
+    call = pool.submit(bash, {"command": f"({endless(started, more)['command']})"}, token)
+    pid = begun(started)
+    token.cancel()
+    with pytest.raises(Cancelled):
+        call.result(20)
+    assert is_gone(pid)
+    assert helpers() == []
+    assert bash({"command": "echo again"}) == _OK
+    if persistent:
+        assert bash({"command": "echo $KEPT"})["content"][0]["text"] == "Exit code: 0\n1\n"
+
+
+def test_after_the_result_stands(agents: Agents) -> None:
+    token = CancelToken()
+    bash = bashtool.tool(agents, agent="a1")
+    assert bash({"command": "echo again"}, token) == _OK
+    token.cancel()
+    token.cancel()
+    assert bash({"command": "echo again"}) == _OK
+    with pytest.raises(Cancelled):
+        bash({"command": "echo again"}, token)
+
+
+def test_cancelled_while_somebody_is_asked_it_does_not_run(agents: Agents, tmp_path: Path) -> None:
+    token = CancelToken()
+
+    def confirm(command: str) -> bool:
+        token.cancel()
+        return True
+
+    bash = bashtool.tool(agents, agent="a1", confirm=confirm)
+    with pytest.raises(Cancelled):
+        bash({"command": f"touch {tmp_path}/ran"}, token)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_just_then_it_is_one_or_the_other(agents: Agents, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+    """Whatever the moment: the result or the cancellation, and a session that goes on."""
+    bash = bashtool.tool(agents, agent="a1", persistent=True)
+    chance, told = random.Random(3), {"result": 0, "cancelled": 0}
+    bash({"command": "KEPT=1"})
+    for _ in range(150):
+        token = CancelToken()
+        call = pool.submit(bash, {"command": "sleep 0.01; echo again"}, token)
+        threading.Event().wait(chance.random() * 0.03)
+        token.cancel()
+        try:
+            assert call.result(20) == _OK
+            told["result"] += 1
+        except Cancelled:
+            told["cancelled"] += 1
+    assert min(told.values()) > 0, told
+    assert helpers() == []
+    assert bash({"command": "echo $KEPT"})["content"][0]["text"] == "Exit code: 0\n1\n"
+
+
+def test_one_in_the_queue_does_not_end_the_one_before(
+    agents: Agents, pool: ThreadPoolExecutor, started: Path, tmp_path: Path
+) -> None:
+    bash = bashtool.tool(agents, agent="a1")
+    first, second = CancelToken(), CancelToken()
+    call = endless(started)
+    running = pool.submit(bash, call, first)
+    pid = begun(started)
+    waiting = pool.submit(bash, call, second)
+    second.cancel()
+    with pytest.raises(Cancelled):
+        waiting.result(20)
+    assert not running.done()
+    assert not is_gone(pid)
+    first.cancel()
+    with pytest.raises(Cancelled):
+        running.result(20)
+
+
+def test_it_does_not_end_what_others_run_in_the_session(pool: ThreadPoolExecutor, started: Path) -> None:
+    with Session() as session:
+        theirs: Future[Result] = pool.submit(session.run, f"echo $$ >{started}; read line <{started}; echo $line")
+        begun(started)
+        token = CancelToken()
+        ours = pool.submit(bashtool.tool(session), {"command": "sleep 1000"}, token)
+        token.cancel()
+        started.write_text("mine\n")
+        assert theirs.result(20).stdout == "mine\n"
+        with pytest.raises(Cancelled):
+            ours.result(20)
+
+
+def test_from_a_signal_handler(agents: Agents, started: Path) -> None:
+    token, bash = CancelToken(), bashtool.tool(agents, agent="a1")
+
+    def watch() -> None:
+        begun(started)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: token.cancel())
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(Cancelled):
+            bash(endless(started), token)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        watcher.join()
+    assert bash({"command": "echo again"}) == _OK
+
+
+def test_one_token_cancels_many_calls(agents: Agents, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+    token, calls = CancelToken(), []
+    for number in range(4):
+        os.mkfifo(fifo := tmp_path / f"fifo{number}")
+        bash = bashtool.tool(agents, agent=f"a{number}")
+        calls.append(pool.submit(bash, endless(fifo), token))
+        begun(fifo)
+    token.cancel()
+    for call in calls:
+        with pytest.raises(Cancelled):
+            call.result(20)
+
+
+def test_a_contract_that_knows_no_cancellation_tells_it_as_an_error(agents: Agents) -> None:
+    token = CancelToken()
+    token.cancel()
+    error = {"error": "Failed to execute: the call was cancelled"}
+    assert spec.tool(agents, agent="a1")({"command": "true"}, cancel=token) == error
+
+
+def test_who_interrupts_without_the_token_gets_a_result(pool: ThreadPoolExecutor, started: Path) -> None:
+    with Session() as session:
+        call = pool.submit(bashtool.tool(session), endless(started), CancelToken())
+        begun(started)
+        session.interrupt()
+        assert call.result(20)["details"]["success"] is False
+
+
+def test_in_the_daemon(daemon: Daemon, pool: ThreadPoolExecutor, started: Path) -> None:
+    with connect("cancelled", socket=daemon.socket) as session:
+        token, bash = CancelToken(), bashtool.tool(session)
+        call = pool.submit(bash, endless(started), token)
+        pid = begun(started)
+        token.cancel()
+        with pytest.raises(Cancelled):
+            call.result(20)
+        assert is_gone(pid)
+        assert bash({"command": "echo again"}) == _OK
+
+
+async def _cancelled_during(bash: Any, started: Path, from_thread: bool) -> int:
+    token = CancelToken()
+    call = asyncio.create_task(bash(endless(started), cancel=token))
+    pid = await asyncio.to_thread(begun, started)
+    if from_thread:
+        await asyncio.to_thread(token.cancel)
+    else:
+        token.cancel()
+    with pytest.raises(Cancelled):
+        await asyncio.wait_for(call, 20)
+    return pid
+
+
+@pytest.mark.parametrize("from_thread", [False, True])
+def test_from_the_loop_and_from_a_thread(daemon: Daemon, started: Path, from_thread: bool) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session, AsyncAgents() as agents:
+            remote = await aconnect("cancelled", socket=daemon.socket)
+            for bash in (bashtool.tool(session), bashtool.tool(agents, agent="a1"), bashtool.tool(remote)):
+                assert is_gone(await _cancelled_during(bash, started, from_thread))
+                assert await bash({"command": "echo again"}) == _OK
+            remote.disconnect()
+
+    asyncio.run(main())
+
+
+def test_async_before_in_the_queue_and_by_the_task(started: Path, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            bash, token, second = bashtool.tool(session), CancelToken(), CancelToken()
+            token.cancel()
+            with pytest.raises(Cancelled):
+                await bash({"command": f"touch {tmp_path}/ran"}, token)
+            running = asyncio.create_task(bash(endless(started), CancelToken()))
+            await asyncio.to_thread(begun, started)
+            waiting = asyncio.create_task(bash({"command": f"touch {tmp_path}/ran"}, second))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(Cancelled):
+                await waiting
+            assert not running.done()
+            running.cancel()  # by asyncio itself: that is no cancellation of ours
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert await bash({"command": "echo again"}) == _OK
+            assert not (tmp_path / "ran").exists()
+
+    asyncio.run(main())
+
+
+def test_async_just_then(tmp_path: Path) -> None:
+    async def main() -> None:
+        chance, told = random.Random(5), {"result": 0, "cancelled": 0}
+        async with AsyncSession() as session:
+            bash = bashtool.tool(session)
+            for _ in range(150):
+                token = CancelToken()
+                asyncio.get_running_loop().call_later(chance.random() * 0.03, token.cancel)
+                try:
+                    assert await asyncio.wait_for(bash({"command": "sleep 0.01; echo again"}, token), 20) == _OK
+                    told["result"] += 1
+                except Cancelled:
+                    told["cancelled"] += 1
+            assert await bash({"command": "echo again"}) == _OK
+        assert min(told.values()) > 0, told
+
+    asyncio.run(main())
+
+
+def test_async_while_somebody_is_asked(tmp_path: Path) -> None:
+    async def main() -> None:
+        asked, token = asyncio.Event(), CancelToken()
+
+        async def confirm(command: str) -> bool:
+            asked.set()
+            await asyncio.Event().wait()
+            return True
+
+        async with AsyncSession() as session:
+            call = asyncio.create_task(bashtool.tool(session, confirm=confirm)({"command": "true"}, token))
+            await asked.wait()
+            token.cancel()
+            with pytest.raises(Cancelled):
+                await asyncio.wait_for(call, 20)
+
+    asyncio.run(main())
