@@ -132,6 +132,11 @@ def quoted(text: bytes) -> bytes:
     return shlex.quote(text.decode("latin-1")).encode("latin-1")
 
 
+def on_one_line(text: str) -> bytes:
+    """As ``quoted``, without a line end in it: what follows in the same text keeps its line numbers."""
+    return b"$'%b'" % text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").encode()
+
+
 def first(data: bytes, size: int) -> str:
     """The first bytes of a stream as text, without half a character at the cut."""
     head = data[:size]

@@ -1,0 +1,227 @@
+"""phoenix (document 004): combined output, two time limits, background commands, a co-author on commits.
+
+Where the document is silent, or its parts differ:
+
+* Its patterns are looked for as plain text, as its code does, so ``dd if=.* of=/dev/`` means these very characters.
+* The output is limited as text: bytes that are no UTF-8 become U+FFFD before it is measured.
+* A bash that a signal ended has no exit code and is told as -1; one in the middle of a command shows 128 + n.
+* A background command is part of the agent's session and ends with it; its output file stays, and is the host's to
+  remove. At the session's end nobody is left to write the completion line.
+* ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see
+  ``phoenix_git``) at the first call. The working directory that is checked is still the one it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import Field
+
+from ..errors import InvalidRequest, ShellSessionError
+from ..models import Limits, Request, Result, text_of
+from .binding import Binder
+from .contract import BadCall, Contract, Input, Look, Place, Steps, on_one_line, quoted, to_text
+from .phoenix_background import launch, started
+from .phoenix_git import function, prelude
+
+TIMEOUT: Final = 30.0  # seconds
+SLOW_TIMEOUT: Final = 15 * 60.0  # seconds
+MAX_OUTPUT: Final = 128 * 1024  # bytes
+SNIP: Final = 4 * 1024  # bytes kept at each end of what is longer
+TRAILER: Final = "Co-authored-by: Phoenix <phoenix@exe.dev>"
+DANGEROUS: Final = ("rm -rf /", "rm -rf /*", "> /dev/sda", "mkfs.", "dd if=.* of=/dev/")
+SECRET_PREFIXES: Final = ("ANTHROPIC_", "OPENAI_", "GEMINI_", "AWS_SECRET", "PHOENIX_")
+_NO_EDITOR: Final = {"EDITOR": "/bin/false", "VISUAL": "/bin/false"}
+_REBASE: Final = "GIT_SEQUENCE_EDITOR=\"echo 'Interactive rebase requires background=true' && exit 1\""
+_FORGOTTEN: Final = "don't persist"
+_DESCRIPTION: Final = """\
+Executes shell commands via bash -c, returning combined stdout/stderr.
+Bash state changes (working dir, variables, aliases) don't persist between calls.
+
+With background=true, returns immediately with output redirected to a file.
+Use background for servers/demos that need to stay running.
+
+MUST set slow_ok=true for potentially slow commands: builds, downloads,
+installs, tests, or any other substantive operation.
+
+IMPORTANT: Keep commands concise. The command input must be less than 60k tokens.
+For complex scripts, write them to a file first and then execute the file.
+
+<pwd>{pwd}</pwd>"""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What the tool returns. ``code`` names the error (None when there is none):
+
+    ``invalid_args``, ``invalid_working_dir``, ``safety_violation``, ``timed_out``, ``command_failed``, or the code of
+    the session's error (``shellsession.errors``) when the command could not be run.
+    """
+
+    output: str
+    is_error: bool = False
+    code: str | None = None
+
+
+def _optional(schema: dict[str, Any]) -> None:
+    del schema["default"]  # the document's schema names none
+
+
+class PhoenixInput(Input):
+    command: str = Field(description="Shell command to execute via bash -c")
+    slow_ok: bool = Field(
+        False,
+        description="Use extended 15-minute timeout for builds, tests, installs",
+        json_schema_extra=_optional,
+    )
+    background: bool = Field(
+        False,
+        description="Run detached, return immediately with PID and output file",
+        json_schema_extra=_optional,
+    )
+
+
+class Phoenix(Contract[ToolResult]):
+    """The tool of document 004.
+
+    ``working_dir``: where commands run (None: where the host is at the time of the call; with ``persistent`` only where
+    an agent's bash starts). ``trailer``: what commits carry, one line ``Key: value``; None: nothing.
+    Raises InvalidRequest.
+    """
+
+    Input = PhoenixInput
+
+    def __init__(self, persistent: bool = False, working_dir: str | None = None, trailer: str | None = TRAILER) -> None:
+        if working_dir is not None and (not isinstance(working_dir, str) or not working_dir or "\0" in working_dir):
+            raise InvalidRequest(f"working_dir is the path of a directory (str), not {working_dir!r}")
+        if trailer is not None and not (isinstance(trailer, str) and trailer.isprintable() and ":" in trailer):
+            raise InvalidRequest(f"trailer is one line 'Key: value', or None for no trailer, not {trailer!r}")
+        self.persistent, self.cwd, self.trailer = persistent, working_dir, trailer
+
+    @property
+    def description(self) -> str:
+        return _DESCRIPTION.replace(_FORGOTTEN, "persist") if self.persistent else _DESCRIPTION
+
+    def session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        options = super().session_options(filter_environment(environ))
+        return {**options, "env": {**options["env"], **_NO_EDITOR}, "cwd": self.cwd}
+
+    def steps(self, call: object) -> Steps[ToolResult]:
+        try:
+            wanted = PhoenixInput.read(call)
+            to_text("command", wanted.command)
+            place: Place = yield Look(self.cwd)
+            if place.kind == "missing":
+                return _failed("invalid_working_dir", f"Working directory does not exist: {place.path}{_RECREATE}")
+            if place.kind != "directory":
+                return _failed("invalid_working_dir", f"Working directory is not a directory: {place.path}")
+            for pattern in DANGEROUS:
+                if pattern in wanted.command:
+                    return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
+            result: Result = yield self.request(wanted)
+            return _started(result) if wanted.background else render(result, wanted.slow_ok)
+        except BadCall as error:
+            return _failed("invalid_args", f"Invalid input: {error}")
+        except ShellSessionError as error:
+            return _failed(error.code, str(error))
+
+    def request(self, wanted: PhoenixInput) -> Request:
+        """What bash is to run for the call."""
+        return Request(
+            self._text(wanted),
+            timeout=SLOW_TIMEOUT if wanted.slow_ok and not wanted.background else TIMEOUT,
+            tty=False,
+            merge_stderr=True,
+            isolated=not self.persistent,
+            limits=Limits(max_output=MAX_OUTPUT),
+        )
+
+    def _text(self, wanted: PhoenixInput) -> bytes:
+        command = wanted.command.encode()
+        guard = "" if wanted.background or "git rebase -i" not in wanted.command else _REBASE
+        if self.persistent:
+            first = _CLEAN + ("" if self.trailer is None else function(self.trailer)) + "_phoenix=\n"
+            setup = quoted(_evaluated(first) + b"\n")
+            text = launch(command, stateful=True) if wanted.background else command
+            # An expansion and not a command of its own: `$?` is still the last call's.
+            return b"%b \\builtin eval ${_phoenix-%b}%b" % (guard.encode(), setup, quoted(text))
+        before = _CLEAN + (f"\\builtin export {guard}\n" if guard else "")
+        trailer = "" if self.trailer is None else prelude(wanted.command, self.trailer)
+        if not wanted.background:
+            return b"%b; \\builtin eval %b" % (_evaluated(before + trailer), quoted(command))
+        if trailer:
+            command = b"%b; \\builtin eval %b" % (_evaluated(trailer), quoted(command))
+        return b"%b; %b" % (_evaluated(before), launch(command, stateful=False))
+
+
+_RECREATE: Final = " (conversation may need to be recreated)"
+# What a bash that somebody else has started may know. One that may not be unset is at least not handed on.
+_CLEAN: Final = "".join(
+    f"\\builtin unset -v ${{!{prefix}@}} 2>/dev/null || \\builtin export -n ${{!{prefix}@}}\n"
+    for prefix in SECRET_PREFIXES
+) + "".join(f"\\builtin export {name}={value} 2>/dev/null || :\n" for name, value in _NO_EDITOR.items())
+
+
+def _evaluated(text: str) -> bytes:
+    return b"\\builtin eval " + on_one_line(text)
+
+
+def is_secret(name: str) -> bool:
+    """Is this environment variable the host's alone?"""
+    return name.startswith(SECRET_PREFIXES)
+
+
+def filter_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the host's secrets."""
+    return {name: value for name, value in environ.items() if not is_secret(name)}
+
+
+def _failed(code: str, output: str) -> ToolResult:
+    return ToolResult(output, is_error=True, code=code)
+
+
+def _started(result: Result) -> ToolResult:
+    found = started(result.stdout) if result.ok else None
+    if found is None:
+        return render(result, slow_ok=False)
+    pid, path = found
+    return ToolResult(
+        f"<pid>{pid}</pid>\n<output_file>{path}</output_file>\n<reminder>To stop: kill -9 -{pid}</reminder>"
+    )
+
+
+def render(result: Result, slow_ok: bool) -> ToolResult:
+    """What came of a foreground command, in the document's words."""
+    if result.outcome == "timed_out":
+        return _failed("timed_out", f"[command timed out after {SLOW_TIMEOUT if slow_ok else TIMEOUT:g}s]")
+    output = format_output(result.stdout_bytes, result.stdout_omitted, result.stdout_cut)
+    code = -1 if result.exit_code is None or result.signal is not None else result.exit_code
+    if code == 0:
+        return ToolResult(output)
+    return _failed("command_failed", f"[command failed: exit code {code}]\n{output}")
+
+
+def format_output(data: bytes, omitted: int = 0, cut: int = 0) -> str:
+    """Output within the limit as it is; of a longer one both ends. ``omitted`` bytes are missing at ``cut``."""
+    text = text_of(data, omitted, cut)
+    whole = text.encode()
+    size = len(whole) + omitted
+    if size <= MAX_OUTPUT:
+        return text
+    head, tail = whole[:SNIP].decode(errors="ignore"), whole[-SNIP:].decode(errors="ignore")
+    header = f"[output truncated in middle: got {humanize(size)}, max is {humanize(MAX_OUTPUT)}]"
+    return f"{header}\n{head}\n\n[snip]\n\n{tail}"
+
+
+def humanize(size: int) -> str:
+    """A number of bytes as people read it, to one decimal and never too small: 128KB, 128.1KB, 1.5MB."""
+    unit, name = next(((unit, name) for unit, name in _UNITS if size >= unit), (1, "B"))
+    tenths = -(-size * 10 // unit)
+    return f"{tenths // 10}{name}" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}{name}"
+
+
+_UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+
+tool = Binder(Phoenix)

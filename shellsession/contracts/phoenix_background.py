@@ -1,0 +1,75 @@
+"""phoenix's background commands: the bash text that starts one and stays to tell its end, and what that text says.
+
+Law: the command leads a process group of its own and holds nothing of the call; who watches it is outside that group,
+so that the end is told even of a group that was killed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .contract import on_one_line, quoted
+
+# Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB).
+_ARGUMENT_MAX: Final = 100_000
+_PROGRAM: Final = r'\exec -a bash "$BASH" -c "$_phoenix_command"'
+_SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
+
+# Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
+# `wait` gives cannot tell `exit 137` from a SIGKILL; what `jobs` says while the job is not yet forgotten can, and
+# that is in a trap of SIGCHLD alone.
+_WATCH: Final = r"""
+\builtin set -m
+\builtin trap 'LC_ALL=C; \builtin jobs -l >>"$_phoenix_place/jobs"' CHLD
+( %(start)s ) </dev/null >>"$_phoenix_place/output" 2>&1 &
+_phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
+\builtin printf '%%s\n' "$_phoenix_pid"
+\exec </dev/null >/dev/null 2>&1
+# The newer ones come back from it when the job is stopped, but for -f.
+if (( BASH_VERSINFO[0] > 4 )); then
+  \builtin wait -f "$_phoenix_pid"
+else
+  \builtin wait "$_phoenix_pid"
+fi || _phoenix_status=$?
+\builtin trap - CHLD
+while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"$_phoenix_place/jobs" || :
+IFS=' ' \builtin read -r _ _ _phoenix_said <<<"$_phoenix_said" || :
+case $_phoenix_status:$_phoenix_said in
+  0:*) _phoenix_line=completed ;;
+  127:) _phoenix_line='error: No child processes (os error 10)' ;;
+  *:Exit* | *:Done* | *:) _phoenix_line="failed: exit status: $_phoenix_status" ;;
+  *)
+    _phoenix_line=$(\builtin kill -l "$_phoenix_status") || :
+    case $_phoenix_line in
+      RT* | '') _phoenix_line= ;;
+      *) _phoenix_line=" (SIG$_phoenix_line)" ;;
+    esac
+    _phoenix_line="failed: signal: $(( _phoenix_status - 128 ))$_phoenix_line"
+    [[ $_phoenix_said == *'(core dumped)'* ]] && _phoenix_line+=' (core dumped)' ;;
+esac
+\builtin printf '\n\n[background process %%s]\n' "$_phoenix_line" >>"$_phoenix_place/output"
+\command rm -f -- "$_phoenix_place/jobs"
+"""
+_LAUNCH: Final = r"""_phoenix_place=$(\command mktemp -d "${TMPDIR:-/tmp}/phoenix.XXXXXXXXXX") || \builtin exit 1
+( \builtin umask 077; >>"$_phoenix_place/output" ) || \builtin exit 1
+\builtin exec {_phoenix_watch}< <(%(watch)s) || \builtin exit 1
+IFS= \builtin read -r -u "$_phoenix_watch" _phoenix_pid || \builtin exit 1
+\builtin printf '%%s %%s' "$_phoenix_pid" "$_phoenix_place/output"
+"""
+
+
+def launch(command: bytes, stateful: bool) -> bytes:
+    """Bash text that starts the command and prints its process id and output file.
+
+    The command runs in a bash of its own, so that its process id is the command's; ``stateful``: in a subshell, which
+    knows the functions and variables of the session.
+    """
+    start = _SUBSHELL if stateful or len(command) > _ARGUMENT_MAX else _PROGRAM
+    watch = _WATCH % {"start": start}
+    return b"( _phoenix_command=%b; \\builtin eval %b )" % (quoted(command), on_one_line(_LAUNCH % {"watch": watch}))
+
+
+def started(said: str) -> tuple[int, str] | None:
+    """Process id and output file, as ``launch`` prints them; None when it did not get so far."""
+    pid, space, path = said.partition(" ")
+    return (int(pid), path) if space and pid.isascii() and pid.isdigit() else None

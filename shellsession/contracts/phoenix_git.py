@@ -1,0 +1,118 @@
+"""phoenix's co-author trailer: a shell function in place of ``git``, so that bash itself finds each ``git commit``.
+
+Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched.
+
+Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
+through git's own aliases of it, by an absolute path, behind ``command``, ``env``, ``timeout`` and their like, and in
+``bash -c``. Not reached: ``exec git``, ``sudo git``, ``sh -c`` where sh is no bash, git aliases that are shell text,
+scripts and programs that call git, and a ``git`` function of the session's own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from .contract import quoted
+
+_GIT: Final = re.compile(r"(?<![\w.-])git(?![\w.=-])")
+_COMMIT: Final = re.compile(r"(?<![\w.-])git(?![\w.=-]).*\bcommit\b", re.DOTALL)
+# Who asks what git is gets the truth, where no commit is in sight.
+_ASKS: Final = re.compile(r"\b(?:command\s+-[vV]|type|hash|which|declare|typeset|compgen|unset)\b")
+_PATH: Final = re.compile(r"(?<![^\s;&|(){`])/(?:[\w.+-]+/)*git(?![\w./=-])")
+_BEHIND: Final = re.compile(r"\b(command|env|ionice|nice|nohup|setsid|stdbuf|timeout|xargs)\b(?=[^;&|\n]*\bgit\b)")
+_BASH: Final = re.compile(r"\bbash\b")
+
+# `set -x` shows the call and nothing of ours; a failure is the caller's to act on, not ours. All names are prefixed,
+# as a local variable inherits the export of its namesake.
+_QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
+_MAIN: Final = r"""function _phoenix_git {
+%(quiet)s
+\builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_version _phoenix_git _phoenix_rest
+while (( _phoenix_at <= $# )); do
+  case ${!_phoenix_at} in
+    -C | -c | --git-dir | --work-tree | --namespace | --super-prefix | --config-env | --attr-source)
+      (( _phoenix_at += 2 )) ;;
+    -*) (( ++_phoenix_at )) ;;
+    *) break ;;
+  esac
+done
+_phoenix_name=${!_phoenix_at}
+_phoenix_git=("${@:1:_phoenix_at-1}") _phoenix_rest=("${@:_phoenix_at+1}")
+_phoenix_known=$_phoenix_name
+if [[ $_phoenix_name == [a-zA-Z]* && $_phoenix_name != commit ]]; then
+  _phoenix_known=$(\builtin command "${_phoenix_git[@]}" config --get "alias.$_phoenix_name" 2>/dev/null)
+  # git does not look for an alias of what it knows itself
+  [[ ${_phoenix_known%%%% *} == commit &&
+    $'\n'$(\builtin command "$1" --list-cmds=main)$'\n' == *$'\n'"$_phoenix_name"$'\n'* ]] && _phoenix_known=
+fi
+if [[ ${_phoenix_known%%%% *} != commit || ${_phoenix_rest[0]} == @(-h|--help) ]]; then
+  \builtin command "$@"
+  \builtin return
+fi
+_phoenix_version=$(\builtin command "$1" version)
+_phoenix_version=${_phoenix_version#git version }
+_phoenix_version=${_phoenix_version%%%%[!0-9.]*}.0
+_phoenix_known=${_phoenix_version#*.}
+_phoenix_known=${_phoenix_known%%%%.*} _phoenix_version=${_phoenix_version%%%%.*}
+_phoenix_git+=(-c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add)
+if (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )); then
+  \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
+  \builtin return
+fi
+# Before 2.32 commit knows no --trailer: the new commit is worded again.
+_phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)
+\builtin command "$@" || \builtin return
+[[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return
+_phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B)
+_phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --trailer %(trailer)s \
+  <<<"$_phoenix_known")
+[[ $_phoenix_version == "$_phoenix_known" ]] || \builtin command "${_phoenix_git[@]}" commit --quiet --amend --only \
+  --no-verify --allow-empty --cleanup=verbatim --file - <<<"$_phoenix_version"
+}
+\builtin declare -F git >/dev/null || function git {
+%(quiet)s
+_phoenix_git git "$@"
+}
+"""
+# What starts git with another name in front: that one starts a bash which knows our function.
+_WRAP: Final = r"""function _phoenix_wrap {
+\builtin local _phoenix_words
+_phoenix_words=("$1")
+\builtin shift
+while (( $# )); do
+  case ${_phoenix_words[0]}:$1 in
+    command:-*[vV]*) \builtin break ;;
+    *:git | *:*/git)
+      _phoenix_words+=("$BASH" -c "$(\builtin declare -f _phoenix_git)"$'\n''_phoenix_git "$@"' bash)
+      \builtin break ;;
+    *:-* | *:*=* | *:[0-9]* | *:'{}') ;;
+    *) \builtin break ;;
+  esac
+  _phoenix_words+=("$1")
+  \builtin shift
+done
+\builtin command "${_phoenix_words[@]}" "$@"
+}
+"""
+
+
+def function(trailer: str) -> str:
+    """Bash text: from here on, commits carry the trailer."""
+    return _MAIN % {"quiet": _QUIET, "trailer": quoted(trailer.encode()).decode()}
+
+
+def prelude(command: str, trailer: str) -> str:
+    """Bash text for the subshell of one command; "" where the command does not speak of git."""
+    commits = _COMMIT.search(command) is not None
+    if not _GIT.search(command) or (not commits and _ASKS.search(command)):
+        return ""
+    text = function(trailer)
+    if commits and (names := sorted(set(_BEHIND.findall(command)))):
+        text += _WRAP
+        text += "".join(f'function {name} {{\n{_QUIET}\n_phoenix_wrap {name} "$@"\n}}\n' for name in names)
+    for path in sorted(set(_PATH.findall(command))) if commits else ():
+        text += f'function {path} {{\n{_QUIET}\n_phoenix_git {path} "$@"\n}}\n'
+    if commits and _BASH.search(command):
+        text += "\\builtin export -f git _phoenix_git\n"
+    return text
