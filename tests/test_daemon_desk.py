@@ -11,7 +11,7 @@ from daemons import Daemon, Raw
 from support import PATIENCE, wait_until
 
 from shellsession import NotRunning, RemoteSession, SessionBusy, connect
-from shellsession.daemon.wire import Message
+from shellsession.daemon.wire import Message, encode
 
 
 @pytest.fixture
@@ -199,3 +199,86 @@ def test_the_result_of_a_client_that_died_is_there_for_who_waits(
     assert (result.stdout, result.exit_code, result.outcome) == ("early\nlate\n", 4, "exited")
     with pytest.raises(NotRunning):
         sh.wait()
+
+
+def leave_behind(daemon: Daemon, sh: RemoteSession, verb: str, *parts: bytes, **fields: object) -> str:
+    """A client asks for something, and dies when it is being served; its request."""
+    with Raw(daemon.socket) as dying, Raw(daemon.socket) as other:
+        before = other.ask("stats").header["value"]
+        request = dying.say(verb, *parts, agent=sh.agent, **fields)
+        wait_until(lambda: other.ask("stats").header["value"]["requests"] > before["requests"] + 1, "the request")
+        dying.close()
+        wait_until(lambda: other.ask("stats").header["value"]["connections"] < before["connections"], "his death")
+    return request
+
+
+WAITS = b"echo early; until [ -e go ]; do sleep 0.01; done; echo late; (exit 4)"
+
+
+def test_who_died_while_he_waited_keeps_nobody_else_waiting(daemon: Daemon, sh: RemoteSession) -> None:
+    assert sh.run(WAITS, timeout=0.1, on_timeout="yield").stdout == "early\n"
+    leave_behind(daemon, sh, "wait", timeout=None)
+    assert (sh.poll().outcome, sh.wait(0.05).outcome) == ("running", "running")
+    Path(sh.cwd, "go").touch()
+    result = sh.wait()
+    assert (result.stdout, result.exit_code, result.outcome) == ("late\n", 4, "exited")
+
+
+def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.open()
+    leave_behind(daemon, sh, "run", WAITS, timeout=0.2, on_timeout="yield")
+    with pytest.raises(SessionBusy):
+        sh.run("echo never")  # as soon as that one is handed back
+    result = sh.interrupt()
+    assert (result.stdout, result.outcome) == ("early\n", "interrupted")
+    with pytest.raises(NotRunning):
+        sh.wait()
+
+
+def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.open()
+    leave_behind(daemon, sh, "run", WAITS)
+    Path(sh.cwd, "go").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    sh.restart()
+    with pytest.raises(NotRunning):
+        sh.wait()
+
+
+def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.open()
+    with ThreadPoolExecutor(1) as threads:
+        leave_behind(daemon, sh, "run", WAITS)
+        wait_until(lambda: sh.state == "running", "the command")
+        second = threads.submit(sh.run, "echo 2; rm go; sleep 0.3; until [ -e go ]; do sleep 0.01; done", timeout=0.2)
+        Path(sh.cwd, "go").touch()
+        assert second.result(PATIENCE).outcome == "timed_out"
+    with pytest.raises(NotRunning):
+        sh.wait()
+
+
+def test_who_comes_back_for_his_result_has_it_alone(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
+    sh.open()
+    request = leave_behind(daemon, sh, "run", b"until [ -e go ]; do sleep 0.01; done; echo late")
+    Path(sh.cwd, "go").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    again = {**raw.header("run", agent=sh.agent), "id": request}
+    raw.socket.sendall(encode(again, b"until [ -e go ]; do sleep 0.01; done; echo late"))
+    assert raw.receive().parts[0] == b"late\n"
+    with pytest.raises(NotRunning):
+        sh.wait()
+
+
+def test_a_command_that_another_ended_while_its_client_took_its_output_is_logged_so(
+    daemon: Daemon, sh: RemoteSession, raw: Raw
+) -> None:
+    sh.open()
+    text = b"head -c 3000000 /dev/zero; sleep 100"
+    raw.say("run", text, agent=sh.agent, tty=False, live=True, timeout=0.3, on_timeout="yield")
+    wait_until(lambda: sh.state == "running", "the command")
+    assert sh.wait(1.0).outcome == "running"  # its time is over, its client has not taken all
+    assert sh.interrupt().outcome == "interrupted"
+    while "event" in raw.receive().header:
+        pass
+    logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
+    assert [line["outcome"] for line in logged] == ["interrupted"]

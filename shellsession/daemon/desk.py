@@ -6,6 +6,7 @@ Law: each command is one line of the audit log, when it has come to its end.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -64,8 +65,9 @@ class Desk:
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._unfinished: tuple[bytes, Result] | None = None
-        self._runs: list[asyncio.Future[Result]] = []  # being served, the oldest first
-        self._unheard: Result | None = None  # of a run whose client has gone
+        self._stays: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
+        self._unheard: Result | None = None  # for a client that has gone
+        self._unheard_by = ""  # what that one asked: it may come back
         self._holder: str | None = None
         self._refuses = False
         self._freed = asyncio.Event()
@@ -106,35 +108,57 @@ class Desk:
     # -- its commands
 
     @contextmanager
-    def running(self) -> Iterator[asyncio.Future[Result]]:
-        """While a run is served: who else waits for it gets its result from that future."""
+    def staying(self) -> Iterator[asyncio.Future[Result]]:
+        """While a verb stays with a command: who else waits for that gets its end from this future."""
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._runs.append(result)
-        self._unheard = None
+        self._stays.append(result)
         try:
             yield result
         finally:
-            self._runs.remove(result)
+            self._stays.remove(result)
             result.cancel()  # does nothing once it is set
 
-    def unheard(self, result: Result) -> None:
-        """The client that ran a command has gone: who comes to wait for it gets the result."""
-        self._unheard = result
+    def unheard(self, request: str, result: Result) -> None:
+        """The client that asked for it has gone: who comes to wait for the command gets it.
 
-    async def along(self, seconds: float | None) -> Result | None:
-        """What a run came to, or how it is after so many seconds, for another client than its own; None: none runs."""
-        if self._unheard is not None:
-            result, self._unheard = self._unheard, None
-            return result
-        if not self._runs or self._unfinished is not None:
-            return None
-        run = self._runs[0]
-        await asyncio.wait([run], timeout=seconds)
-        if run.done():
+        Of pieces the last is kept, or they would pile up; what others held is counted.
+        """
+        self._unheard = result if self._unheard is None else _together(_counted(self._unheard), result)
+        self._unheard_by = request
+
+    def heard(self, request: str) -> None:
+        """Its client came back, and was given its result: that is nobody else's any more."""
+        if self._unheard_by == request:
             self._unheard = None
-            return None if run.cancelled() else run.result()
-        reason = "another client runs it: what it prints comes with its result"
-        return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
+
+    def with_unheard(self, result: Result) -> Result:
+        """The next piece of a command, or its end, and before it what nobody has heard."""
+        before, self._unheard = self._unheard, None
+        if before is None or before.outcome not in _UNFINISHED:  # its end is what this result is, too
+            return result
+        together = _together(before, result)
+        stdout, stderr = before.stdout_bytes + result.stdout_bytes, before.stderr_bytes + result.stderr_bytes
+        return replace(together, stdout_bytes=stdout, stderr_bytes=stderr)
+
+    async def along(self, until: float | None) -> Result | None:
+        """The end of a command that another client stays with, or how it is at that moment.
+
+        None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
+        """
+        while True:
+            if self._unheard is not None and self._unheard.outcome not in _UNFINISHED:
+                result, self._unheard = self._unheard, None
+                return result
+            if not self._stays:
+                return None
+            stay = self._stays[0]
+            await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
+            if not stay.done():
+                reason = "another client stays with it: what it prints comes with the result there"
+                return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
+            if not stay.cancelled() and (result := stay.result()).outcome not in _UNFINISHED:
+                self._unheard = None
+                return result
 
     def begin(self, command: bytes) -> Speaker:
         """A command is to be run."""
@@ -146,10 +170,15 @@ class Desk:
     def ran(self, command: bytes, result: Result, speaker: Speaker) -> None:
         """A command has its first result, the whole or a piece of it."""
         speaker.begin()
+        self._unheard = None
         if result.outcome in _UNFINISHED:
-            self._unfinished, self.speaker = (command, _counted(result)), speaker
-        else:
-            self._ended(command, result)
+            call = self.session._engine.call
+            if call is not None and call.request.command is command:
+                self._unfinished, self.speaker = (command, _counted(result)), speaker
+                return
+            if (end := self.last_result(command)) is not None:  # another ended it while its client took the output
+                result = _together(_counted(result), end)
+        self._ended(command, result)
 
     def went_on(self, result: Result) -> None:
         """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
@@ -182,6 +211,7 @@ class Desk:
 
     def give_up(self) -> None:
         """The session ends, and with it what ran in it."""
+        self._unheard = None
         if self._unfinished is not None:
             command, before = self._unfinished
             self._unfinished = self.speaker = None

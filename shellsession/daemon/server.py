@@ -96,6 +96,8 @@ class Server:
             return
         if isinstance(claim, bytes):
             connection.send(claim)
+            if isinstance(request, requests.OfAgent) and (desk := self._desks.get(request.agent)) is not None:
+                desk.heard(request.id)
             connection.served()
         elif claim is Claim.RUNNING:
             self._served[request.id].listener.connection = connection  # its first client is gone

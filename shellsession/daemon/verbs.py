@@ -6,6 +6,7 @@ Law: a verb is the session's own; here it is only looked up, called, and written
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import TTY, Result
+from ..models import TTY, Result, check_seconds
 from . import requests
 from .connection import Connection
 from .desk import Desk, Listener, Speaker
@@ -85,7 +86,7 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.second
     speaker = desk.begin(command)
-    with desk.running() as told, _heard(speaker, asked if request.live else None):
+    with desk.staying() as told, _heard(speaker, asked if request.live else None):
         try:
             result = await desk.session.run(command, on_output=speaker, **options)
         except ShellSessionError as error:
@@ -98,19 +99,22 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
         told.set_result(result)
     desk.ran(command, result, speaker)
     if asked.listener.connection.is_gone:
-        desk.unheard(result)
+        desk.unheard(request.id, result)
     return _told(result)
 
 
 async def _wait(desk: Desk, asked: Asked) -> Answer:
     seconds = desk.session.default_timeout if "timeout" not in asked.request.model_fields_set else asked.request.timeout
-    if (result := await desk.along(seconds)) is not None:
+    check_seconds("timeout", seconds)
+    until = None if seconds is None else time.monotonic() + seconds
+    if (result := await desk.along(until)) is not None:
         return _told(result)
-    return await _stay(desk, asked, desk.session.wait(**_limit(asked)))
+    left = None if until is None else max(0.001, until - time.monotonic())
+    return await _stay(desk, asked, desk.session.wait(left))
 
 
 async def _poll(desk: Desk, asked: Asked) -> Answer:
-    if (result := await desk.along(0)) is not None:
+    if (result := await desk.along(time.monotonic())) is not None:
         return _told(result)
     return await _stay(desk, asked, desk.session.poll())
 
@@ -124,15 +128,19 @@ async def _interrupt(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
-    with _heard(desk.speaker, asked if getattr(asked.request, "live", False) else None):
+    with desk.staying() as told, _heard(desk.speaker, asked if getattr(asked.request, "live", False) else None):
         try:
             result = await verb
         except asyncio.CancelledError:
-            if (told := desk.last_result()) is not None:
-                desk.went_on(told)
+            if (partial := desk.last_result()) is not None:
+                desk.went_on(partial)
             raise
+        told.set_result(result)
     desk.went_on(result)
-    return _told(result)
+    if asked.listener.connection.is_gone:
+        desk.unheard(asked.request.id, result)
+        return _told(result)
+    return _told(desk.with_unheard(result))
 
 
 async def _type(desk: Desk, asked: Asked) -> Answer:
