@@ -210,11 +210,13 @@ class Agents(_Agents[Session]):
     def run(self, agent: object, command: Text, **options: Any) -> Result:
         """Run a command in the agent's session; ``options`` are those of ``Session.run``."""
         while True:
+            session = self.session(agent)
             try:
-                return self.session(agent).run(command, **options)
-            except SessionClosed:  # its time was up just now, and nothing was run; or all were closed
-                if self._registry.closed:
+                return session.run(command, **options)
+            except SessionClosed:
+                if not session.closed:  # a forked child has its parent's
                     raise
+                # Its time was up just now, and nothing was run; or all were closed, which ``session`` tells.
 
     def restart(self, agent: object) -> None:
         """A fresh bash for the agent."""
@@ -260,10 +262,11 @@ class AsyncAgents(_Agents[AsyncSession]):
     async def run(self, agent: object, command: Text, **options: Any) -> Result:
         """As ``Agents.run``."""
         while True:
+            session = self.session(agent)
             try:
-                return await self.session(agent).run(command, **options)
+                return await session.run(command, **options)
             except SessionClosed:
-                if self._registry.closed:
+                if not session.closed:
                     raise
 
     async def restart(self, agent: object) -> None:

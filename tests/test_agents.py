@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import is_alive, stat_fields, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import (
     Agents,
@@ -190,6 +192,21 @@ def test_many_threads_share_many_agents(new_agents: NewAgents) -> None:
         thread.join()
     assert wrong == []
     assert sum(int(agents.run(f"agent{n}", "echo $N").stdout) for n in range(5)) == 8 * 40
+
+
+def test_a_forked_child_is_told_that_they_are_its_parents(new_agents: NewAgents) -> None:
+    agents = new_agents()
+    agents.run("a1", "true")
+    if (child := os.fork()) == 0:
+        signal.alarm(int(PATIENCE))
+        try:
+            agents.run("a1", "true")
+        except SessionClosed:
+            os._exit(3)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert agents.run("a1", "echo $?").stdout == "0\n"
 
 
 def test_agents_that_are_collected_leave_nothing(place: Path) -> None:
