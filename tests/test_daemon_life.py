@@ -14,6 +14,7 @@ from daemons import Daemon, Raw, answers, running
 from support import PATIENCE, command_line, descendants, is_alive, mentioning, unique_seconds, wait_until, with_argument
 
 from shellsession import DaemonUnavailable, Limits, OutcomeUnknown, RemoteSession, Result, ShellSessionError, connect
+from shellsession.daemon.wire import encode
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +89,20 @@ def test_what_was_handed_back_gets_its_time(patient: Daemon, place: Path) -> Non
         (place / "open").touch()
         assert patient.process.wait(PATIENCE) == 0
         assert (place / "done").exists()
+
+
+def test_a_request_that_comes_again_at_the_end_gets_its_answer(patient: Daemon, place: Path) -> None:
+    """It is nothing new: to be told that it was not taken up would have it run twice."""
+    with Raw(patient.socket) as lost, Raw(patient.socket) as second:
+        lost.open("a", place)
+        header, text = lost.header("run", agent="a"), b"until [ -e open ]; do sleep 0.01; done; echo once"
+        lost.socket.sendall(encode(header, text))
+        wait_until(lambda: second.ask("stats").header["value"]["running"], "the command")
+        shut_down(patient)
+        second.socket.sendall(encode(header, text))
+        (place / "open").touch()
+        assert second.receive().parts[0] == b"once\n"
+    assert patient.process.wait(PATIENCE) == 0
 
 
 def test_it_takes_up_nothing_more(patient: Daemon, place: Path) -> None:

@@ -87,8 +87,6 @@ class Server:
         asked_for = message.header.get("id")
         try:
             request = requests.parse(message.header)
-            if self.stopping.is_set() and isinstance(request, _NOT_AT_THE_END):
-                raise DaemonUnavailable("the daemon is ending, and takes up nothing more: try again when it has ended")
             claim = self._ledger.claim(request.id, time.monotonic())
         except ShellSessionError as error:
             connection.fail(error, asked_for if isinstance(asked_for, str) else "")
@@ -113,6 +111,8 @@ class Server:
         request = asked.request.id
         header: dict[str, Any]
         try:
+            if self.stopping.is_set() and isinstance(asked.request, _NOT_AT_THE_END):
+                raise DaemonUnavailable("the daemon is ending, and takes up nothing more: try again when it has ended")
             header, parts = await serve(self, asked)
         except ShellSessionError as error:
             refusal, parts = from_error(error)
