@@ -13,8 +13,8 @@ import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import NotRunning, RemoteSession, ShellSessionError, connect
-from shellsession.daemon.wire import encode
+from shellsession import InvalidRequest, Limits, NotRunning, RemoteSession, ShellSessionError, connect
+from shellsession.daemon.wire import PARTS_MAX, encode
 
 MIB = 1 << 20
 
@@ -51,6 +51,13 @@ def client_in(daemon: Daemon, agent: str, command: str) -> Iterator[subprocess.P
 
 def begin(place: Path) -> str:
     return "echo one; echo >begun; until [ -e open ]; do sleep 0.01; done; echo two; echo >done"
+
+
+def test_output_that_no_message_can_bring_is_refused_before_it_is_run(sh: RemoteSession, place: Path) -> None:
+    with pytest.raises(InvalidRequest, match="max_output"):
+        sh.run("touch ran", limits=Limits(max_output=PARTS_MAX // 2 + 1))
+    assert not (place / "ran").exists()
+    assert sh.run("true", limits=Limits(max_output=PARTS_MAX // 2)).exit_code == 0
 
 
 # -- who dies

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import InvalidRequest, VersionMismatch
 from ..models import Limits, OnOverflow, OnTimeout
-from .wire import ID_MAX, PROTOCOL
+from .wire import ID_MAX, PARTS_MAX, PROTOCOL
 
 Agent = Annotated[str, Field(min_length=1, max_length=256)]
 
@@ -37,7 +37,7 @@ class LimitsFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    max_output: int
+    max_output: Annotated[int, Field(le=PARTS_MAX // 2)]  # more of two streams is no message: nobody would hear of it
     spill: str | None
     spill_max: int
     on_overflow: OnOverflow
