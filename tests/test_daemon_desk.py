@@ -120,6 +120,22 @@ def test_who_looks_on_slowly_misses_output_and_nothing_else(raw: Raw, sh: Remote
     assert came + missed == size + len("after\n")
 
 
+def test_who_looks_on_and_does_not_read_is_ended(daemon: Daemon, sh: RemoteSession) -> None:
+    """What is run is not dropped, as output is, and would pile up."""
+    with Raw(daemon.socket) as idler, Raw(daemon.socket) as other:
+        idler.ask("watch", agent=sh.agent)
+        before = other.ask("stats").header["value"]["connections"]
+        for _ in range(25):
+            sh.run(": " + "x" * 1_000_000)
+        wait_until(lambda: other.ask("stats").header["value"]["connections"] < before, "his end")
+
+
+def test_a_long_command_that_runs_is_told_in_short(raw: Raw, sh: RemoteSession) -> None:
+    sh.run(": " + "x" * (1 << 20) + "; sleep 100", timeout=0.05, on_timeout="yield")
+    assert raw.ask("watch", agent=sh.agent).header["value"].startswith(": xxx")
+    sh.interrupt()
+
+
 # -- who holds it
 
 

@@ -24,8 +24,9 @@ LOG: Final = logging.getLogger("shellsession.daemon")
 
 # Output for a slow client: beyond this its command stands still, in bytes. A pipe's size: more hides nothing better.
 _BUFFER: Final = 1 << 20
-# What somebody who only looks on may be behind before he misses some, in bytes.
+# What somebody who only looks on may be behind before he misses output, in bytes, and before he is left alone.
 _BEHIND: Final = 8 << 20
+_TOO_FAR: Final = 2 * _BEHIND
 # Requests of one connection that are served at a time; then no more are read.
 IN_FLIGHT: Final = 32
 
@@ -142,8 +143,13 @@ class Connection(asyncio.Protocol):
         """Send output to somebody who only looks on: he misses what he is too slow for, and is told how much."""
         if self._transport is None:
             return
-        if size and self._transport.get_write_buffer_size() > _BEHIND:
+        behind = self._transport.get_write_buffer_size()
+        if size and behind > _BEHIND:
             self._missed += size
+            return
+        if behind > _TOO_FAR:  # commands and their ends are not dropped, and must not pile up either
+            LOG.warning("connection %d looks on and does not read: it is ended", self.number)
+            self._transport.abort()
             return
         if self._missed:
             self.send(encode({"event": "missed", "bytes": self._missed}))

@@ -194,7 +194,7 @@ async def _info(desk: Desk, asked: Asked) -> Answer:
 
 async def _watch(desk: Desk, asked: Asked) -> Answer:
     desk.watch(asked.connection)
-    return Answer({"value": desk.session.command})
+    return Answer({"value": desk.session.command[: _room_for(1)]})
 
 
 async def _hold(desk: Desk, asked: Asked) -> Answer:
