@@ -253,9 +253,10 @@ class Sitting(Seat):
         """How it is with what runs."""
         result = told(message)
         if verb == "poll" and self._kept is not None:
-            # All that came before this answer is in it, and nothing else.
-            self._kept = [one for one in self._kept if one.header.get("event") != "output"]
-            self.terminal.show(result.stdout_bytes + result.stderr_bytes)
+            if printed := result.stdout_bytes + result.stderr_bytes:  # else it is the result of who stays with it
+                # All that came before this answer is in it, and nothing else.
+                self._kept = [one for one in self._kept if one.header.get("event") != "output"]
+                self.terminal.show(printed)
             self._show_kept()
         if result.outcome in ("running", "input"):
             self._pause = min(self._pause * 2, _LATE)
