@@ -6,8 +6,9 @@ Law: each verb is one line over ``engine.steps``; Session has the same verbs wit
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .base import Base, Seconds, Text
@@ -273,6 +274,17 @@ class AsyncSession(Base):
     async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
         """As ``expect``, for plain strings."""
         return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
+
+    def _when_it_stirs(self, do: Callable[[], None]) -> None:
+        """Have that done when bash says something while no verb runs: mostly that what was handed back has ended."""
+        self._poller.on_unawaited = do
+
+    async def _look(self) -> Result | None:
+        """The end of what was handed back, if that has ended: still for who waits, but nothing runs any more."""
+        engine = self._mine()
+        if (call := engine.call) is not None:
+            await self._do(engine.news(call, time.monotonic(), "yield"))
+        return engine.ended
 
     async def _retire(self, idle: float | None) -> None:
         """As ``Session._retire``."""

@@ -116,6 +116,31 @@ def test_a_handed_back_command_is_any_clients(daemon: Daemon, sh: RemoteSession,
 # -- live output
 
 
+def test_the_end_of_a_handed_back_command_is_noticed_by_itself(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    """Who asked for it may be dead: the session is free, its line is in the log, and its result there for who waits."""
+    assert sh.run(begin(place), timeout=0.1, on_timeout="yield").outcome == "running"
+    (place / "open").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
+    assert [(line["outcome"], line["stdout"]) for line in logged] == [("exited", len("one\ntwo\n"))]
+    result = sh.wait()
+    assert (result.stdout, result.exit_code, result.outcome) == ("two\n", 0, "exited")
+    (place / "open").unlink()
+    sh.run(begin(place), timeout=0.1, on_timeout="yield")
+    (place / "open").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    assert sh.run("echo free").stdout == "free\n"
+    assert [line["command"] for line in wait_until(lambda: daemon.logged(sh.agent)[2:], "the log")] == ["echo free"]
+
+
+@pytest.mark.parametrize("end", ["kill -9 $$", "exit 3"])
+def test_a_shell_that_ends_after_it_was_handed_back_is_noticed(sh: RemoteSession, place: Path, end: str) -> None:
+    sh.run(f"until [ -e open ]; do sleep 0.01; done; {end}", timeout=0.1, on_timeout="yield")
+    (place / "open").touch()
+    wait_until(lambda: sh.state == "new", "its end")
+    assert sh.wait().outcome == "shell_exited"
+
+
 def test_live_output_comes_in_order(sh: RemoteSession) -> None:
     heard: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
     command = "for ((i = 0; i < 3000; i++)); do echo $i; ((i % 7)) || echo $i >&2; done"

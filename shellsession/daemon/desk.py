@@ -71,6 +71,8 @@ class Desk:
         self._holder: str | None = None
         self._refuses = False
         self._freed = asyncio.Event()
+        self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
+        session._when_it_stirs(self._stirred)
 
     # -- who may use it
 
@@ -94,13 +96,23 @@ class Desk:
 
     # -- who looks on
 
-    def watch(self, connection: Connection) -> None:
+    def watch(self, connection: Connection) -> str:
+        """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
         self.watchers.add(connection)
         connection.when_it_ends(lambda: self.watchers.discard(connection))
+        engine = self.session._engine
+        if engine.ended is None or engine.last is None:
+            return self.session.command
+        data = self._event("result", _end_of(engine.ended))
+        asyncio.get_running_loop().call_soon(connection.offer, data, 0)
+        return engine.last.request.command.decode("utf-8", "replace")
+
+    def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:
+        return encode({"event": event, "agent": self.agent, **fields}, *parts)
 
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
         if self.watchers:
-            data = encode({"event": event, "agent": self.agent, **fields}, *parts)
+            data = self._event(event, fields, *parts)
             droppable = len(parts[0]) if event == "output" else 0
             for watcher in tuple(self.watchers):
                 watcher.offer(data, droppable)
@@ -192,8 +204,18 @@ class Desk:
             self._unfinished = self.speaker = None
             self._ended(command, together)
 
+    def _stirred(self) -> None:
+        if self.session._engine.call is not None and (self._look is None or self._look.done()):
+            self._look = asyncio.create_task(self._notice())
+
+    async def _notice(self) -> None:
+        """What was handed back may have ended: nobody needs to wait for it before the session is free again."""
+        with suppress(ShellSessionError):
+            if (result := await self.session._look()) is not None:
+                self.went_on(result)
+
     def _ended(self, command: bytes, result: Result) -> None:
-        self.show("result", {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason})
+        self.show("result", _end_of(result))
         self._journal.note(self.agent, command, self._secrets, _counted(result))
 
     def last_result(self, command: bytes | None = None) -> Result | None:
@@ -216,6 +238,10 @@ class Desk:
             command, before = self._unfinished
             self._unfinished = self.speaker = None
             self._ended(command, replace(before, outcome="shell_exited", exit_code=None))
+
+
+def _end_of(result: Result) -> dict[str, object]:
+    return {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason}
 
 
 def _counted(result: Result) -> Result:

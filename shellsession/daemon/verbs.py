@@ -193,8 +193,7 @@ async def _info(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _watch(desk: Desk, asked: Asked) -> Answer:
-    desk.watch(asked.connection)
-    return Answer({"value": desk.session.command[: _room_for(1)]})
+    return Answer({"value": desk.watch(asked.connection)[: _room_for(1)]})
 
 
 async def _hold(desk: Desk, asked: Asked) -> Answer:

@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from types import GeneratorType
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -121,6 +121,7 @@ class LoopPoller:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._readers: set[int] = set()
         self._future: asyncio.Future[Ready] | None = None
+        self.on_unawaited: Callable[[], None] = lambda: None  # something became ready, and nobody waits
         self._eager = Poller()
         self._in_a_row = self._skipped = 0
 
@@ -149,6 +150,8 @@ class LoopPoller:
             self._future.set_result((fd,))
         elif self._loop is not None:  # ready while nobody waits: level-triggered, it would spin
             self.forget(fd)
+            if self._future is None:
+                self.on_unawaited()
 
     async def wait(self, wait: Wait) -> Ready:
         if wait.keen and (ready := self._look(wait)):
