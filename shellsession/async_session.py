@@ -288,7 +288,7 @@ class AsyncSession(Base):
 
     async def _retire(self, idle: float | None) -> None:
         """As ``Session._retire``."""
-        if idle is not None and not self._is_in_use():
+        if idle is not None and not self._is_in_use() and not self.held:
             await self._do(self._engine.retire(idle))
 
     async def restart(self) -> None:

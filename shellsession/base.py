@@ -39,6 +39,8 @@ Text = str | bytes
 class Base:
     """What both sessions are made of: the options, the engine, and the checking of arguments."""
 
+    held = False  # somebody sits there: it is not closed for being idle
+
     def __init__(
         self,
         cwd: str | os.PathLike[str] | None = None,

@@ -193,7 +193,7 @@ class Session(Base):
 
     def _retire(self, idle: float | None) -> None:
         """Close it if nothing has run in it for so many seconds; who is in a verb keeps it."""
-        if idle is not None and not self._callers:
+        if idle is not None and not self._callers and not self.held:
             self._do(self._engine.retire(idle))
 
     def restart(self) -> None:

@@ -224,6 +224,20 @@ def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
             session.disconnect()
 
 
+def test_one_that_somebody_holds_is_not_closed_for_being_idle(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon", "--idle-ttl", "0.2") as daemon, Raw(daemon.socket) as raw:
+        with Raw(daemon.socket) as holder:
+            for agent in ("held", "other"):
+                raw.open(agent)
+            holder.ask("hold", agent="held", holder="me")
+            raw.open("later")
+            for _ in range(2):  # the second one is closed later than the first look at the one that is held
+                wait_until(lambda: len(raw.ask("list").header["value"]) == 1, "the end of the others")
+                raw.open("later")
+            assert "held" in [info["agent"] for info in raw.ask("list").header["value"]]
+        wait_until(lambda: raw.ask("list").header["value"] == [], "the end of all, once he has left")
+
+
 def test_nothing_that_runs_can_make_the_list_too_long(daemon: Daemon, client: Client) -> None:
     session = client("long")
     text = "sleep 100 #" + "x" * (3 << 19)

@@ -86,12 +86,14 @@ class Desk:
     def hold(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""
         self._holder, self._refuses = holder, refuse
+        self.session.held = True
         self._freed.clear()
         connection.when_it_ends(lambda: self._free(holder))
 
     def _free(self, holder: str) -> None:
         if self._holder == holder:
             self._holder = None
+            self.session.held = False
             self._freed.set()
 
     # -- who looks on
