@@ -78,6 +78,16 @@ def test_who_looks_on_sees_a_command_that_was_handed_back(raw: Raw, sh: RemoteSe
     assert told[1] == ("output", b"1\n2\n")
 
 
+def test_who_looks_on_sees_the_next_session_of_the_agent_too(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:
+    raw.ask("watch", agent=sh.agent)
+    sh.close()
+    with connect(sh.agent, daemon.socket, False, cwd="/") as again:
+        again.run("echo afresh")
+        told = texts(seen(raw))
+        again.close()
+    assert told == [("command", b"echo afresh"), ("output", b"afresh\n"), ("result", b"")]
+
+
 def test_who_comes_later_is_told_what_runs(raw: Raw, sh: RemoteSession) -> None:
     sh.run("sleep 100", timeout=0.05, on_timeout="yield")
     assert raw.ask("watch", agent=sh.agent).header["value"] == "sleep 100"

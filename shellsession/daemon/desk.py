@@ -59,9 +59,11 @@ class Listener:
 class Desk:
     """One agent's session and all that the daemon knows of it."""
 
-    def __init__(self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal) -> None:
+    def __init__(
+        self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, watchers: set[Connection]
+    ) -> None:
         self.agent, self.session = agent, session
-        self.watchers: set[Connection] = set()
+        self.watchers = watchers  # of the agent, whichever session it has
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._unfinished: tuple[bytes, Result] | None = None
@@ -100,8 +102,10 @@ class Desk:
 
     def watch(self, connection: Connection) -> str:
         """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
-        self.watchers.add(connection)
-        connection.when_it_ends(lambda: self.watchers.discard(connection))
+        watchers = self.watchers
+        if connection not in watchers:
+            watchers.add(connection)
+            connection.when_it_ends(lambda: watchers.discard(connection))
         engine = self.session._engine
         if engine.ended is None or engine.last is None:
             return self.session.command

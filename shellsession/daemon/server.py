@@ -57,6 +57,7 @@ class Server:
         self._deserted.set()
         self._served: dict[str, Service] = {}
         self._desks: dict[str, Desk] = {}
+        self._watchers: dict[str, set[Connection]] = {}  # of agents without a session
         self._started = time.monotonic()
         self._requests = 0
 
@@ -169,7 +170,8 @@ class Server:
             bash=request.bash,
         )
         known = Secrets({**request.env, **(request.extra_env or {})})
-        self._desks[request.agent] = Desk(request.agent, session, known, self._journal)
+        watchers = self._watchers.pop(request.agent, set())
+        self._desks[request.agent] = Desk(request.agent, session, known, self._journal, watchers)
         return True
 
     def desk(self, agent: str) -> Desk:
@@ -188,6 +190,8 @@ class Server:
         desk.give_up()
         if self._desks.get(desk.agent) is desk:
             del self._desks[desk.agent]
+            self._watchers[desk.agent] = desk.watchers
+            self._watchers = {agent: watchers for agent, watchers in self._watchers.items() if watchers}
 
     def stats(self) -> dict[str, Any]:
         infos = self.agents.list()
