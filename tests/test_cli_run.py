@@ -208,6 +208,18 @@ def test_a_full_disk_is_told_and_ends_the_command(daemon: Daemon, agent: str) ->
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo there").stdout == b"there\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "status"), [(["run", "--timeout", "0.05", "--", "sleep 99"], 124), (["wait", "nobody"], 125)]
+)
+def test_talk_that_cannot_be_written_changes_no_status(daemon: Daemon, words: list[str], status: int) -> None:
+    read, unread = os.pipe()
+    os.close(read)
+    with open("/dev/full", "wb") as full, open(unread, "wb") as closed:
+        for stderr in (full, closed):
+            with running(daemon.socket, *words, stderr=stderr) as process:
+                assert process.wait(PATIENCE) == status
+
+
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_descriptors_are_nothing_to_write_to(daemon: Daemon, agent: str, closed: str, place: Path) -> None:
     words = [*PROGRAM, "run", "-s", agent, "--", f"echo out; echo err >&2; echo ran > {place}/ran"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 _COLOURS: Final = {"running": "32", "new": "2", "closed": "2"}
@@ -68,8 +69,9 @@ def show_json(value: Any) -> None:
 
 
 def talk(text: str) -> None:
-    """What is said about data: to stderr, on one line."""
-    print(f"shellsession: {escaped(text)}", file=sys.stderr)
+    """What is said about data: to stderr, on one line; where that cannot be written, the exit status must do."""
+    with suppress(OSError):
+        print(f"shellsession: {escaped(text)}", file=sys.stderr)
 
 
 def width() -> int | None:
