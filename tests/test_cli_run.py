@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -138,6 +139,19 @@ def test_stdin_for_the_command(daemon: Daemon, agent: str) -> None:
     both = cli(daemon.socket, "run", "-s", agent, "--stdin", "-", stdin=b"cat")
     assert (both.returncode, both.stdout) == (2, b"")
     assert b"stdin cannot be both" in both.stderr
+
+
+def test_a_script_comes_whole_or_not_at_all(daemon: Daemon, agent: str) -> None:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    with running(daemon.socket, "run", "-s", agent, "-", stdin=read) as process, open(read, "rb") as unread:
+        with open(write, "wb", buffering=0) as script:
+            script.write(b"echo one\n")
+            wait_until(lambda: not select.select([unread], [], [], 0)[0], "its first half to be read")
+            script.write(b"echo two\n")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"one\ntwo\n"
+        assert finish(process) == (0, b"")
 
 
 def test_json_has_every_field_of_the_result(daemon: Daemon, agent: str) -> None:

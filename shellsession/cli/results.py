@@ -10,11 +10,12 @@ import sys
 from dataclasses import fields
 from typing import Final
 
-from ..engine.waiting import Steps, Wait, drive
+from ..engine.waiting import Poller, Wait
 from ..errors import ShellSessionError
 from ..models import Result, Stream
 from .listing import show_json, talk
 
+_CHUNK: Final = 1 << 16
 _STATUS: Final = {"timed_out": 124, "idle": 124, "running": 124, "input": 124, "interrupted": 130, "overflow": 125}
 
 
@@ -80,20 +81,24 @@ def write(stream: Stream, data: bytes) -> None:
             try:
                 rest = rest[os.write(fd, rest) :]
             except BlockingIOError:  # somebody who shares the terminal or pipe with us made it so
-                drive(_writable(fd))
+                Poller().wait(Wait(write=(fd,)))
     except BrokenPipeError:
         raise
     except OSError as error:
         raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): see where it goes") from error
 
 
-def _writable(fd: int) -> Steps[None]:
-    yield Wait(write=(fd,))
-
-
 def read_stdin() -> bytes:
     """All that comes on stdin."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D on a line of its own")
-    with open(0, "rb", closefd=False) as stdin:
-        return stdin.read()
+    pieces: list[bytes] = []
+    while True:
+        try:
+            piece = os.read(0, _CHUNK)
+        except BlockingIOError:  # as in `write`: there is more to come, and half a script must not run
+            Poller().wait(Wait((0,)))
+            continue
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
