@@ -213,6 +213,15 @@ def test_ctrl_c_at_the_prompt_drops_the_line(sits: Sits) -> None:
     assert person.runs("echo th''is") == "this\r\n"
 
 
+def test_ctrl_backslash_at_the_prompt_does_nothing(sits: Sits) -> None:
+    person = sits()
+    person.prompt()
+    person.types("\x1c")
+    wait_until(lambda: person.reads_nothing, "attach to take it")
+    assert person.runs("echo there") == "there\r\n"
+    person.leaves()
+
+
 def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
     person = sits()
     person.prompt()

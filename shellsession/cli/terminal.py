@@ -77,6 +77,8 @@ class Terminal:
             undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupted))
             # Before readline is loaded: it hears of a new size as well when it finds a handler, and calls that.
             undo.callback(signal.signal, signal.SIGWINCH, signal.signal(signal.SIGWINCH, lambda *_: None))
+            # Ctrl-\ at a prompt does nothing, as in bash. (Not SIG_IGN, which a daemon that we start would inherit.)
+            undo.callback(signal.signal, signal.SIGQUIT, signal.signal(signal.SIGQUIT, lambda *_: None))
             for number in (signal.SIGALRM, signal.SIGCONT):
                 undo.callback(signal.signal, number, signal.signal(number, self._glance))
             self._prepare_prompt()
