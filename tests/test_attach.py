@@ -203,6 +203,15 @@ def test_ctrl_c_ends_a_flood_at_once(sits: Sits) -> None:
     assert person.runs("echo $?") == "130\r\n"
 
 
+def test_a_terminal_that_does_not_block_shows_all(sits: Sits, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    start.write_text(f"unset BASH_ENV; {sys.executable} -c 'import os; os.set_blocking(0, False)'\n")
+    person = sits(BASH_ENV=str(start))
+    person.prompt()
+    assert person.runs("seq 100000").split() == [str(number) for number in range(1, 100001)]
+    person.leaves()
+
+
 def test_ctrl_c_at_the_prompt_drops_the_line(sits: Sits) -> None:
     person = sits()
     person.prompt()

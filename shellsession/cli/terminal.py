@@ -143,7 +143,10 @@ class Terminal:
         """Output for it, as it is."""
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(_OUT, rest) :]
+            try:
+                rest = rest[os.write(_OUT, rest) :]
+            except BlockingIOError:  # somebody who shares the terminal with us made it so
+                self._poller.wait(Wait(write=(_OUT,)))
         begun = _UNFINISHED.search(self._tail)
         known = (begun[0] if begun else b"") + data
         self._tail = (self._tail + data)[-256:]
