@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
 import signal
 import subprocess
+import sys
+import termios
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -268,6 +271,22 @@ def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str)
         assert finish(process, signal.SIGINT) == (130, b"")
     assert with_argument(seconds) == []
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
+
+
+def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -> None:
+    seconds, read, write = unique_seconds(), *os.pipe()
+    command = f"trap 'echo > {place}/struck; sleep 99' INT; head -c 200000 /dev/zero; sleep {seconds}"
+    with running(daemon.socket, "run", "-s", agent, "--", command, stdout=write) as process, open(read, "rb"):
+        os.close(write)
+        wait_until(lambda: with_argument(seconds) and waiting_in(read) >= 1 << 16, "what is stuck in its output")
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: (place / "struck").exists(), "what ends the command")
+        assert finish(process, signal.SIGINT) == (130, b"")
+
+
+def waiting_in(pipe: int) -> int:
+    """The bytes that nobody has read."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_a_killed_client_leaves_the_command_alone(daemon: Daemon, agent: str) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, suppress
 from typing import Any, Self, cast
 
 from ..engine.waiting import Poller, drive
@@ -56,7 +56,7 @@ class RemoteSession(Remote):
         """Close this client's connections; the session lives on."""
         self._pool.close()
 
-    def _exchange(self, said: Said, expected: str = "") -> Iterator[Message]:
+    def _exchange(self, said: Said, expected: str = "") -> Generator[Message]:
         """Every event of a request, and its reply as the last; left before that, what it asked for is ended."""
         exchange = Exchange(self._pool, self._path, *said, expected)
         try:
@@ -88,12 +88,13 @@ class RemoteSession(Remote):
 
     def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""
-        for message in self._asked(said):
-            if message.header.get("event") == "output" and on_output is not None:
-                self._hear(threading.get_ident(), on_output, message)
+        with closing(self._asked(said)) as messages:
+            for message in messages:
+                if message.header.get("event") == "output" and on_output is not None:
+                    self._hear(threading.get_ident(), on_output, message)
         return message
 
-    def _asked(self, said: Said) -> Iterator[Message]:
+    def _asked(self, said: Said) -> Generator[Message]:
         self._check_caller(threading.get_ident())
         self._check_open()
         if not self._incarnation:
@@ -159,11 +160,12 @@ class RemoteSession(Remote):
             False,
             True,
         )
-        for message in self._asked(said):
-            if message.header.get("event") == "output":
-                yield message.header["stream"], message.parts[0]
-            else:
-                yield told(message)
+        with closing(self._asked(said)) as messages:
+            for message in messages:
+                if message.header.get("event") == "output":
+                    yield message.header["stream"], message.parts[0]
+                else:
+                    yield told(message)
 
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
