@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import Raw, answers, command, running
 from support import PATIENCE, command_line, is_alive, stat_fields, wait_until, with_argument
+
+from shellsession import DaemonUnavailable, aconnect, connect
+from shellsession.daemon import control, link
 
 # A client that says when it is about to ask, asks when it is told to, and then tells what it found.
 CLIENT = """
@@ -217,6 +222,27 @@ def hang_up(listener: socket.socket) -> None:
     with suppress(OSError):
         while True:
             listener.accept()[0].close()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        control.agents,
+        control.stats,
+        control.shutdown,
+        partial(connect, "a"),
+        lambda path: asyncio.run(aconnect("a", path)),
+    ],
+)
+def test_a_daemon_that_says_nothing_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Callable[[str], object]
+) -> None:
+    monkeypatch.setattr(link, "_PATIENCE", 0.05)
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "socket"))
+        stopped.listen()
+        with pytest.raises(DaemonUnavailable, match="it is stopped"):
+            ask(str(tmp_path / "socket"))
 
 
 def test_a_daemon_that_ends_makes_room_for_the_next(home: Home) -> None:

@@ -58,17 +58,15 @@ def _value(agent: str, socket: Place, header: dict[str, Any]) -> Any:
 
 def shutdown(socket: Place = None) -> int | None:
     """End the daemon, whatever its version, and wait until its process is gone; its pid, None where none listens."""
-    if (ours := reach(socket_path(socket))) is None:
+    path = socket_path(socket)
+    if (ours := reach(path)) is None:
         return None
     poller = Poller()
     with closing(Wire(ours, poller)) as wire:
         try:
-            hello = drive(wire.receive(), poller)
+            drive(wire.meet(path), poller)
         except ConnectionLost:  # it was ending already
             return None
-        if "error" in hello.header:
-            raise to_error(hello.header["error"], hello.parts)
-        wire.hello = hello.header
         pid = int(wire.hello["pid"])
         with _process(pid) as process:
             drive(_see_off(wire, process), poller)

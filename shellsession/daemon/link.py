@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from .wire import PROTOCOL, Decoder, Message, encode, to_error
 _CHUNK: Final = 1 << 18
 # Connections that are kept for the next verb; more are only needed while verbs overlap.
 _KEPT: Final = 4
+# A daemon greets at once; one that is stopped (SIGSTOP) takes connections all the same, and says nothing. In seconds.
+_PATIENCE: Final = 10.0
 # How often a daemon may end a new connection before it is left alone: one that ends does so to who came last.
 _ATTEMPTS: Final = 5
 _UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
@@ -44,16 +47,28 @@ class Wire:
         self._number = 0
         self.hello: dict[str, Any] = {}
 
-    def greet(self, path: str) -> Steps[None]:
-        """Hear the daemon's greeting. Raises VersionMismatch, ConnectionLost, and what the daemon refuses us for."""
-        hello = yield from self.receive()
+    def greet(self, path: str, patient: bool = False) -> Steps[None]:
+        """As ``meet``, where what follows is to be understood as well. Raises VersionMismatch."""
+        yield from self.meet(path, patient)
+        if self.hello.get("protocol") != PROTOCOL:
+            raise VersionMismatch(
+                f"the daemon at {path} is shellsession {self.hello.get('version')} (protocol"
+                f" {self.hello.get('protocol')}), this client {VERSION} ({PROTOCOL}): `shellsession stop` ends it"
+            )
+
+    def meet(self, path: str, patient: bool = False) -> Steps[None]:
+        """Hear the daemon's greeting. Raises ConnectionLost, what the daemon refuses us for, and, unless ``patient``,
+        DaemonUnavailable when it says nothing.
+        """
+        try:
+            hello = yield from self.receive(None if patient else time.monotonic() + _PATIENCE)
+        except TimeoutError:
+            raise DaemonUnavailable(
+                f"the daemon at {path} takes connections and says nothing for {_PATIENCE:g} s: it is stopped (SIGSTOP)"
+                " or far too busy; nothing was asked of it"
+            ) from None
         if "error" in hello.header:
             raise to_error(hello.header["error"], hello.parts)
-        if hello.header.get("protocol") != PROTOCOL:
-            raise VersionMismatch(
-                f"the daemon at {path} is shellsession {hello.header.get('version')} (protocol"
-                f" {hello.header.get('protocol')}), this client {VERSION} ({PROTOCOL}): `shellsession stop` ends it"
-            )
         self.hello = hello.header
 
     @property
@@ -74,9 +89,11 @@ class Wire:
             except OSError as error:
                 raise ConnectionLost(len(rest) == len(data)) from error
 
-    def receive(self) -> Steps[Message]:
+    def receive(self, until: float | None = None) -> Steps[Message]:
+        """The next message. Raises ConnectionLost, TimeoutError."""
         while not self._messages:
-            yield Wait(self._fd)
+            if not (yield Wait(self._fd, until)) and until is not None and time.monotonic() >= until:
+                raise TimeoutError
             try:
                 data = self._socket.recv(_CHUNK)
             except BlockingIOError:
@@ -156,7 +173,8 @@ class Exchange:
         try:
             if not wire.hello:
                 self._attempts += 1
-                yield from wire.greet(self._path)
+                # Who asks again may not give up: what he asked for may be running.
+                yield from wire.greet(self._path, patient=bool(self.request))
             if not self._sent:
                 yield from self._send(wire)
             message = yield from wire.receive()
