@@ -39,10 +39,10 @@ _EXAMPLES: Final = "examples:"
 Example = tuple[str, str]  # a line to type, and what it does
 
 
-def parser_of(verb: str) -> argparse.ArgumentParser | None:
-    """The parser of a verb, if it has one that all may see."""
-    make = getattr(importlib.import_module(f".{verb}", __package__), "own_parser", None)
-    return None if make is None else make()
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    """The parser of a verb."""
+    own: argparse.ArgumentParser = importlib.import_module(f".{verb}", __package__).own_parser()
+    return own
 
 
 def parser(verb: str, usage: str, description: str, examples: Sequence[Example]) -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ Law: what the person's arguments mean; where he sits, and what happens there, is
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
@@ -13,33 +14,37 @@ from ..daemon.client import connect
 from ..daemon.link import ConnectionLost
 from ..daemon.place import socket_path
 from ..errors import DaemonUnavailable
-from .arguments import add_agent, add_socket, parser
+from . import arguments
 from .seat import Line, Seat
 from .sitting import Sitting
 from .terminal import Terminal
 
-_ABOUT: Final = (
-    "Sit down at an agent's session: see what runs there, and run commands yourself. Keys go to the command that runs;"
-    " Ctrl-] leaves at any time, and what runs goes on. Ctrl-C strikes the command; where it does not answer within a"
-    " second, another one ends it by force."
-)
-_EXAMPLES: Final = (
+EXAMPLES: Final = (
     ("shellsession attach a1", "sit down at the session of agent a1; Ctrl-] leaves it as it is"),
     ("shellsession attach a1 --read-only", "only look on; Ctrl-C leaves"),
     ("shellsession attach a1 --others refuse", "answer a1's own calls with SessionBusy meanwhile"),
 )
+_DESCRIPTION: Final = (
+    "Sit down at an agent's session: see what runs there, and run commands yourself. Keys go to the command that runs;"
+    " Ctrl-] leaves at any time, and what runs goes on. Ctrl-C strikes the command; where it does not answer within a"
+    " second, another one ends it by force."
+)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Sit there until he leaves."""
-    to = parser("attach", "AGENT [--read-only] [--others wait|refuse] [--socket PATH]", _ABOUT, _EXAMPLES)
-    add_agent(to)
-    to.add_argument("--read-only", action="store_true", help="see what runs, and type nothing")
-    to.add_argument(
+def own_parser() -> argparse.ArgumentParser:
+    own = arguments.parser("attach", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
+    own.add_argument("--read-only", action="store_true", help="see what runs, and type nothing")
+    own.add_argument(
         "--others", choices=("wait", "refuse"), default="wait", help="what the agent's own calls do meanwhile"
     )
-    add_socket(to)
-    given = to.parse_args(arguments)
+    arguments.add_socket(own)
+    arguments.add_agent(own)
+    return own
+
+
+def main(words: Sequence[str]) -> int:
+    """Sit there until he leaves."""
+    given = own_parser().parse_args(words)
     path = socket_path(given.socket)
     with Terminal() as terminal:
         if not given.read_only:

@@ -53,8 +53,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     own_parser().parse_args(words)
-    parsers = ((verb, arguments.parser_of(verb)) for verb in arguments.VERBS)
-    cases = [f"    {case}" for verb, of_verb in parsers if of_verb is not None for case in _cases(verb, of_verb)]
+    cases = [f"    {case}" for verb in arguments.VERBS for case in _cases(verb, arguments.parser_of(verb))]
     show(_SCRIPT.replace("@VERBS@", " ".join(arguments.VERBS)).replace("@CASES@", "\n".join(cases)).rstrip())
     return 0
 
