@@ -33,11 +33,15 @@ def test_the_version() -> None:
     assert cli("", "--version").stdout.decode() == f"shellsession {VERSION}\n"
 
 
-def test_an_unknown_verb_is_a_usage_error() -> None:
-    done = cli("", "\x1b[2Jfrob")
+@pytest.mark.parametrize(
+    ("words", "last"),
+    [([], b"`shellsession --help` lists them\n"), (["ls"], rb"error: unrecognized arguments: \x1b[2Jfrob" + b"\n")],
+)
+def test_words_that_are_unknown_are_shown_and_nothing_more(words: list[str], last: bytes) -> None:
+    done = cli("", *words, "\x1b[2Jfrob")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"\x1b" not in done.stderr
-    assert done.stderr.endswith(b"`shellsession --help` lists them\n")
+    assert done.stderr.endswith(last)
 
 
 @pytest.mark.parametrize("verb", VERBS)

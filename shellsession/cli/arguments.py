@@ -9,10 +9,10 @@ import argparse
 import importlib
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from ..models import check_seconds
-from .listing import width
+from .listing import escaped, width
 
 # Each verb's file, and what it does. There, ``main(words)`` does it, and ``own_parser()`` tells ``completion`` what it
 # may be told.
@@ -48,7 +48,7 @@ def parser_of(verb: str) -> argparse.ArgumentParser:
 def parser(verb: str, usage: str, description: str, examples: Sequence[Example]) -> argparse.ArgumentParser:
     """The parser of one verb."""
     lines = [f"  # {what}\n  {line}" for line, what in examples]
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"shellsession {verb}",
         usage=f"shellsession {verb} {usage}".rstrip(),
         description=description,
@@ -56,6 +56,12 @@ def parser(verb: str, usage: str, description: str, examples: Sequence[Example])
         formatter_class=_Formatter,
         allow_abbrev=False,  # what is short for one option today is short for two tomorrow
     )
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """As argparse does, which repeats words as they are: they may come from anywhere."""
+        super().error(escaped(message))
 
 
 class _Formatter(argparse.HelpFormatter):
