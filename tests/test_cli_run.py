@@ -114,6 +114,20 @@ def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> Non
     assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
 
 
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ("interrupt", "; the session's state is kept"),
+        ("kill", "; the session's state is lost"),
+        ("yield", "it runs on: `shellsession wait "),
+    ],
+)
+def test_what_a_time_limit_does(daemon: Daemon, agent: str, then: str, said: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--on-timeout", then, "--", "echo on; sleep 99")
+    assert (done.returncode, done.stdout) == (124, b"on\n")
+    assert said in done.stderr.decode()
+
+
 def test_words_reach_the_command_as_they_are(daemon: Daemon, agent: str) -> None:
     words = [b"a b", b"it's", b"$HOME", b"*", b"", b"--", b"-x", "é".encode(), b"\xff", b"new\nline"]
     done = cli(daemon.socket, "run", "-s", agent, "--", "printf", "%s|", *words)

@@ -17,6 +17,7 @@ from .listing import show_json
 EXAMPLES: Final = (
     ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; what it sets stays"),
     ("shellsession run -s builder --timeout 600 -- make test", "several are a command and its arguments"),
+    ("shellsession run --timeout 5 --on-timeout yield -- ./watch.sh", "after 5 s it is `shellsession wait`'s"),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
 )
@@ -33,6 +34,12 @@ def own_parser() -> argparse.ArgumentParser:
         "-s", "--session", metavar="AGENT", help="whose session (default: $SHELLSESSION_AGENT, or default)"
     )
     arguments.add_timeout(own, "let it run")
+    own.add_argument(
+        "--on-timeout",
+        choices=("interrupt", "kill", "yield"),
+        help="what then: end the command, end its shell too, or hand it back running (default: the session's choice,"
+        " usually interrupt)",
+    )
     own.add_argument("--idle-timeout", metavar="S", type=arguments.seconds, help="end it after so long without output")
     own.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     own.add_argument("--isolated", action="store_true", help="it sees the session's state and leaves none")
@@ -62,6 +69,7 @@ def main(words: Sequence[str]) -> int:
             script,
             timeout=given.timeout,
             idle_timeout=given.idle_timeout,
+            on_timeout=given.on_timeout,
             stdin=results.read_stdin() if given.stdin else None,
             tty=given.tty,
             merge_stderr=given.merge_stderr,
