@@ -113,6 +113,25 @@ def test_a_client_that_lost_its_connection_asks_again(proxy: Proxy, gate: Gate, 
 
 
 @either
+def test_a_client_that_cannot_keep_a_connection_does_not_say_that_nothing_ran(
+    proxy: Proxy, gate: Gate, client: Client
+) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(client, "flaky", proxy.path, gate.text)
+        gate.until_begun()
+
+        def lost() -> bool:
+            proxy.cut()
+            return result.done()
+
+        wait_until(lost, "the client to give up")
+        gate.open()
+        with pytest.raises(OutcomeUnknown):
+            result.result()
+    assert gate.count == 1
+
+
+@either
 def test_a_request_that_never_arrived_is_sent_again(proxy: Proxy, gate: Gate, client: Client) -> None:
     with connect("arrived", proxy.path, False, cwd="/") as session:
         session.run("true")

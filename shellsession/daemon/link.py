@@ -183,10 +183,11 @@ class Exchange:
                 self.request = ""
             self.close()
             if self._attempts == _ATTEMPTS:
-                raise DaemonUnavailable(
+                unavailable = DaemonUnavailable(
                     f"the daemon at {self._path} takes connections and ends them at once: it may be another user's,"
                     " or is ending; try again, or name another socket"
-                ) from lost
+                )
+                raise self.unreachable(unavailable) from lost
             return LOST
         if "event" not in message.header:
             self.done, self.wire = True, None
@@ -210,8 +211,8 @@ class Exchange:
         yield from wire.send(encode(header, *self._parts))
 
     def unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
-        """No connection could be made for it: what that means."""
-        return OutcomeUnknown(f"the daemon has ended while it ran this: {_UNKNOWN}") if self.request else error
+        """No connection could be made, or kept, for it: what that means."""
+        return OutcomeUnknown(f"the daemon was lost while it ran this: {_UNKNOWN}") if self.request else error
 
     def close(self) -> None:
         """Leave its connection."""
