@@ -70,6 +70,22 @@ def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
         assert finish(process) == (-signal.SIGPIPE, b"")
 
 
+LOADING = """
+import runpy, sys
+class Struck:
+    def find_spec(self, name, *_):
+        if name == "argparse":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Struck())
+runpy.run_module("shellsession", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_it_is_loaded_is_quiet() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADING, "ls"], capture_output=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 # -- completion
 
 
