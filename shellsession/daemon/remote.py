@@ -49,7 +49,6 @@ class Remote:
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
-        self._holder: str | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
         self._hearing: set[object] = set()  # threads or tasks in a callback
         weakref.finalize(self, self._pool.close)
@@ -146,8 +145,7 @@ class Remote:
     # -- what is said, and what an answer means
 
     def _said(self, verb: str, *parts: bytes, **fields: object) -> Said:
-        held = {"holder": self._holder} if self._holder else {}
-        return {"verb": verb, "agent": self.agent, **held, **fields}, parts
+        return {"verb": verb, "agent": self.agent, **fields}, parts
 
     def _open_request(self) -> Said:
         self._check_open()
