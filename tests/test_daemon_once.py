@@ -15,7 +15,7 @@ import pytest
 from daemons import Daemon, Proxy, Raw, running
 from support import PATIENCE, wait_until
 
-from shellsession import AsyncAgents, DaemonUnavailable, OutcomeUnknown, Result, aconnect, connect
+from shellsession import AsyncAgents, DaemonUnavailable, OutcomeUnknown, Result, SessionClosed, aconnect, connect
 from shellsession.daemon.connection import Connection
 from shellsession.daemon.ledger import Ledger
 from shellsession.daemon.server import Server
@@ -217,6 +217,24 @@ def test_a_session_that_is_gone_is_told_before_a_command_runs_in_a_fresh_one(tmp
                 session.run("touch never")
             assert not (place / "never").exists()
             assert session.run("echo [$X]; pwd").stdout == f"[]\n{place}\n"
+
+
+def test_with_asyncio_too_a_session_that_is_gone_is_told_once(tmp_path: Path) -> None:
+    async def main(socket: str) -> None:
+        async with await aconnect("lost", socket, False, cwd="/") as session:
+            await session.run("X=1")
+            with killed(daemon), running(tmp_path / "daemon"):
+                with pytest.raises(DaemonUnavailable, match="session"):
+                    _ = session.state
+                assert (await session.run("echo [$X]")).stdout == "[]\n"
+                with connect("lost", socket, False) as other:
+                    other.close()
+                with pytest.raises(SessionClosed):
+                    _ = session.cwd
+                assert session.closed
+
+    with running(tmp_path / "daemon") as daemon:
+        asyncio.run(main(daemon.socket))
 
 
 def test_a_session_that_is_gone_is_told_when_a_proxy_hides_it(tmp_path: Path, place: Path) -> None:

@@ -111,7 +111,8 @@ class AsyncRemoteSession(Remote):
         twin._incarnation = self._incarnation
         try:
             return twin.ask(said)
-        finally:
+        finally:  # what it has learned of the session and its daemon is ours to know
+            self._incarnation, self._closed = twin._incarnation, twin._closed
             twin.disconnect()
 
     # -- the verbs, as Session has them
