@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -126,6 +127,14 @@ def test_what_a_time_limit_does(daemon: Daemon, agent: str, then: str, said: str
     done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--on-timeout", then, "--", "echo on; sleep 99")
     assert (done.returncode, done.stdout) == (124, b"on\n")
     assert said in done.stderr.decode()
+
+
+def test_a_hint_can_be_typed_as_it_is(daemon: Daemon) -> None:
+    words = ["--timeout", "0.05", "--on-timeout", "yield", "--", "sleep 99"]
+    done = cli(daemon.socket, "run", "-s", "the agent", *words)
+    hint = done.stderr.decode().split("`")[1]
+    assert shlex.split(hint) == ["shellsession", "wait", "the agent"]
+    assert cli(daemon.socket, "kill", "the agent").returncode == 0
 
 
 def test_words_reach_the_command_as_they_are(daemon: Daemon, agent: str) -> None:

@@ -29,12 +29,21 @@ def status(result: Result) -> int:
 def explain(result: Result, agent: str) -> None:
     """Say on stderr why it came back, unless it simply ended."""
     if result.outcome == "running":
-        talk(f"{result.reason or 'the command runs on'}; it runs on: `shellsession wait {agent}` stays with it")
+        stay = f"`shellsession wait {_word(agent)}` stays with it"
+        talk(f"{result.reason or 'the command runs on'}; it runs on: {stay}")
     elif result.outcome == "input":
-        talk(f"{result.reason}: `shellsession send {agent} TEXT` answers it, `shellsession interrupt {agent}` ends it")
+        name = _word(agent)
+        talk(f"{result.reason}: `shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it")
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}")
+
+
+def _word(agent: str) -> str:
+    """The name as a shell takes it."""
+    import shlex  # dear, and seldom needed
+
+    return shlex.quote(agent)
 
 
 def _how_it_died(result: Result) -> str:

@@ -18,7 +18,7 @@ EXAMPLES: Final = (
 _DESCRIPTION: Final = """\
 Stay with the command that was handed back running until it ends, waits for input, or the time limit passes, and
 print what came meanwhile. It exits with the command's status, and with 124 while the command runs on.
-Ctrl-C ends the command."""
+Ctrl-C ends the command, but not one that another process runs and waits for."""
 
 
 def own_parser() -> argparse.ArgumentParser:
