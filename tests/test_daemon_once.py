@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -256,6 +257,26 @@ def test_a_session_that_is_gone_is_told_when_a_proxy_hides_it(tmp_path: Path, pl
             result.result(PATIENCE)
         assert not (place / "never").exists()
         assert session.run("echo [$X]").stdout == "[]\n"
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_to_close_what_ended_with_its_daemon_starts_no_other(tmp_path: Path, told: bool) -> None:
+    async def with_asyncio(socket: str) -> None:
+        session = await aconnect("b", socket, cwd="/")
+        assert daemon.stop() == 0
+        await session.close()
+        assert session.closed
+
+    with running(tmp_path / "daemon") as daemon:
+        session = connect("a", daemon.socket, cwd="/")
+        asyncio.run(with_asyncio(daemon.socket))
+    if told:
+        with running(tmp_path / "daemon") as other, pytest.raises(DaemonUnavailable):
+            session.run("true")
+        assert other.process.poll() is not None
+    session.close()
+    assert session.closed
+    assert not os.path.exists(daemon.socket)
 
 
 def test_no_daemon_and_none_wanted(tmp_path: Path) -> None:

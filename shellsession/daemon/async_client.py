@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Self, cast
 
 from ..engine.waiting import LoopPoller, adrive
-from ..errors import DaemonUnavailable, SessionClosed, ShellSessionError
+from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
 from .birth import find
 from .client import RemoteSession
@@ -223,7 +223,6 @@ class AsyncRemoteSession(Remote):
     async def close(self) -> None:
         """End the agent's session and everything it started, for every client; a second time does nothing."""
         if not self._closed:
-            with suppress(SessionClosed):  # somebody else was quicker
+            with self._closing():
                 await self.ask(self._said("close"))
-            self._closed = True
         self.disconnect()

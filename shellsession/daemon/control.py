@@ -21,16 +21,17 @@ Place = str | os.PathLike[str] | None
 
 
 class Visit(RemoteSession):
-    """An agent's session as it is: where there is none, or no daemon, its verbs raise NoSuchAgent, DaemonUnavailable.
-
-    Its ``close`` ends the session, as that of every client does.
-    """
+    """An agent's session as it is: where there is none, or no daemon, verbs raise NoSuchAgent, DaemonUnavailable."""
 
     def __init__(self, agent: str, socket: Place = None) -> None:
         super().__init__(agent, socket_path(socket), False, {})
 
     def connect(self) -> None:
         """Nothing is to be opened."""
+
+    def close(self) -> None:
+        """End the session, for every client. Raises NoSuchAgent where there is none."""
+        self.ask(self._said("close"))
 
     def _meaning(self, error: ShellSessionError) -> ShellSessionError:
         return error  # it had no session that could have been closed meanwhile

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,7 @@ from ..errors import (
 from ..models import Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, Terminal, check_seconds, to_bytes
 from .jobs import RemoteJob
 from .link import Pool
+from .place import reach
 from .wire import Message, to_result
 
 if TYPE_CHECKING:
@@ -179,6 +181,22 @@ class Remote:
             self._closed = True
             return SessionClosed(f"the session of agent {self.agent!r} was closed meanwhile: connect again")
         return error
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """While it is being closed: what is gone already is closed, and no daemon is started for that."""
+        start, self._start = self._start, False
+        try:
+            yield
+        except SessionClosed:  # somebody else was quicker
+            pass
+        except (DaemonUnavailable, OutcomeUnknown):
+            if (other := reach(self._path)) is not None:
+                other.close()
+                raise
+        finally:
+            self._start = start
+        self._closed = True
 
     def _gentle(self) -> OnTimeout:
         """For what cannot be handed back running."""
