@@ -7,6 +7,7 @@ import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -193,6 +194,27 @@ def test_json_says_a_timeout_itself(daemon: Daemon, agent: str) -> None:
     done = cli(daemon.socket, "run", "-s", agent, "--json", "--timeout", "0.2", "--", "echo part; sleep 99")
     told = json.loads(done.stdout)
     assert (told["outcome"], told["stdout"], done.returncode, done.stderr) == ("timed_out", "part\n", 124, b"")
+
+
+def test_bytes_are_bytes_in_any_locale(tmp_path: Path) -> None:
+    made = ["localedef", "-i", "en_US", "-f", "ISO-8859-1", str(tmp_path / "en_US.ISO-8859-1")]
+    if shutil.which("localedef") is None or subprocess.run(made, capture_output=True, check=False).returncode:
+        pytest.skip("no other locale can be made here")
+    latin = {"LOCPATH": str(tmp_path), "LC_ALL": "en_US.ISO-8859-1", "V": "\udce9", "XDG_STATE_HOME": str(tmp_path)}
+    socket, place = str(tmp_path / "run" / "socket"), os.fsencode(tmp_path) + b"/\xc3\xa9\xe9"
+    os.mkdir(place)
+    try:
+        command = b"printf '\xe9\xc3\xa9|%s|%s' $V ${PWD##*/}"
+        done = subprocess.run(
+            [*PROGRAM, "run", "--", command],
+            capture_output=True,
+            env=environment(socket, latin),
+            cwd=place,
+            check=False,
+        )
+        assert done.stdout == b"\xe9\xc3\xa9|\xe9|\xc3\xa9\xe9", done.stderr
+    finally:
+        cli(socket, "stop")
 
 
 @pytest.mark.parametrize(

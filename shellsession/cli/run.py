@@ -64,7 +64,7 @@ def main(words: Sequence[str]) -> int:
 
     script = results.read_stdin() if reads_script else _text(command)
     agent = arguments.default_agent() if given.session is None else given.session
-    with connect(agent, given.socket, not given.no_start, cwd=given.cwd or _here()) as session:
+    with connect(agent, given.socket, not given.no_start, cwd=_place(given.cwd)) as session:
         result = session.run(
             script,
             timeout=given.timeout,
@@ -83,19 +83,20 @@ def main(words: Sequence[str]) -> int:
     return results.status(result)
 
 
-def _here() -> str:
+def _place(wanted: str | None) -> str:
+    """Where a session is opened, as the wire has it in any locale."""
     try:
-        return os.getcwd()
+        return os.path.abspath(os.fsencode(wanted or ".")).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise InvalidRequest(
             "the directory that this runs in was removed: go to another, or name one by --cwd"
         ) from error
 
 
-def _text(command: list[str]) -> str:
-    """One word is a script already; several are quoted, so that bash sees the same words."""
+def _text(command: list[str]) -> bytes:
+    """One word is a script already; several are quoted, so that bash sees the same words. In any locale, its bytes."""
     if len(command) == 1:
-        return command[0]
+        return os.fsencode(command[0])
     import shlex
 
-    return shlex.join(command)
+    return os.fsencode(shlex.join(command))

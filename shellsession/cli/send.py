@@ -6,6 +6,7 @@ Law: what is typed is what was given, and Enter.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -38,6 +39,6 @@ def main(words: Sequence[str]) -> int:
     from ..daemon.control import Visit
 
     with Visit(given.agent, given.socket) as visit:
-        result = visit.send(given.text if given.n else given.text + "\n", given.timeout)
+        result = visit.send(os.fsencode(given.text if given.n else given.text + "\n"), given.timeout)
     results.tell(result, given.agent, given.json)
     return 0 if result.outcome in ("running", "input") else results.status(result)

@@ -61,4 +61,5 @@ def _environment() -> dict[str, str]:
     # A client that runs from its own tree starts the daemon from there, too.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     env["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    env["PYTHONUTF8"] = "1"  # what comes over the wire is UTF-8, whatever the locale of who starts it
     return env

@@ -280,6 +280,11 @@ class Search:
         return index
 
 
+def _utf8(data: bytes) -> str:
+    """What this process was given, as the wire has it in any locale."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def told(message: Message) -> Result:
     """The Result in a reply."""
     return to_result(message.header["result"], message.parts)
@@ -325,12 +330,12 @@ def opening(
     texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
     check_seconds("timeout", options.get("timeout"))
     try:
-        place = os.path.abspath(os.fspath(cwd)) if cwd is not None else os.getcwd()
+        place = os.path.abspath(os.fspath(cwd)) if cwd is not None else _utf8(os.getcwdb())
     except OSError as error:
         raise InvalidRequest(f"this process's own working directory is gone ({error}): pass cwd=") from error
     fields: dict[str, Any] = {
         "cwd": place,
-        "env": dict(os.environ if env is None else env),
+        "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
         "inherited": env is None,
         "umask": umask(),
         "startup": [to_bytes("startup", text).decode("utf-8", "surrogateescape") for text in texts],
