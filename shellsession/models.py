@@ -175,6 +175,11 @@ class Result:
         """True when the command ended by itself with status 0."""
         return self.outcome == "exited" and self.exit_code == 0
 
+    @property
+    def runs_on(self) -> bool:
+        """True when the command was handed back running: ``wait``, ``send`` and ``interrupt`` are there for it."""
+        return self.exit_code is None and self.outcome in ("running", "input", "idle")
+
 
 def checked(result: Result, check: bool) -> Result:
     """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that."""

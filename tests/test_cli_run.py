@@ -130,6 +130,18 @@ def test_what_a_time_limit_does(daemon: Daemon, agent: str, then: str, said: str
     assert said in done.stderr.decode()
 
 
+def test_a_silent_command_that_is_handed_back_is_not_over(daemon: Daemon, agent: str, place: Path) -> None:
+    os.mkfifo(place / "gate")
+    words = ["--idle-timeout", "0.2", "--on-timeout", "yield", "--", f"echo on; read word <{place}/gate; (exit 3)"]
+    done = cli(daemon.socket, "run", "-s", agent, *words)
+    assert (done.returncode, done.stdout) == (124, b"on\n")
+    assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
+    (place / "gate").write_text("go\n")
+    assert cli(daemon.socket, "wait", agent).returncode == 3
+    logged = wait_until(lambda: daemon.logged(agent), "the line of the log")
+    assert [(entry["outcome"], entry["exit_code"]) for entry in logged] == [("exited", 3)]
+
+
 def test_a_hint_can_be_typed_as_it_is(daemon: Daemon) -> None:
     words = ["--timeout", "0.05", "--on-timeout", "yield", "--", "sleep 99"]
     done = cli(daemon.socket, "run", "-s", "the agent", *words)

@@ -28,12 +28,12 @@ def status(result: Result) -> int:
 
 def explain(result: Result, agent: str) -> None:
     """Say on stderr why it came back, unless it simply ended."""
-    if result.outcome == "running":
-        stay = f"`shellsession wait {_word(agent)}` stays with it"
-        talk(f"{result.reason or 'the command runs on'}; it runs on: {stay}")
-    elif result.outcome == "input":
+    if result.outcome == "input":
         name = _word(agent)
         talk(f"{result.reason}: `shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it")
+    elif result.runs_on:
+        stay = f"`shellsession wait {_word(agent)}` stays with it"
+        talk(f"{result.reason or 'the command runs on'}; it runs on: {stay}")
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}")

@@ -41,4 +41,4 @@ def main(words: Sequence[str]) -> int:
     with Visit(given.agent, given.socket) as visit:
         result = visit.send(os.fsencode(given.text if given.n else given.text + "\n"), given.timeout)
     results.tell(result, given.agent, given.json)
-    return 0 if result.outcome in ("running", "input") else results.status(result)
+    return 0 if result.runs_on else results.status(result)

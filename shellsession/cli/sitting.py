@@ -258,7 +258,7 @@ class Sitting(Seat):
                 self._kept = [one for one in self._kept if one.header.get("event") != "output"]
                 self.terminal.show(printed)
             self._show_kept()
-        if result.outcome in ("running", "input"):
+        if result.runs_on:
             self._pause = min(self._pause * 2, _LATE)
             self._at(self._pause, self._look)
         elif self.runs:

@@ -22,8 +22,6 @@ from .wire import encode
 if TYPE_CHECKING:
     from .connection import Connection
 
-_UNFINISHED = ("running", "input")
-
 
 class Speaker:
     """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
@@ -152,7 +150,7 @@ class Desk:
     def with_unheard(self, result: Result) -> Result:
         """The next piece of a command, or its end, and before it what nobody has heard."""
         before, self._unheard = self._unheard, None
-        if before is None or before.outcome not in _UNFINISHED:  # its end is what this result is, too
+        if before is None or not before.runs_on:  # its end is what this result is, too
             return result
         together = _together(before, result)
         stdout, stderr = before.stdout_bytes + result.stdout_bytes, before.stderr_bytes + result.stderr_bytes
@@ -164,7 +162,7 @@ class Desk:
         None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
         """
         while True:
-            if self._unheard is not None and self._unheard.outcome not in _UNFINISHED:
+            if self._unheard is not None and not self._unheard.runs_on:
                 result, self._unheard = self._unheard, None
                 return result
             if not self._stays:
@@ -174,7 +172,7 @@ class Desk:
             if not stay.done():
                 reason = "another client stays with it: what it prints comes with the result there"
                 return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
-            if not stay.cancelled() and (result := stay.result()).outcome not in _UNFINISHED:
+            if not stay.cancelled() and not (result := stay.result()).runs_on:
                 self._unheard = None
                 return result
 
@@ -189,7 +187,7 @@ class Desk:
         """A command has its first result, the whole or a piece of it."""
         speaker.begin()
         self._unheard = None
-        if result.outcome in _UNFINISHED:
+        if result.runs_on:
             call = self.session._engine.call
             if call is not None and call.request.command is command:
                 self._unfinished, self.speaker = (command, _counted(result)), speaker
@@ -204,7 +202,7 @@ class Desk:
             return
         command, before = self._unfinished
         together = _together(before, result)
-        if result.outcome in _UNFINISHED:
+        if result.runs_on:
             self._unfinished = command, _counted(together)
         else:
             self._unfinished = self.speaker = None
