@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pexpect
 import pytest
 from daemons import Daemon, running
 from support import PATIENCE, command_line, descendants, unique_seconds, wait_until
 
-from shellsession import RemoteSession, SessionBusy, connect
-from shellsession.cli.terminal import ESCAPE, as_a_line
+from shellsession import RemoteSession, Result, SessionBusy, connect
+from shellsession.cli.seat import Line
+from shellsession.cli.sitting import Sitting
+from shellsession.cli.terminal import ESCAPE, Terminal, as_a_line
+from shellsession.daemon.wire import Message, from_result
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX"}
@@ -386,6 +390,16 @@ def test_the_agents_command_is_seen_to_its_end(
     person.sees("agent: status 3")
     person.prompt()
     assert call.result(PATIENCE).stdout == "begun\ndone\n"
+
+
+def test_what_another_client_runs_is_shown_also_while_he_sits_down() -> None:
+    shown: list[bytes] = []
+    terminal, line = SimpleNamespace(show=shown.append), SimpleNamespace(agent="a")
+    sitting = Sitting(cast(Terminal, terminal), cast(Line, line))
+    sitting.runs, sitting._kept = "agent", [Message({"event": "output"}, (b"done\n",))]
+    header, parts = from_result(Result(b"", b"", None, None, "/", 0.0, "running"))
+    sitting._stands("poll", Message({"result": header}, parts))
+    assert b"".join(shown) == b"done\n"
 
 
 def test_the_agents_command_can_be_ended(sits: Sits, client: RemoteSession, aside: Callable[..., Future[Any]]) -> None:

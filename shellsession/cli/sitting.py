@@ -253,8 +253,8 @@ class Sitting(Seat):
         """How it is with what runs."""
         result = told(message)
         if verb == "poll" and self._kept is not None:
-            if printed := result.stdout_bytes + result.stderr_bytes:  # else it is the result of who stays with it
-                # All that came before this answer is in it, and nothing else.
+            # All that came before this answer is in it; but nothing of what another client runs until that has ended.
+            if printed := result.stdout_bytes + result.stderr_bytes:
                 self._kept = [one for one in self._kept if one.header.get("event") != "output"]
                 self.terminal.show(printed)
             self._show_kept()
