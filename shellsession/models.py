@@ -178,14 +178,16 @@ class Result:
     @property
     def runs_on(self) -> bool:
         """True when the command was handed back running: ``wait``, ``send`` and ``interrupt`` are there for it."""
-        return self.exit_code is None and self.outcome in ("running", "input", "idle")
+        return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
 
 def checked(result: Result, check: bool) -> Result:
     """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that."""
-    if check and result.outcome in ("timed_out", "idle"):
+    if not check or result.runs_on:
+        return result
+    if result.outcome in ("timed_out", "idle"):
         raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
-    if check and result.exit_code != 0 and result.outcome not in ("running", "input"):
+    if result.exit_code != 0:
         raise CommandFailed(f"the command ended with status {result.exit_code} ({result.outcome}); see .result", result)
     return result
 

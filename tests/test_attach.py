@@ -638,6 +638,17 @@ def test_an_editor_fills_the_screen_and_gives_it_back(tmux: Tmux, tmp_path: Path
     assert (tmp_path / "note").read_text() == "first line\nsecond line\n"
 
 
+def test_what_is_typed_ahead_and_not_read_is_for_the_prompt(tmux: Tmux, tmp_path: Path, agent: str) -> None:
+    tmux.types("echo wa''iting; until [ -e $HOME/go ]; do sleep 0.01; done", "Enter")
+    tmux.shows("\nwaiting\n")
+    tmux.types("echo o''ne", "Enter", "echo t''wo")
+    tmux.shows("\necho o''ne\necho t''wo")  # the terminal's echo: the keys have arrived, and nobody reads them
+    (tmp_path / "go").touch()
+    tmux.shows(f"\none\n{agent}:/$ echo t''wo")
+    tmux.types("Enter")
+    tmux.shows("\ntwo\n")
+
+
 def test_a_pager_and_the_end_look_as_they_should(tmux: Tmux, tmp_path: Path, agent: str) -> None:
     (tmp_path / "long").write_text("".join(f"line {number}\n" for number in range(100)))
     tmux.types("less $HOME/long || more $HOME/long", "Enter")

@@ -411,3 +411,12 @@ def test_a_signal_handler_may_interrupt(sh: Session) -> None:
         signal.signal(signal.SIGALRM, old)
     assert outcomes
     assert sh.run("echo on").stdout == "on\n"
+
+
+def test_what_was_handed_back_for_its_silence_is_no_failure(new_session: Callable[..., Session]) -> None:
+    session = new_session()
+    result = session.run("echo begun; read x", stdin=TTY, idle_timeout=0.1, on_timeout="yield", check=True)
+    assert result.runs_on
+    while result.runs_on:
+        result = session.send("\n")
+    assert result.exit_code == 0

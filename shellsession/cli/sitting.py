@@ -263,6 +263,7 @@ class Sitting(Seat):
             self._at(self._pause, self._look)
         elif self.runs:
             self.runs = ""
+            self._untyped = message.header.get("unread", "").encode("latin-1") + self._untyped
             if result.outcome != "exited":
                 self.terminal.calm()
                 fresh = "" if result.state_kept else "; its shell has ended, and the next command gets a fresh one"

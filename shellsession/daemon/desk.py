@@ -229,6 +229,11 @@ class Desk:
             return None
         return call.result
 
+    def unread(self, result: Result) -> bytes:
+        """What was typed for the command whose result this is, and not read before its end."""
+        call = self.session._engine.last
+        return call.unread if call is not None and call.result is result else b""
+
     async def see_out(self, seconds: float) -> None:
         """Stay with a command that was handed back, if there is one, for so long."""
         if self._unfinished is not None and seconds > 0:

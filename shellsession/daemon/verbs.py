@@ -100,7 +100,7 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
     desk.ran(command, result, speaker)
     if asked.listener.connection.is_gone:
         desk.unheard(request.id, result)
-    return _told(result)
+    return _told(desk, result)
 
 
 async def _wait(desk: Desk, asked: Asked) -> Answer:
@@ -108,14 +108,14 @@ async def _wait(desk: Desk, asked: Asked) -> Answer:
     check_seconds("timeout", seconds)
     until = None if seconds is None else time.monotonic() + seconds
     if (result := await desk.along(until)) is not None:
-        return _told(result)
+        return _told(desk, result)
     left = None if until is None else max(0.001, until - time.monotonic())
     return await _stay(desk, asked, desk.session.wait(left))
 
 
 async def _poll(desk: Desk, asked: Asked) -> Answer:
     if (result := await desk.along(time.monotonic())) is not None:
-        return _told(result)
+        return _told(desk, result)
     return await _stay(desk, asked, desk.session.poll())
 
 
@@ -139,8 +139,8 @@ async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
     desk.went_on(result)
     if asked.listener.connection.is_gone:
         desk.unheard(asked.request.id, result)
-        return _told(result)
-    return _told(desk.with_unheard(result))
+        return _told(desk, result)
+    return _told(desk, desk.with_unheard(result))
 
 
 async def _type(desk: Desk, asked: Asked) -> Answer:
@@ -284,9 +284,12 @@ def _limit(asked: Asked) -> dict[str, Any]:
     return asked.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
 
 
-def _told(result: Result) -> Answer:
+def _told(desk: Desk, result: Result) -> Answer:
     header, parts = from_result(result)
-    return Answer({"result": header}, parts)
+    answer: dict[str, Any] = {"result": header}
+    if unread := desk.unread(result):
+        answer["unread"] = unread.decode("latin-1")
+    return Answer(answer, parts)
 
 
 def _room_for(count: int) -> int:

@@ -54,7 +54,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
         engine.chatty = echoes or (noise and call.ending is None)
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
-        shell.reset_terminal()
+        call.unread = shell.reset_terminal()
     if call.request.stdin is not None:
         shell.files.remove("stdin")
     engine.family = shell.has_children()

@@ -221,10 +221,14 @@ class Shell:
         poll.register(self._keeper, select.POLLIN)
         return bool(poll.poll(0))
 
-    def reset_terminal(self) -> None:
-        """Raw again, and what was typed ahead for a command that has ended is not for the next."""
+    def reset_terminal(self) -> bytes:
+        """Raw again; what was typed for a command that has ended is not for the next, and is given back."""
         self.terminal.settle()
+        unread = b""
+        with suppress(OSError):  # there is nothing; raw, all of it can be read, also without the end of a line
+            unread = os.read(self._keeper, SMALL)
         termios.tcflush(self._keeper, termios.TCIFLUSH)
+        return unread
 
     def type(self, data: bytes) -> int:
         """Write to the terminal as a keyboard does; the number of bytes it took, 0 when it is full."""
