@@ -239,7 +239,10 @@ def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
     person = sits()
     person.prompt()
     assert person.runs("stty size") == "24 80\r\n"
-    person.types("bash -c 'trap \"stty size\" WINCH; echo u''p; while :; do sleep .01; done'\r")
+    # No loop of sleeps in bash: that goes on where Ctrl-C comes just as one ends.
+    tell = "signal.signal(signal.SIGWINCH, lambda *_: os.system('stty size'))"
+    waits = "[signal.pause() for _ in iter(int, 1)]"
+    person.types(f'{sys.executable} -c "import os, signal; {tell}; print(chr(117) + chr(112)); {waits}"\r')
     person.sees("up\r\n")
     person.screen.setwinsize(30, 100)
     person.sees("30 100\r\n")

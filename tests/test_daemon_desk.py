@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -166,12 +167,42 @@ def test_who_holds_a_session_has_it_alone(raw: Raw, daemon: Daemon, sh: RemoteSe
 def test_who_holds_a_session_may_have_others_refused(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:
     with Raw(daemon.socket) as other:
         raw.ask("hold", agent=sh.agent, holder="me", others="refuse")
-        for verb in (lambda: sh.run("echo never"), sh.interrupt, sh.restart):
+        for verb in (lambda: sh.run("echo never"), lambda: sh.send("never"), lambda: sh.type("never")):
             with pytest.raises(SessionBusy, match="holds"):
                 verb()
         assert other.ask("hold", agent=sh.agent, holder="you").header["error"]["code"] == "busy"
         raw.close()
         wait_until(lambda: not refused(sh), "the end of the hold")
+
+
+@pytest.mark.parametrize("others", ["wait", "refuse"])
+def test_who_ends_something_does_not_wait_for_the_holder(raw: Raw, sh: RemoteSession, others: str) -> None:
+    sh.run("kept=1")
+    pid = sh.pid
+    raw.ask("hold", agent=sh.agent, holder="me", others=others)
+    for verb in (sh.interrupt, sh.wait, sh.poll):
+        with pytest.raises(NotRunning):
+            verb()
+    sh.resize(100, 30)
+    sh.restart()
+    assert sh.pid != pid
+    sh.close()
+
+
+def test_a_command_whose_client_left_before_its_turn_is_not_run(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    os.mkfifo(place / "go")
+    with Raw(daemon.socket) as first, Raw(daemon.socket) as third:
+        first.say("run", b"read <go; echo done", agent=sh.agent)
+        wait_until(lambda: sh.command, "the first command")
+        known = third.ask("stats").header["value"]["connections"]
+        with Raw(daemon.socket) as second:
+            second.say("run", b"touch never", agent=sh.agent)
+            second.ask("info", agent=sh.agent)  # served after the run was taken in
+        wait_until(lambda: third.ask("stats").header["value"]["connections"] <= known, "the end of the second client")
+        (place / "go").write_text("\n")
+        assert first.receive().parts[0] == b"done\n"
+    sh.run("true")  # in its turn: behind what is not run
+    assert not (place / "never").exists()
 
 
 def refused(session: RemoteSession) -> bool:

@@ -78,6 +78,11 @@ async def _start(desk: Desk, _: Asked) -> Answer:
 
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
+    async with desk.turn(asked.listener):
+        return await _run_now(desk, asked)
+
+
+async def _run_now(desk: Desk, asked: Asked) -> Answer:
     request: requests.Run = asked.request
     options = request.model_dump(exclude_unset=True, exclude={"protocol", "id", "agent", "verb", "holder", "live"})
     if request.limits is not None:
@@ -223,8 +228,11 @@ _OF_AGENT: dict[type, Callable[[Desk, Asked], Awaitable[Answer]]] = {
     requests.Watch: _watch,
     requests.Hold: _hold,
 }
-# They only look on: who holds the session is not disturbed by them.
-_BESIDE = {requests.Jobs, requests.JobOutput, requests.Info, requests.Watch}
+# Who holds the session keeps commands and keys out of it, not those who look on, and not those who end something.
+_BESIDE = {
+    *(requests.Jobs, requests.JobOutput, requests.KillJob, requests.Info, requests.Watch, requests.Resize),
+    *(requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close),
+}
 
 
 # -- verbs of the daemon
