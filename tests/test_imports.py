@@ -124,7 +124,15 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield name, ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-_TREES: Final = dict(modules())
+_TREES: Final = dict[str, ast.Module]()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees() -> Iterator[None]:
+    """For these tests only: each fork of the others would take longer beside so much."""
+    _TREES.update(modules())
+    yield
+    _TREES.clear()
 
 
 def imports(module: str, typing_too: bool = False) -> Iterator[Import]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -194,21 +194,25 @@ def test_the_most_that_may_be_sent_may_be_read() -> None:
     assert Decoder().feed(encode(most.header, *most.parts)) == [most]
 
 
-HALF = bytes(PARTS_MAX // 2 + 1)
-NOT_SENT: dict[str, tuple[dict[str, object], tuple[bytes, ...]]] = {
-    '"sizes"': ({"sizes": []}, ()),
-    f"over {HEADER_MAX}": ({"a": "x" * (HEADER_MAX - 7)}, ()),
-    f"{PARTS_COUNT + 1} parts": ({}, (b"",) * (PARTS_COUNT + 1)),
-    f"2 parts of {PARTS_MAX + 2} bytes": ({}, (HALF, HALF)),
-    "no JSON: .*not JSON compliant": ({"a": [float("-inf")]}, ()),
-    "no JSON: .*not JSON serializable": ({"a": b"bytes"}, ()),
-    "no JSON: .*recursion": ({"a": functools.reduce(lambda inner, _: [inner], range(100_000), list[Any]())}, ()),
+def deep() -> list[Any]:
+    return functools.reduce(lambda inner, _: [inner], range(100_000), list[Any]())
+
+
+# Made when they are needed: each fork of the other tests would take longer beside what is so large.
+NOT_SENT: dict[str, Callable[[], tuple[dict[str, object], tuple[bytes, ...]]]] = {
+    '"sizes"': lambda: ({"sizes": []}, ()),
+    f"over {HEADER_MAX}": lambda: ({"a": "x" * (HEADER_MAX - 7)}, ()),
+    f"{PARTS_COUNT + 1} parts": lambda: ({}, (b"",) * (PARTS_COUNT + 1)),
+    f"2 parts of {PARTS_MAX + 2} bytes": lambda: ({}, (bytes(PARTS_MAX // 2 + 1),) * 2),
+    "no JSON: .*not JSON compliant": lambda: ({"a": [float("-inf")]}, ()),
+    "no JSON: .*not JSON serializable": lambda: ({"a": b"bytes"}, ()),
+    "no JSON: .*recursion": lambda: ({"a": deep()}, ()),
 }
 
 
 @pytest.mark.parametrize("reason", NOT_SENT)
 def test_what_could_not_be_read_is_not_sent(reason: str) -> None:
-    header, parts = NOT_SENT[reason]
+    header, parts = NOT_SENT[reason]()
     with pytest.raises(InvalidRequest, match=reason):
         encode(header, *parts)
 
