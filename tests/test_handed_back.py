@@ -366,11 +366,14 @@ def test_a_stream_that_another_thread_waits_for_ends_with_its_result(sh: Session
 
 def test_jobs_can_be_asked_while_they_end(sh: Session) -> None:
     """Another thread takes their streams away meanwhile."""
+    seen = 0
     for _ in range(60):
         sh.run("sleep 0.001 &")
-        job = sh.jobs()[-1]
-        while job.running:
-            pass
+        for job in sh.jobs()[-1:]:  # on a busy machine it may have ended before we look
+            seen += 1
+            while job.running:
+                pass
+    assert seen
 
 
 def test_a_wish_of_which_nobody_is_left_to_hear_is_not_waited_for(place: Path) -> None:
