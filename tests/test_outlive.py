@@ -76,6 +76,8 @@ LISTED = [
 ]
 
 MORE = [
+    # First: it takes 5 s (a shell may have got no processor), and the others run beside it.
+    Outliver("PROMPT_COMMAND='sleep NAP'", "perhaps", STOPS),
     Outliver("wait"),  # for the older job, which is not ours to end
     Outliver("for ((;;)); do :; done"),
     Outliver("until false; do true; done"),
@@ -120,7 +122,6 @@ MORE = [
     Outliver("coproc A { sleep NAP; }; read -u ${A[0]} x"),
     Outliver("printf -v x '%0100000d' 0; while :; do x=${x//0/00}; x=${x//00/0}; done"),
     Outliver("(kill -STOP $BASHPID)"),
-    Outliver("PROMPT_COMMAND='sleep NAP'", "perhaps", STOPS),
 ]
 
 
