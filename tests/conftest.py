@@ -25,6 +25,10 @@ settings.register_profile("steady", _BASE, derandomize=True, max_examples=60)
 settings.register_profile("explore", _BASE, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
+# What a runner of several processes (and readline in it) exports is no part of the environment that is under test.
+for _name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")] + ["COLUMNS", "LINES"]:
+    os.environ.pop(_name, None)
+
 
 @pytest.fixture(scope="module")
 def company() -> Iterator[None]:

@@ -55,27 +55,31 @@ def run(before: str, after: str, directory: Path, *wrapper: str) -> None:
     wait_until(lambda: not list(runtime.iterdir()), "the guard sweeps behind a host that has ended")
 
 
+def open_to_all(directory: Path) -> None:
+    """With those of pytest's own above it, which are for root alone."""
+    for above in (directory, *directory.parents[:3]):
+        if above.stat().st_mode & 0o005 != 0o005:  # not /tmp itself
+            above.chmod(0o755)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_a_host_that_became_another_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("hidden")
-    for above in (directory, *directory.parents[:2]):
-        above.chmod(0o755)
+    open_to_all(directory)
     run(_NEW_USER, "", directory)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_a_host_that_shut_itself_off_before_its_session(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("hidden")
-    for above in (directory, *directory.parents[:2]):
-        above.chmod(0o755)
+    open_to_all(directory)
     run(f"{_NEW_USER}\n{_SHUT_OFF}", "", directory)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="to be an ordinary user first, which bash is with it, takes root here")
 def test_a_host_that_shut_itself_off_under_its_session(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("hidden")
-    for above in (directory, *directory.parents[:2]):
-        above.chmod(0o755)
+    open_to_all(directory)
     visible = f"{_NEW_USER}; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)"
     run(visible, f'assert sh.run("echo before").stdout == "before\\n"; {_SHUT_OFF}', directory)
 
