@@ -83,8 +83,8 @@ def new_session(place: Path) -> Iterator[Callable[..., Session]]:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon process for the tests of a module."""
-    with running(tmp_path_factory.mktemp("daemon")) as daemon:
+    """One daemon process for the tests of a module; what they leave running in it is not waited for at its end."""
+    with running(tmp_path_factory.mktemp("daemon"), "--patience", "0") as daemon:
         yield daemon
 
 
