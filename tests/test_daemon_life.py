@@ -230,7 +230,7 @@ def watchers(socket: str) -> list[int]:
 
 
 def watcher(daemon: Daemon) -> int:
-    (pid,) = watchers(daemon.socket)
+    (pid,) = wait_until(lambda: watchers(daemon.socket), "its watcher")
     return pid
 
 
