@@ -31,6 +31,7 @@ VERBS: Final = {
     "serve": "run the daemon that holds the sessions",
     "stop": "end the daemon and every session",
     "mcp": "serve a session's verbs to MCP clients over stdio",
+    "agent": "give a task to a small agent, with bash if you allow it",
     "completion": "print what makes bash complete all this",
 }
 

@@ -1,0 +1,72 @@
+"""LangChain 1.x: a ``StructuredTool`` for ``create_agent(model, tools=[...])``, from any bound contract tool.
+
+Law: a contract's error reaches the model, as a tool message with status "error", and the agent goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..agents import Agents, AsyncAgents
+from ..contracts import langchain as contract
+from ..contracts.binding import AsyncTool, Tool
+from ..errors import ShellSessionError
+from .extras import missing
+from .threads import call_in_thread
+
+try:
+    from langchain_core.tools import StructuredTool, ToolException
+except ImportError as error:
+    raise missing("langchain", error) from error
+
+_OWNER: Final = "langchain"
+
+
+def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER, **settings: Any) -> StructuredTool:
+    """The tool of document 002, ready for an agent.
+
+    ``where``: the agents in whose sessions it runs (default: some of its own, for this one tool, which go with it), and
+    ``agent``: which of them. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all calls.
+    Put it among an agent's tools only where bash was asked for: it runs whatever the model says, as you.
+    """
+    return structured_tool(contract.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
+
+
+def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
+    """A LangChain tool that calls ``bound``, a contract's tool over sessions, for threads and for asyncio.
+
+    Over an asyncio session (``AsyncAgents``, ``AsyncSession``) it can only be awaited. The arguments are checked by the
+    contract, whose error tells the model what is wrong with them. A task that is cancelled ends its command.
+    """
+
+    def call(**arguments: Any) -> Any:
+        try:
+            return bound(arguments)
+        except ShellSessionError as error:
+            raise ToolException(str(error)) from error
+        finally:
+            _tell(tool, bound)
+
+    async def acall(**arguments: Any) -> Any:
+        try:
+            return await (bound(arguments) if isinstance(bound, AsyncTool) else call_in_thread(bound, arguments))
+        except ShellSessionError as error:
+            raise ToolException(str(error)) from error
+        finally:
+            _tell(tool, bound)
+
+    tool = StructuredTool(
+        name=bound.name,
+        description=bound.description,
+        args_schema=bound.definition["input_schema"],
+        func=call if isinstance(bound, Tool) else None,
+        coroutine=acall,
+        handle_tool_error=True,
+    )
+    return tool
+
+
+def _tell(tool: StructuredTool, bound: Tool[Any] | AsyncTool[Any]) -> None:
+    """A description may name the working directory: the model is told where it is now."""
+    if tool.description != (now := bound.description):
+        tool.description = now

@@ -1,0 +1,89 @@
+"""``shellsession agent`` as its users run it, with a model of our own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import cli, finish, running
+from support import unique_seconds, wait_until, with_argument
+
+_HERE = str(Path(__file__).parent)
+_MODEL = ("--model", "python:scripted_langchain:reporting")
+
+
+def run(*words: str, script: str = "", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return cli("", "agent", *words, env={"PYTHONPATH": _HERE, "SCRIPT": script, **environment})
+
+
+def report(done: subprocess.CompletedProcess[bytes]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_only_with_bash_is_there_a_tool() -> None:
+    script = "echo hel''lo"
+    without, allowed = (run(*words, *_MODEL, "say hello", script=script) for words in ((), ("--bash",)))
+    assert report(without) == {"tools": [], "heard": ["say hello"]}
+    assert without.stderr == b""
+    assert report(allowed) == {"tools": ["bash"], "heard": ["say hello", "", "hello\n"]}
+    assert allowed.stderr.decode() == f"shellsession: bash: {script}\n"
+
+
+def test_the_agent_recovers_from_an_error() -> None:
+    done = run("--bash", *_MODEL, "try", script="echo part; exit 3\necho better")
+    assert report(done)["heard"][2::2] == ["Command failed with exit status 3\n[stdout]\npart", "better\n"]
+    assert done.stderr.decode().splitlines() == [
+        "shellsession: bash: echo part; exit 3",
+        "shellsession: bash: Command failed with exit status 3",
+        "shellsession: bash: echo better",
+    ]
+
+
+def test_what_the_model_says_does_nothing_to_the_terminal() -> None:
+    assert b"\x1b" not in run("--bash", *_MODEL, "try", script="true \x1b[2J").stderr
+
+
+def test_the_model_can_stand_in_the_environment() -> None:
+    assert report(run("hello", SHELLSESSION_MODEL=_MODEL[1]))["heard"] == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("task",), 2, "name a model: --model NAME, or $SHELLSESSION_MODEL"),
+        ((), 2, "the following arguments are required: TASK"),
+        (("--model", "python:nowhere:model", "task"), 125, "no model 'python:nowhere:model', which is python:MODULE"),
+        (("--model", "python:json:nothing", "task"), 125, "has no attribute 'nothing'"),
+        (("--model", "python:", "task"), 125, "no model 'python:'"),
+        (("--model", "no-such-model", "task"), 125, "no model 'no-such-model': "),
+        (("--model", "python:scripted_langchain:failing", "task"), 125, "the agent gave up: RuntimeError: no key"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_line(words: tuple[str, ...], status: int, said: str) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (status, b"")
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_the_agent_and_its_command() -> None:
+    seconds = unique_seconds()
+    environment = {"PYTHONPATH": _HERE, "SCRIPT": f"sleep {seconds}"}
+    with running("", "agent", "--bash", *_MODEL, "sleep", env=environment) as process:
+        wait_until(lambda: with_argument(seconds), "the command's start")
+        assert finish(process, signal.SIGINT)[0] == 130
+        assert with_argument(seconds) == []
+
+
+def test_without_langchain_one_line_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "langchain_core.py").write_text("raise ImportError('not installed')\n")
+    done = run(*_MODEL, "task", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 125
+    assert done.stderr.decode() == (
+        "shellsession: not installed: install what this needs with `pip install 'shellsession[langchain]'`\n"
+    )
