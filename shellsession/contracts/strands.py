@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from pydantic import Field, model_validator
 
-from ..errors import ContractError, ShellSessionError
+from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
 from .contract import BadCall, Contract, Input, Restart, Steps, to_text
@@ -115,14 +115,12 @@ class Strands(Contract[Payload]):
         """Raises BashTimeoutError and BashSessionError."""
         try:
             asked = self.parse(call)
-            result: Result | None = yield asked
+            result = yield asked
         except BadCall as error:
             raise BashSessionError(f"Invalid input: {error}") from None
-        except ContractError:
-            raise
         except ShellSessionError as error:
             raise BashSessionError(f"Bash session error: {error}") from error
-        return RESTARTED if result is None or isinstance(asked, Restart) else render(result, asked.timeout or TIMEOUT)
+        return RESTARTED if isinstance(asked, Restart) else render(result, asked.timeout or TIMEOUT)
 
 
 def render(result: Result, timeout: float) -> Output:

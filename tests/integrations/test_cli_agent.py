@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import cli, finish, running
+from commands import cli, environment, finish, running
 from support import unique_seconds, wait_until, with_argument
 
 _HERE = str(Path(__file__).parent)
@@ -52,6 +53,20 @@ def test_the_model_can_stand_in_the_environment() -> None:
     assert report(run("hello", SHELLSESSION_MODEL=_MODEL[1]))["heard"] == ["hello"]
 
 
+def test_the_model_can_be_a_module_here(tmp_path: Path) -> None:
+    """The installed program does not look there by itself, as `python -m` does."""
+    (tmp_path / "my_models.py").write_text("from scripted_langchain import Reporting\nlocal = Reporting(script=[])\n")
+    program = Path(sys.executable).parent / "shellsession"
+    done = subprocess.run(
+        [program, "agent", "--model", "python:my_models:local", "hello"],
+        capture_output=True,
+        cwd=tmp_path,
+        env=environment("", {"PYTHONPATH": _HERE}),
+        check=False,
+    )
+    assert report(done)["heard"] == ["hello"]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
@@ -73,8 +88,8 @@ def test_what_cannot_be_done_is_told_in_a_line(words: tuple[str, ...], status: i
 
 def test_ctrl_c_ends_the_agent_and_its_command() -> None:
     seconds = unique_seconds()
-    environment = {"PYTHONPATH": _HERE, "SCRIPT": f"sleep {seconds}"}
-    with running("", "agent", "--bash", *_MODEL, "sleep", env=environment) as process:
+    script = {"PYTHONPATH": _HERE, "SCRIPT": f"sleep {seconds}"}
+    with running("", "agent", "--bash", *_MODEL, "sleep", env=script) as process:
         wait_until(lambda: with_argument(seconds), "the command's start")
         assert finish(process, signal.SIGINT)[0] == 130
         assert with_argument(seconds) == []
