@@ -22,7 +22,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import Result
-from shellsession.daemon.audit import KEPT, MASK, Audit, Secrets, default_path, read
+from shellsession.daemon.audit import KEPT, Audit, default_path, read
+from shellsession.policy.secrets import MASK, Secrets
 
 NOTHING = Secrets({})
 DONE = Result(b"", b"", 0, None, "/", 0.5, "exited")
@@ -278,7 +279,8 @@ def test_what_another_daemon_has_just_rotated_is_not_rotated_again(log: Path, mo
 WRITER = """
 import sys
 from shellsession import Result
-from shellsession.daemon.audit import Audit, Secrets
+from shellsession.daemon.audit import Audit
+from shellsession.policy.secrets import Secrets
 path, name, count, limit = sys.argv[1:]
 audit = Audit(path, max_bytes=int(limit), files=1000)
 result = Result(b"", b"", 0, None, "/", 0.0, "exited")

@@ -20,6 +20,10 @@ _LAYERS: Final = (
     ("errors",),
     ("models",),
     ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
+    ("policy.words", "policy.secrets"),
+    ("policy.grammar",),
+    ("policy.commands",),
+    ("policy.rules",),
     ("engine.processes", "engine.places"),
     ("engine.guard", "engine.streams", "daemon.audit"),
     ("engine.files",),
@@ -58,7 +62,7 @@ _LAYERS: Final = (
     ("__main__",),
 )
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
-_PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "cli")
+_PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "policy", "cli")
 
 _CONTRACTS: Final = {
     "contracts.bashtool",
@@ -72,6 +76,8 @@ _CONTRACTS: Final = {
     "contracts.strands",
 }
 _INTEGRATIONS: Final = {"integrations.mcp", "integrations.threads", "integrations.toolbox", "cli.agent"}
+_POLICY: Final = {"policy.words", "policy.secrets", "policy.grammar", "policy.commands", "policy.rules"}
+_PURE_ROOMS: Final = _CONTRACTS | _POLICY
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {
@@ -96,6 +102,8 @@ _RESERVED: Final = {
     "subprocess": {"engine.guard", "daemon.birth"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
+    "tree_sitter": {"policy.grammar"},
+    "tree_sitter_bash": {"policy.grammar"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no.
 _WAITING: Final = {
@@ -183,7 +191,15 @@ def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["errors", "models", "engine.output", "engine.framing", "daemon.wire", "daemon.ledger", *sorted(_CONTRACTS)],
+    [
+        "errors",
+        "models",
+        "engine.output",
+        "engine.framing",
+        "daemon.wire",
+        "daemon.ledger",
+        *sorted(_CONTRACTS | _POLICY),
+    ],
 )
 def test_pure_modules_touch_no_system(module: str) -> None:
     assert {one.name for one in imports(module)} & _IO == set()

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from hypothesis import given, strategies as st
 
-from shellsession.daemon.audit import SHORTEST, Secrets
+from shellsession.policy.secrets import SHORTEST, Secrets
 
 SECRET_NAMES = """
     TOKEN GITHUB_TOKEN github_token githubToken GITHUBTOKEN CI_TOKENS TOKEN_2 TOKEN2 CLIENT_SECRET SECRETS

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import Request
+from ..models import Request, Result
+from ..policy.rules import Policy, PolicyRefused, refused
 from . import waiting
 from .contract import Action, Ask, Contract, Log, Look, P, Place, Restart, after, definition, quoted
 from .waiting import CancelToken
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.async_client import AsyncRemoteSession
     from ..daemon.client import RemoteSession
+    from ..policy.secrets import Secrets
     from ..session import Session
 
     Sync = Session | RemoteSession
@@ -38,13 +40,15 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class _Bound(Generic[P]):
     """A contract, and where it runs."""
 
-    def __init__(self, contract: Contract[P], where: Any, agent: object) -> None:
+    def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
         if isinstance(where, Agents | AsyncAgents):
             if agent is None:
                 raise InvalidRequest("a tool over agents needs its agent: tool(agents, agent=...)")
         elif agent is not None:
             raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
-        self.contract, self._where = contract, where
+        if policy is not None and not isinstance(policy, Policy):
+            raise InvalidRequest(f"policy is a Policy, not {policy!r}")
+        self.contract, self._where, self._policy = contract, where, policy
         # An agent that is an object is held weakly, here as there.
         self._agent = (lambda: agent) if agent is None or isinstance(agent, str) else weakref.ref(agent)
         self._inherited: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
@@ -76,9 +80,40 @@ class _Bound(Generic[P]):
         if (agent := self._agent()) is None:
             raise InvalidRequest("the agent of this tool is gone")
         environ = dict(os.environ)
-        session = self._where.session(agent, **self.contract.session_options(environ))
+        session = self._where.session(agent, **self._session_options(environ))
         self._inherited.setdefault(session, environ)
         return session
+
+    def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        options = self.contract.session_options(environ)
+        return options if self._policy is None else {**options, "env": self._policy.environment(options["env"])}
+
+    def _question(self, request: Request) -> tuple[Request, tuple[Callable[..., Any], tuple[str, ...]] | None]:
+        """The request as it may run, and who is to be asked about it. Raises PolicyRefused."""
+        if self._policy is None:
+            return request, None
+        verdict = self._policy.judge(request)
+        if not verdict.question or self._policy.confirm is None:
+            return verdict.request, None
+        agent = self._agent()
+        name = agent if isinstance(agent, str) else "" if agent is None else f"<{type(agent).__name__}>"
+        return verdict.request, (self._policy.confirm, (verdict.question, name, self._pwd()))
+
+    def _confirmed(self, answer: object) -> None:
+        if not answer:
+            raise refused("it was not confirmed")
+
+    def _not_answered(self) -> PolicyRefused:
+        seconds = self._policy.confirm_timeout if self._policy is not None else None
+        return refused(f"it was not confirmed within {seconds} s")
+
+    def _shown(self, result: Result) -> Result:
+        return result if (secrets := self._secrets()) is None else secrets.mask_result(result)
+
+    def _secrets(self) -> Secrets | None:
+        if self._policy is None or not self._policy.mask_secrets:
+            return None
+        return self._policy.known_secrets(os.environ)
 
     def _place(self) -> str:
         return _cwd() if self.contract.cwd is None else os.path.join(_cwd(), self.contract.cwd)
@@ -90,8 +125,8 @@ class _Bound(Generic[P]):
         prelude = [f"\\builtin cd -- {_word(self._place())}", _before()]
         inherited = self._inherited.get(session)
         if inherited is not None and inherited != os.environ:
-            now = self.contract.session_options(dict(os.environ))["env"]
-            then = self.contract.session_options(inherited)["env"]
+            now = self._session_options(os.environ)["env"]
+            then = self._session_options(inherited)["env"]
             prelude += _changes(then, now)
         return after(" && ".join(prelude), request.command)
 
@@ -99,7 +134,10 @@ class _Bound(Generic[P]):
         if isinstance(action, Look):
             path = _cwd() if action.path is None else action.path
             return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")
-        _log.info("%s", action.record, extra={"interaction": dict(action.record)})
+        record = dict(action.record)
+        if (secrets := self._secrets()) is not None:
+            record = {name: secrets.mask(value) if isinstance(value, str) else value for name, value in record.items()}
+        _log.info("%s", record, extra={"interaction": record})
         return None
 
 
@@ -131,14 +169,24 @@ class Tool(_Bound[P]):
 
     def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
+            request = self._approved(action, cancel)
             session = self._session()
-            return waiting.run(session, self._command(session, action), _options(action), cancel)
+            return self._shown(waiting.run(session, self._command(session, request), _options(request), cancel))
         if isinstance(action, Restart):
             session = self._session()
             return session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
             return waiting.ask(action.function, action.arguments, None, cancel)
         return self._answer(action)
+
+    def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
+        request, question = self._question(action)
+        if question is not None and self._policy is not None:
+            try:
+                self._confirmed(waiting.ask(*question, self._policy.confirm_timeout, cancel))
+            except TimeoutError:
+                raise self._not_answered() from None
+        return request
 
 
 class AsyncTool(_Bound[P]):
@@ -161,14 +209,24 @@ class AsyncTool(_Bound[P]):
 
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
+            request = await self._approved(action, cancel)
             session = self._session()
-            return await waiting.arun(session, self._command(session, action), _options(action), cancel)
+            return self._shown(await waiting.arun(session, self._command(session, request), _options(request), cancel))
         if isinstance(action, Restart):
             session = self._session()
             return await session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
             return await waiting.aask(action.function, action.arguments, None, cancel)
         return self._answer(action)
+
+    async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
+        request, question = self._question(action)
+        if question is not None and self._policy is not None:
+            try:
+                self._confirmed(await waiting.aask(*question, self._policy.confirm_timeout, cancel))
+            except TimeoutError:
+                raise self._not_answered() from None
+        return request
 
 
 class Binder(Generic[P]):
@@ -178,20 +236,31 @@ class Binder(Generic[P]):
         self._make = make
 
     @overload
-    def __call__(self, where: Agents, agent: object, **settings: Any) -> Tool[P]: ...
+    def __call__(self, where: Agents, agent: object, policy: Policy | None = None, **settings: Any) -> Tool[P]: ...
     @overload
-    def __call__(self, where: AsyncAgents, agent: object, **settings: Any) -> AsyncTool[P]: ...
+    def __call__(
+        self, where: AsyncAgents, agent: object, policy: Policy | None = None, **settings: Any
+    ) -> AsyncTool[P]: ...
     @overload
-    def __call__(self, where: Sync, **settings: Any) -> Tool[P]: ...
+    def __call__(self, where: Sync, *, policy: Policy | None = None, **settings: Any) -> Tool[P]: ...
     @overload
-    def __call__(self, where: Async, **settings: Any) -> AsyncTool[P]: ...
-    def __call__(self, where: Any, agent: object = None, **settings: Any) -> Tool[P] | AsyncTool[P]:
-        """A tool that runs in ``where``: a session of any kind, or agents and which one of them."""
+    def __call__(self, where: Async, *, policy: Policy | None = None, **settings: Any) -> AsyncTool[P]: ...
+    def __call__(
+        self, where: Any, agent: object = None, policy: Policy | None = None, **settings: Any
+    ) -> Tool[P] | AsyncTool[P]:
+        """A tool that runs in ``where``: a session of any kind, or agents and which one of them.
+
+        ``policy`` judges every command before it runs; what it refuses is told as the contract tells its errors. It
+        filters the environment of agents' sessions; a session of your own is made with
+        ``env=policy.environment(os.environ)``. A time limit that it has changed still has its documented name in the
+        contract's message.
+        """
         run = getattr(where, "run", None)
         if run is None:
             raise InvalidRequest(f"a tool runs in a session or in Agents, not in {where!r}")
         contract = self._make(**settings)
-        return AsyncTool(contract, where, agent) if inspect.iscoroutinefunction(run) else Tool(contract, where, agent)
+        kind = AsyncTool if inspect.iscoroutinefunction(run) else Tool
+        return kind(contract, where, agent, policy)
 
 
 def _options(request: Request) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 Law: sizes of output, never output; no secret that the session's environment names; and no command fails because its
 line could not be written.
 
-Secrets are known by value. What a command brings itself (``export TOKEN=...``) is a secret that nobody has named, and
-spellings other than those below (base64, ``\\ `` for a blank) pass: that is why the log is its owner's alone.
+Secrets are known by value (see ``policy.secrets``), and not all of them: that is why the log is its owner's alone.
 """
 
 from __future__ import annotations
@@ -14,97 +13,21 @@ import fcntl
 import itertools
 import json
 import os
-import re
 import stat
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from ..engine.places import make_private
+from ..policy.secrets import Secrets
 
 if TYPE_CHECKING:
     from ..models import Result
 
-# "1", "root" and "true" are everywhere: to mask what is shorter would blank out half of every text.
-SHORTEST: Final = 6
-MASK: Final = "***"
 # Characters kept of a command: no more of it than a person reads.
 KEPT: Final = 4096
-
-# A word that goes on is another word: PGPASSWORD and TOKEN_2 tell a secret, TOKENIZERS and GIT_AUTHOR_NAME do not.
-# Those of the last row count at the end of a name, as DEPLOY_KEY and MYSQL_PWD do; MONKEY and OLDPWD do not.
-_SECRET_NAME: Final = re.compile(
-    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|CREDENTIAL|COOKIE|AUTH|AUTHORIZATION"
-    r"|(?:API|ACCESS|PRIVATE|SECRET|SESSION)_?KEY)S?(?![A-Z])"
-    r"|_(?:KEYS?|PASS|PAT|PWD)$",
-    re.IGNORECASE,
-)
-# The user's part ends at the last "@" before the path: a password may hold one, and so may the name of a mailbox.
-_URL_PASSWORD: Final = re.compile(r'://[^\s/?#:"]*:([^\s/?#"]+)@')
-_PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-# As bash writes $'...': an octal number for what has no letter.
-_ESCAPES: Final = {code: f"\\{code:03o}" for code in (*range(1, 32), 127)} | {
-    ord(raw): "\\" + letter for raw, letter in zip("\a\b\t\n\v\f\r\x1b\\'", "abtnvfrE\\'", strict=True)
-}
-
-
-class Secrets:
-    """The secrets of one environment: what a variable holds whose name says so, and every password in a URL."""
-
-    __slots__ = ("_longest", "_pattern")
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        # A line of a private key is as secret as all of it; what surrounds it is another matter.
-        pieces = {
-            piece
-            for value in _secret_values(environment)
-            for piece in (value, *map(str.strip, value.split("\n")))
-            if len(piece) >= SHORTEST and not piece.isspace()
-        }
-        spellings = {spelling for piece in pieces for spelling in _spellings(piece)}
-        longest_first = sorted(spellings, key=len, reverse=True)
-        self._longest = len(longest_first[0]) if longest_first else 0
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
-
-    def mask(self, text: str, limit: int | None = None) -> str:
-        """The text with ``***`` for each secret; only the first ``limit`` characters of that, for no more work."""
-        room = most = len(text) if limit is None else limit
-        if not self._longest:
-            return text[:most]
-        parts: list[str] = []
-        shown = begin = 0
-        while room > 0 and (found := self._pattern.search(text, begin, shown + room + self._longest)):
-            start, end = found.span()
-            if start >= shown:
-                parts += text[shown:start], MASK
-                room -= start - shown + len(MASK)
-            # Secrets may overlap: what follows the first one would be the rest of the second.
-            begin, shown = start + 1, max(shown, end)
-        parts.append(text[shown : shown + room])
-        return "".join(parts)[:most]
-
-
-def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
-    for name, value in environment.items():
-        if _SECRET_NAME.search(name):
-            yield value
-        for password in _URL_PASSWORD.findall(value):
-            yield password
-            yield _PERCENT.sub(_decoded, password)
-
-
-def _decoded(escapes: re.Match[str]) -> str:
-    return bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "surrogateescape")
-
-
-def _spellings(value: str) -> Iterator[str]:
-    """As it is, as shlex.quote and people put it between single quotes, and between ``$'`` and ``'``."""
-    yield value
-    yield value.replace("'", "'\"'\"'")
-    yield value.replace("'", "'\\''")
-    yield value.translate(_ESCAPES)
 
 
 class Entry(NamedTuple):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ..async_session import AsyncSession
 from ..errors import SessionBusy, ShellSessionError
 from ..models import Result, Stream
-from .audit import Secrets
+from ..policy.secrets import Secrets
 from .journal import Journal
 from .wire import encode
 

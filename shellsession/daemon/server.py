@@ -16,8 +16,9 @@ from ..agents import AsyncAgents
 from ..engine.spawn import AGENT_ENV
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, ShellSessionError
 from ..models import VERSION
+from ..policy.secrets import Secrets
 from . import requests
-from .audit import Audit, Secrets
+from .audit import Audit
 from .connection import LOG, Connection, too_many
 from .desk import Desk, Listener
 from .eager import begin

@@ -1,0 +1,254 @@
+"""What a text of bash runs: the commands in it, and those that these start (``env``, ``sudo``, ``bash -c``, ...).
+
+Law: what cannot be known before it runs is said to be unknown, and never taken for nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from .grammar import Simple, parse
+from .words import Word
+
+# Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
+_DEEPEST: Final = 8
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
+_SHELLS: Final = frozenset({"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash"})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a text runs, as far as the text says.
+
+    ``commands``: the words of each; a word that is known at run time only is None. ``unknown``: what cannot be known,
+    in words. ``fault``: what of the text is no bash, in words ("" when all of it is).
+    """
+
+    commands: tuple[tuple[Word, ...], ...]
+    unknown: tuple[str, ...] = ()
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Starter:
+    """A command that starts another one: which of its options take a word, and what stands before the other one."""
+
+    options: str = ""  # letters, and names, of options that take the next word
+    operands: int = 0
+    assignments: bool = False
+    only_looks: str = ""  # letters of options with which it starts nothing
+
+
+_STARTERS: Final = {
+    "env": _Starter("u C S unset chdir split-string", assignments=True),
+    "sudo": _Starter("C D g h p R r T t U u user group host chdir chroot prompt", 0, True, "l v k K"),
+    "doas": _Starter("C u"),
+    "nohup": _Starter(),
+    "setsid": _Starter(),
+    "time": _Starter("f o format output"),
+    "nice": _Starter("n adjustment"),
+    "ionice": _Starter("c n class classdata", only_looks="p"),
+    "chrt": _Starter("T P D", 1, only_looks="p"),
+    "taskset": _Starter("", 1, only_looks="p"),
+    "timeout": _Starter("k s kill-after signal", 1),
+    "stdbuf": _Starter("i o e input output error"),
+    "chroot": _Starter("userspec groups", 1),
+    "unshare": _Starter("R w S G root wd setuid setgid"),
+    "xargs": _Starter("a d E I L n P s arg-file delimiter max-args max-lines max-procs max-chars replace"),
+    "exec": _Starter("a"),
+    "command": _Starter(only_looks="v V"),
+    "builtin": _Starter(),
+    "coproc": _Starter(),
+    "busybox": _Starter(),
+    "toybox": _Starter(),
+    "strace": _Starter("e o p s u E a P I O S X"),
+    "flock": _Starter("w E timeout conflict-exit-code", 1),
+}
+# After `time` and `coproc` these are no names, and the grammar does not know that.
+_RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
+_STDIN: Final = frozenset({"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
+# Options whose word is a text of bash.
+_TEXTS: Final = {
+    "su": ("-c", "--command"),
+    "script": ("-c", "--command"),
+    "flock": ("-c", "--command"),
+    "env": ("-S", "--split-string"),
+}
+
+
+def commands(source: bytes) -> Run:
+    """What the text runs. Raises InvalidRequest where the parser is missing."""
+    return _Reader().read(source)
+
+
+class _Reader:
+    """Reads texts, and the texts in them."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[Word, ...]] = []
+        self.unknown: list[str] = []
+        self.fault = ""
+
+    def read(self, source: bytes) -> Run:
+        self._text(source, 0)
+        return Run(tuple(self.commands), tuple(dict.fromkeys(self.unknown)), self.fault)
+
+    def _text(self, source: bytes, depth: int) -> None:
+        if depth > _DEEPEST:
+            self.unknown.append("a text within too many others")
+            return
+        text = parse(source)
+        self.fault = self.fault or text.fault
+        for simple in text.commands:
+            self._command(simple, depth)
+
+    def _script(self, what: str, text: Word, depth: int) -> None:
+        if text is None:
+            self.unknown.append(f"the text that {what} runs")
+        else:
+            self._text(text.encode("utf-8", "surrogateescape"), depth + 1)
+
+    def _command(self, simple: Simple, depth: int) -> None:
+        words = simple.words
+        while words:
+            self.commands.append(words)
+            if words[0] is None:
+                self.unknown.append("the name of a command")
+                return
+            name = words[0].rpartition("/")[2]
+            special = _SPECIAL.get(name) or (_Reader._shell if name in _SHELLS else None)
+            if special is not None:
+                special(self, name, simple, words, depth)
+                return
+            self._texts_of_options(name, words, depth)
+            starter = _STARTERS.get(name)
+            words = () if starter is None else self._started(name, starter, words)
+
+    def _started(self, name: str, starter: _Starter, words: tuple[Word, ...]) -> tuple[Word, ...]:
+        """The words of the command that is started; none when there is none, or none that is known."""
+        takes = set(starter.options.split())
+        rest, operands = list(words[1:]), starter.operands
+        while rest:
+            word = rest.pop(0)
+            if word is None:
+                rest.insert(0, word)
+                break
+            if word == "--":
+                takes = set()
+            elif word.startswith("-") and len(word) > 1:
+                option = word.lstrip("-")
+                if not word.startswith("--") and set(starter.only_looks.split()) & set(option):
+                    return ()
+                if "=" not in word and (option in takes or (not word.startswith("--") and option[-1] in takes)):
+                    rest[:1] = []
+            elif starter.assignments and _ASSIGNMENT.fullmatch(word):
+                continue
+            elif operands:
+                operands -= 1
+            elif word in _RESERVED or (rest and rest[0] == "{"):  # coproc NAME { ...
+                rest.append(None)
+                break
+            else:
+                return (word, *rest)
+        if rest:
+            self.unknown.append(f"what {name} starts")
+        return ()
+
+    def _texts_of_options(self, name: str, words: tuple[Word, ...], depth: int) -> None:
+        for option, text in itertools.pairwise(words):
+            if option in _TEXTS.get(name, ()):
+                self._script(name, text, depth)
+
+    # -- those that are not like the others
+
+    def _shell(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        rest, has_text = list(words[1:]), False
+        while rest:
+            word = rest.pop(0)
+            if word is None:
+                break
+            if word in ("--", "-"):
+                word = rest.pop(0) if rest else ""
+            elif word.startswith("--"):
+                if word in ("--rcfile", "--init-file"):
+                    rest[:1] = []
+                continue
+            elif word[:1] in ("-", "+") and len(word) > 1:
+                has_text = has_text or (word[0] == "-" and "c" in word)
+                if word[-1] in "oO":
+                    rest[:1] = []
+                if "s" not in word:
+                    continue
+                rest, word = [], ""
+            if has_text:
+                self._script(name, word, depth)
+                return
+            if word and word not in _STDIN:
+                return  # the file that it runs is named
+            break
+        else:
+            word = ""
+        self._input(name, simple, None if word is None else "", depth)
+
+    def _input(self, name: str, simple: Simple, word: Word, depth: int) -> None:
+        """What a shell reads, when it is no file with a name."""
+        if word is None or simple.fed is None:
+            self.unknown.append(f"what {name} reads")
+            return
+        self._script(name, simple.fed, depth)
+        if simple.live:
+            self.unknown.append(f"all that {name} reads")
+
+    def _source(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        operands = [word for word in words[1:2] if word is None or word in _STDIN]
+        if operands:
+            self._input(name, simple, operands[0], depth)
+
+    def _alias(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        for word in words[1:]:
+            if word is None or "=" in word:
+                self._script(name, None if word is None else word.partition("=")[2], depth)
+
+    def _eval(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        self._joined(name, words[2:] if words[1:2] == ("--",) else words[1:], depth)
+
+    def _joined(self, name: str, words: tuple[Word, ...], depth: int) -> None:
+        known = [word for word in words if word is not None]
+        self._script(name, " ".join(known) if len(known) == len(words) else None, depth)
+
+    def _watch(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        self._joined(name, self._started(name, _Starter("n interval"), words), depth)
+
+    def _trap(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        operands = [word for word in words[1:] if word not in ("--", "-p", "-l")]
+        if len(operands) > 1:
+            self._script(name, operands[0], depth)
+
+    def _find(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        for index, word in enumerate(words):
+            if word in ("-exec", "-execdir", "-ok", "-okdir"):
+                inner = words[index + 1 :]
+                ends = [at for at, one in enumerate(inner) if one in (";", "+")]
+                self._command(Simple(inner[: ends[0]] if ends else inner), depth)
+
+
+_Special = Callable[[_Reader, str, Simple, tuple[Word, ...], int], None]
+_SPECIAL: Final[dict[str, _Special]] = {
+    "eval": _Reader._eval,
+    "source": _Reader._source,
+    ".": _Reader._source,
+    "alias": _Reader._alias,
+    "watch": _Reader._watch,
+    "trap": _Reader._trap,
+    "find": _Reader._find,
+}
+
+
+def shown(run: Run) -> Iterator[str]:
+    """Each command in one line, as it is told to people; a word that is not known is ``?``."""
+    for words in run.commands:
+        yield " ".join("?" if word is None else word for word in words)

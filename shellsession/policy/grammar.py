@@ -1,0 +1,226 @@
+"""The commands that stand in a text of bash, as a real grammar of bash finds them (tree-sitter-bash).
+
+Law: what a word means is told only where the text alone says it; a word that is known at run time only is None.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..errors import InvalidRequest
+from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, text_of, word_of
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node
+
+# Bytes: more is not read, as some texts take time that grows with the square of their length.
+MAX_READ: Final = 1 << 16
+_NOT_WORDS: Final = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect", "comment", "subshell"})
+# What stands in these is what it is; so do delimiters.
+_LITERAL: Final = frozenset(
+    {"raw_string", "ansi_c_string", "comment", "heredoc_body", "heredoc_content", "heredoc_start", "heredoc_end"}
+)
+_BACKTICKS: Final = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
+_CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Simple:
+    """One command of a text: its words, the first of which names it; and the text it is fed, where that stands there.
+
+    ``fed``: the body of its here-document or here-string (None: it has none); ``live``: that one has expansions.
+    """
+
+    words: tuple[Word, ...]
+    fed: str | None = None
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """What stands in a text of bash; ``fault`` says what of it is none ("" when all of it is)."""
+
+    commands: tuple[Simple, ...]
+    fault: str = ""
+
+
+def parse(source: bytes) -> Text:
+    """The commands of the text, from the outer to the inner ones. Raises InvalidRequest where the parser is missing."""
+    if len(source) > MAX_READ:
+        return Text((), f"it has over {MAX_READ} bytes")
+    found: list[Simple] = []
+    faults: list[str] = []
+    todo = [source]
+    while todo:
+        root = _tree(todo.pop())
+        for node in nodes_of(root):
+            found += _commands(node)
+            todo += [text.encode("utf-8", "surrogateescape") for text in _overlooked(node)]
+            if not faults and (node.is_error or node.is_missing or _is_doubtful(node)):
+                faults.append(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
+        faults += [f"near {gap[:40]!r}" for gap in _gaps(root)]
+    return Text(tuple(found), faults[0] if faults else "")
+
+
+def _tree(source: bytes) -> Node:
+    language = _language()
+    from tree_sitter import Parser
+
+    parser = Parser(language)  # one for each text: they are not for many threads
+    root = parser.parse(source).root_node
+    joined = bytearray(source)
+    for found in reversed(list(_CONTINUED.finditer(source))):
+        at = found.end() - 2
+        node = root.descendant_for_byte_range(at, at + 1)
+        if node is None or node.type not in _LITERAL:  # the grammar takes it for a blank, also within a word
+            del joined[at : at + 2]
+    return root if len(joined) == len(source) else parser.parse(bytes(joined)).root_node
+
+
+@functools.cache
+def _language() -> Language:
+    try:
+        import tree_sitter
+        import tree_sitter_bash
+    except ImportError:
+        raise InvalidRequest(
+            "a policy about commands needs a parser of bash: pip install 'shellsession[policy]'"
+        ) from None
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def _gaps(root: Node) -> Iterator[str]:
+    """Text that is in no node: the grammar knows some things that it does not tell."""
+    source, at = root.text or b"", root.start_byte
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if node.child_count and node.type != "heredoc_body":
+            todo += reversed(node.children)
+            continue
+        gap = source[at - root.start_byte : node.start_byte - root.start_byte].replace(b"\\\n", b"").strip()
+        if gap and not (gap == b"-" and node.type == "<<"):  # that one is known, see _dash
+            yield gap.decode("utf-8", "surrogateescape")
+        at = max(at, node.end_byte)
+
+
+def _overlooked(node: Node) -> list[str]:
+    """Texts that run, and that the grammar takes for plain words."""
+    text = text_of(node)
+    if is_escaped(node):
+        return [_ESCAPED_IN_BACKTICKS.sub(r"\1", text[1:-1])]
+    if node.type == "heredoc_body":
+        plain = "" if _is_literal(node) else text
+    else:
+        plain = text if node.child_count == 0 and node.is_named and node.type not in _LITERAL else ""
+    if "`" not in plain:
+        return []
+    inner = [one[1] for one in _BACKTICKS.finditer(plain) if one[1] is not None]
+    return [_ESCAPED_IN_BACKTICKS.sub(r"\1", one) for one in inner]
+
+
+def _is_doubtful(node: Node) -> bool:
+    """Does the grammar take for plain text what may be a substitution?"""
+    if node.child_count and node.type not in QUOTED:
+        return False
+    text = ESCAPED.sub("", text_of(node))
+    if node.type in ("raw_string", "ansi_c_string"):  # which are none within double quotes: "${x:-'$(rm y)'}"
+        return ("$(" in text or "`" in text) and _is_within_quotes(node)
+    return node.is_named and node.child_count == 0 and node.type not in _LITERAL and "$(" in text
+
+
+def _is_within_quotes(node: Node) -> bool:
+    around = node.parent
+    while around is not None and around.type not in ("command_substitution", "process_substitution"):
+        if around.type in ("string", "heredoc_body"):
+            return True
+        around = around.parent
+    return False
+
+
+def _commands(node: Node) -> list[Simple]:
+    """The command that this node is."""
+    if node.type == "command":
+        # An operator is a word here, as in `expr 1 == 2`; the dollar of $"..." is none.
+        parts = [one for one in node.children if one.type not in _NOT_WORDS and one.type != "$"]
+        while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
+            parts.pop(0)
+        return _made([*groups(parts), *_strays(node)], node)
+    if node.type in ("declaration_command", "unset_command"):
+        return [Simple((text_of(node.children[0]), *(word_of(group) for group in groups(node.named_children))))]
+    if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
+        return [Simple(("[",))]
+    if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
+        return _made(_strays(node), node)
+    return []
+
+
+def _made(groups: list[list[Node]], node: Node) -> list[Simple]:
+    if not groups:
+        return []
+    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:]), *_dash(node)), *_fed(node))]
+
+
+def _statement(node: Node) -> Node | None:
+    """The statement that says where the input and output of this command go; of a list, that of its last command."""
+    if node.type == "redirected_statement":
+        return node
+    last, around = node, node.parent
+    while around is not None and around.type in ("list", "pipeline", "negated_command"):
+        if last.end_byte != around.end_byte:
+            return None
+        last, around = around, around.parent
+    return around if around is not None and around.type == "redirected_statement" else None
+
+
+def _strays(node: Node) -> list[list[Node]]:
+    """Words of a command that stand after a redirection, which the grammar takes for more of its targets."""
+    statement = _statement(node)
+    todo = [] if statement is None else list(statement.named_children)
+    strays: list[list[Node]] = []
+    while todo:
+        redirect = todo.pop(0)
+        if redirect.type == "file_redirect":
+            strays += groups([one for one in redirect.named_children if one.type != "file_descriptor"])[1:]
+        elif redirect.type == "heredoc_redirect":
+            strays += groups(redirect.children_by_field_name("argument"))
+            todo = [one for one in redirect.named_children if one.type == "file_redirect"] + todo
+    return strays
+
+
+def _dash(node: Node) -> list[Word]:
+    """The "-" of `python3 - <<EOF`, which the grammar takes for a part of the operator."""
+    statement = _statement(node)
+    for redirect in [] if statement is None else statement.named_children:
+        if redirect.type == "heredoc_redirect" and redirect.prev_sibling is not None and statement is not None:
+            span = slice(redirect.prev_sibling.end_byte - statement.start_byte, redirect.children[0].end_byte)
+            if (statement.text or b"")[span].split(b"<<")[0].strip() == b"-":
+                return ["-"]
+    return []
+
+
+def _fed(node: Node) -> tuple[str | None, bool]:
+    """The text that a command gets on its standard input, and whether that is only known when it runs."""
+    statement = _statement(node)
+    around = [] if statement is None or statement is node else statement.named_children
+    fed, live = None, False
+    for redirect in [*node.named_children, *around]:
+        if redirect.type == "herestring_redirect":
+            value = word_of([child for child in redirect.named_children if child.type != "file_descriptor"])
+            fed, live = (text_of(redirect)[3:], True) if value is None else (value, False)
+        elif redirect.type == "heredoc_redirect":
+            body = [child for child in redirect.children if child.type == "heredoc_body"]
+            fed = "".join(map(text_of, body))
+            live = not all(map(_is_literal, body)) and any(mark in fed for mark in "$`\\")
+    return fed, live
+
+
+def _is_literal(body: Node) -> bool:
+    """Is this the body of a here-document whose delimiter is quoted?"""
+    starts = [one for one in body.parent.children if one.type == "heredoc_start"] if body.parent else []
+    return any(mark in text_of(start) for start in starts for mark in "'\"\\")

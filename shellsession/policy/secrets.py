@@ -1,0 +1,128 @@
+"""Secrets of an environment: which variables hold them, and text in which none of them is to be read.
+
+Law: secrets are known by value, and every spelling that is known is masked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ..models import Result
+
+# "1", "root" and "true" are everywhere: to mask what is shorter would blank out half of every text.
+SHORTEST: Final = 6
+MASK: Final = "***"
+# So much of a secret may tell the rest to who guesses.
+_TELLING: Final = 3
+
+# A word that goes on is another word: PGPASSWORD and TOKEN_2 tell a secret, TOKENIZERS and GIT_AUTHOR_NAME do not.
+# Those of the last row count at the end of a name, as DEPLOY_KEY and MYSQL_PWD do; MONKEY and OLDPWD do not.
+_SECRET_NAME: Final = re.compile(
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|CREDENTIAL|COOKIE|AUTH|AUTHORIZATION"
+    r"|(?:API|ACCESS|PRIVATE|SECRET|SESSION)_?KEY)S?(?![A-Z])"
+    r"|_(?:KEYS?|PASS|PAT|PWD)$",
+    re.IGNORECASE,
+)
+# The user's part ends at the last "@" before the path: a password may hold one, and so may the name of a mailbox.
+_URL_PASSWORD: Final = re.compile(r'://[^\s/?#:"]*:([^\s/?#"]+)@')
+_PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+# As bash writes $'...': an octal number for what has no letter.
+_ESCAPES: Final = {code: f"\\{code:03o}" for code in (*range(1, 32), 127)} | {
+    ord(raw): "\\" + letter for raw, letter in zip("\a\b\t\n\v\f\r\x1b\\'", "abtnvfrE\\'", strict=True)
+}
+
+
+class Secrets:
+    """The secrets of one environment: what a variable holds whose name says so, and every password in a URL.
+
+    ``more``: others, by value. What is shorter than six characters is no secret; what a command brings itself is one
+    that nobody has named; and spellings that are not known here (base64, ``\\ `` for a blank) pass.
+    """
+
+    __slots__ = ("_longest", "_pattern", "_spellings")
+
+    def __init__(self, environment: Mapping[str, str], more: Iterable[str] = ()) -> None:
+        # A line of a private key is as secret as all of it; what surrounds it is another matter.
+        pieces = {
+            piece
+            for value in (*_secret_values(environment), *more)
+            for piece in (value, *map(str.strip, value.split("\n")))
+            if len(piece) >= SHORTEST and not piece.isspace()
+        }
+        spellings = {spelling for piece in pieces for spelling in _spellings(piece)}
+        longest_first = sorted(spellings, key=len, reverse=True)
+        self._spellings = longest_first
+        self._longest = len(longest_first[0]) if longest_first else 0
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def mask(self, text: str, limit: int | None = None) -> str:
+        """The text with ``***`` for each secret; only the first ``limit`` characters of that, for no more work."""
+        room = most = len(text) if limit is None else limit
+        if not self._longest:
+            return text[:most]
+        parts: list[str] = []
+        shown = begin = 0
+        while room > 0 and (found := self._pattern.search(text, begin, shown + room + self._longest)):
+            start, end = found.span()
+            if start >= shown:
+                parts += text[shown:start], MASK
+                room -= start - shown + len(MASK)
+            # Secrets may overlap: what follows the first one would be the rest of the second.
+            begin, shown = start + 1, max(shown, end)
+        parts.append(text[shown : shown + room])
+        return "".join(parts)[:most]
+
+    def mask_result(self, result: Result) -> Result:
+        """The result with ``***`` for each secret in its output; also for the part of one that was cut in two."""
+        if not self._longest:
+            return result
+        stdout, stdout_cut = self._mask_stream(result.stdout_bytes, result.stdout_omitted, result.stdout_cut)
+        stderr, stderr_cut = self._mask_stream(result.stderr_bytes, result.stderr_omitted, result.stderr_cut)
+        return replace(result, stdout_bytes=stdout, stderr_bytes=stderr, stdout_cut=stdout_cut, stderr_cut=stderr_cut)
+
+    def _mask_stream(self, data: bytes, omitted: int, cut: int) -> tuple[bytes, int]:
+        if not omitted:
+            return self._mask_bytes(data), cut
+        head = self._mask_bytes(self._without_part(data[:cut], at_end=True))
+        return head + self._mask_bytes(self._without_part(data[cut:], at_end=False)), len(head)
+
+    def _mask_bytes(self, data: bytes) -> bytes:
+        return self.mask(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+    def _without_part(self, data: bytes, at_end: bool) -> bytes:
+        """Without the longest part of a secret that the cut has left at this end."""
+        longest = 0
+        for spelling in self._spellings:
+            secret = spelling.encode("utf-8", "surrogateescape")
+            for size in range(min(len(secret) - 1, len(data)), max(longest, _TELLING - 1), -1):
+                if data.endswith(secret[:size]) if at_end else data.startswith(secret[-size:]):
+                    longest = size
+                    break
+        mask = MASK.encode()
+        if not longest:
+            return data
+        return data[: len(data) - longest] + mask if at_end else mask + data[longest:]
+
+
+def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
+    for name, value in environment.items():
+        if _SECRET_NAME.search(name):
+            yield value
+        for password in _URL_PASSWORD.findall(value):
+            yield password
+            yield _PERCENT.sub(_decoded, password)
+
+
+def _decoded(escapes: re.Match[str]) -> str:
+    return bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "surrogateescape")
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """As it is, as shlex.quote and people put it between single quotes, and between ``$'`` and ``'``."""
+    yield value
+    yield value.replace("'", "'\"'\"'")
+    yield value.replace("'", "'\\''")
+    yield value.translate(_ESCAPES)

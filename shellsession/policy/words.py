@@ -1,0 +1,115 @@
+"""What the words of a text of bash mean, as far as the text alone says it.
+
+Law: quotes and backslashes are read as bash reads them; a word that is known at run time only is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Word = str | None
+
+# What a word of these is comes out only when it runs.
+_LIVE: Final = frozenset(
+    {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
+)
+QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
+_ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
+_ESCAPED_ANSI: Final = re.compile(
+    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
+)
+_LETTERS: Final = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
+_PATTERN: Final = re.compile(r"[*?\[]|\{.*(?:,|\.\.).*\}", re.DOTALL)
+_BRACES: Final = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+ESCAPED: Final = re.compile(r"\\(?:\n|(.))", re.DOTALL)
+
+
+def text_of(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "surrogateescape")
+
+
+def nodes_of(root: Node) -> Iterator[Node]:
+    """Every node, the outer before the inner ones; not recursive, as texts can be deep."""
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        yield node
+        if not is_escaped(node):
+            todo += reversed(node.children)
+
+
+def is_escaped(node: Node) -> bool:
+    """Is this a substitution in backticks with others in it, which the grammar does not see?"""
+    return node.type == "command_substitution" and text_of(node)[:1] == "`" and "\\" in text_of(node)
+
+
+def groups(nodes: Sequence[Node]) -> list[list[Node]]:
+    """What stands together without a blank is one word."""
+    groups: list[list[Node]] = []
+    for node in nodes:
+        if groups and groups[-1][-1].end_byte == node.start_byte:
+            groups[-1].append(node)
+        else:
+            groups.append([node])
+    return groups
+
+
+def name_of(group: list[Node]) -> Word:
+    """The word that names a command; a pattern there is whatever it matches."""
+    bare = "".join(text_of(leaf) for node in group for leaf in _bare(node))
+    return None if _PATTERN.search(bare) else word_of(group)
+
+
+def _bare(node: Node) -> Iterator[Node]:
+    """The parts of a word that no quotes protect."""
+    if node.type in QUOTED or node.type in _LIVE:
+        return
+    if node.child_count == 0:
+        yield node
+    for child in node.children:
+        yield from _bare(child)
+
+
+def word_of(group: list[Node]) -> Word:
+    values = [_value(node) for node in group]
+    return None if None in values else "".join(value for value in values if value is not None)
+
+
+def _value(node: Node) -> Word:
+    text = text_of(node)
+    if node.type in _LIVE or node.type == "brace_expression":
+        return None
+    if node.type == "raw_string":
+        return text[1:-1]
+    if node.type == "ansi_c_string":
+        return _ESCAPED_ANSI.sub(_ansi, text[2:-1])
+    if node.type == "string":
+        if any(child.type in _LIVE for child in node.named_children) or "`" in ESCAPED.sub("", text):
+            return None
+        return _ESCAPED_IN_QUOTES.sub(r"\1", text[1:-1])
+    if node.type in ("command_name", "concatenation", "translated_string", "variable_assignment"):
+        if _BRACES.search("".join(text_of(leaf) for leaf in _bare(node))):
+            return None
+        return word_of(list(node.children)) if node.children else ESCAPED.sub(_unescaped, text)
+    if any(inner.type in _LIVE for inner in nodes_of(node)):
+        return None
+    return None if _BRACES.search(text) else ESCAPED.sub(_unescaped, text)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return found[1] or ""
+
+
+def _ansi(found: re.Match[str]) -> str:
+    for group, base in ((1, 16), (2, 16), (3, 16), (4, 8)):
+        if found[group]:
+            code = int(found[group], base)
+            return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\ufffd"
+    if found[5]:
+        return chr(ord(found[5]) & 0x1F)
+    return _LETTERS.get(found[6], found[6])
