@@ -68,7 +68,7 @@ _STARTERS: Final = {
     "strace": _Starter("e o p s u E a P I O S X"),
     "flock": _Starter("w E timeout conflict-exit-code", 1),
 }
-# After `time` and `coproc` these are no names, and the grammar does not know that.
+# After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
 _RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
 _STDIN: Final = frozenset({"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 # Options whose word is a text of bash.

@@ -24,6 +24,9 @@ _NOT_WORDS: Final = frozenset({"file_redirect", "heredoc_redirect", "herestring_
 _LITERAL: Final = frozenset(
     {"raw_string", "ansi_c_string", "comment", "heredoc_body", "heredoc_content", "heredoc_start", "heredoc_end"}
 )
+_KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
+    *("for", "select", "while", "until", "do", "done", "function")
+}
 _BACKTICKS: Final = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
@@ -125,7 +128,9 @@ def _overlooked(node: Node) -> list[str]:
 
 
 def _is_doubtful(node: Node) -> bool:
-    """Does the grammar take for plain text what may be a substitution?"""
+    """Does the grammar take for plain text what may be a substitution, or a keyword for the name of a command?"""
+    if node.type == "command_name":
+        return text_of(node) in _KEYWORDS
     if node.child_count and node.type not in QUOTED:
         return False
     text = ESCAPED.sub("", text_of(node))
