@@ -51,6 +51,11 @@ def _backticks(text: str) -> str:
     return f"echo `{text}`"
 
 
+# Other ways to write it.
+_SEEDS: Final = (
+    *(_SEED, "\\rm x y", "'rm' x y", '"rm" x y', "$'r\\x6d' x y", "  rm  x\ty", "r\\\nm x y", "rm x \\\n  y"),
+    *(">o rm x y", "rm >o x 2>&1 y", "2>&1 <i rm x y", "X=1 Y=$Z rm x y", "rm <<< 'a b' x y"),
+)
 # Each makes a text that runs the one that it is given.
 _AROUND: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: f"a && {text}",
@@ -119,6 +124,13 @@ _MENTIONS: Final[tuple[Callable[[str], str], ...]] = (
 )
 
 
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_however_it_is_written_it_is_found(seed: str) -> None:
+    run = commands(seed.encode())
+    assert list(shown(run)) == [_SEED]
+    assert not run.fault
+
+
 @pytest.mark.parametrize("number", range(len(_AROUND)))
 def test_one_level_deep_it_is_found(number: int) -> None:
     run = commands(_AROUND[number](_SEED).encode())
@@ -126,9 +138,9 @@ def test_one_level_deep_it_is_found(number: int) -> None:
     assert not run.fault
 
 
-@given(st.lists(st.sampled_from(_AROUND), min_size=2, max_size=4))
-def test_however_deep_it_is_found_or_the_text_is_doubted(around: list[Callable[[str], str]]) -> None:
-    text = _SEED
+@given(st.sampled_from(_SEEDS), st.lists(st.sampled_from(_AROUND), min_size=1, max_size=4))
+def test_however_deep_it_is_found_or_the_text_is_doubted(seed: str, around: list[Callable[[str], str]]) -> None:
+    text = seed
     for one in around:
         text = one(text)
     run = commands(text.encode())

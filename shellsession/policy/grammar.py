@@ -75,14 +75,25 @@ def _tree(source: bytes) -> Node:
     from tree_sitter import Parser
 
     parser = Parser(language)  # one for each text: they are not for many threads
+    text = bytearray(source)
     root = parser.parse(source).root_node
-    joined = bytearray(source)
-    for found in reversed(list(_CONTINUED.finditer(source))):
+    # The grammar takes a here-document that begins with a backslash for more words of the command. A blank before it
+    # helps, which the grammar then drops.
+    if misread := [node.start_byte + 1 for node in nodes_of(root) if _is_misread(node)]:
+        for at in reversed(misread):
+            text[at:at] = b" "
+        root = parser.parse(bytes(text)).root_node
+    size = len(text)
+    for found in reversed(list(_CONTINUED.finditer(bytes(text)))):
         at = found.end() - 2
-        node = root.descendant_for_byte_range(at, at + 1)
-        if node is None or node.type not in _LITERAL:  # the grammar takes it for a blank, also within a word
-            del joined[at : at + 2]
-    return root if len(joined) == len(source) else parser.parse(bytes(joined)).root_node
+        inner = root.descendant_for_byte_range(at, at + 1)
+        if inner is None or inner.type not in _LITERAL:  # the grammar takes it for a blank, also within a word
+            del text[at : at + 2]
+    return root if len(text) == size else parser.parse(bytes(text)).root_node
+
+
+def _is_misread(node: Node) -> bool:
+    return node.type == "word" and (node.text or b"").startswith(b"\n")
 
 
 @functools.cache
@@ -128,7 +139,7 @@ def _overlooked(node: Node) -> list[str]:
 
 
 def _is_doubtful(node: Node) -> bool:
-    """Does the grammar take for plain text what may be a substitution, or a keyword for the name of a command?"""
+    """Does the grammar take for a plain word what may be a substitution, a keyword, or more than one line?"""
     if node.type == "command_name":
         return text_of(node) in _KEYWORDS
     if node.child_count and node.type not in QUOTED:
@@ -136,6 +147,8 @@ def _is_doubtful(node: Node) -> bool:
     text = ESCAPED.sub("", text_of(node))
     if node.type in ("raw_string", "ansi_c_string"):  # which are none within double quotes: "${x:-'$(rm y)'}"
         return ("$(" in text or "`" in text) and _is_within_quotes(node)
+    if node.type == "word" and "\n" in text:
+        return True
     return node.is_named and node.child_count == 0 and node.type not in _LITERAL and "$(" in text
 
 

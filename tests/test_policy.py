@@ -1,0 +1,355 @@
+"""What a policy says to a request: denied, allowed, asked about, clamped; and what is hidden and masked."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import InvalidRequest, Session
+from shellsession.models import Limits, Request, Result
+from shellsession.policy.rules import Policy, PolicyRefused
+from shellsession.policy.secrets import Secrets
+
+_TOKEN = "s3cr3t-t0ken"
+
+
+def verdict(policy: Policy, command: str) -> str:
+    try:
+        policy.check(Request(command.encode()))
+    except PolicyRefused as refused:
+        return str(refused).removeprefix("refused by policy: ")
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        ("rm -rf /", True),
+        ("rm -rf /tmp/x", True),
+        ("echo 'rm -rf /'", True),  # a text is a text
+        ("cat <<'E'\nrm -rf /\nE", True),
+        ("bash -c 'rm -rf /'", True),
+        ("rm  -rf /", False),
+        ("rm -r -f /", False),
+        ("'rm' -rf /", False),
+        ("rm -rf .", False),
+    ],
+)
+def test_plain_texts_are_looked_for_everywhere_and_nowhere_else(command: str, denied: bool) -> None:
+    assert verdict(Policy(deny=["mkfs", "rm -rf /"]), command) == ("it contains 'rm -rf /'" if denied else "")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "command", "denied"),
+    [
+        (r"^rm\b", "rm x", True),
+        (r"^rm\b", "a; rm x", False),
+        (r"(?i)DROP\s+TABLE", "psql -c 'drop  table x'", True),
+        (r">\s*/dev/sd", "cat x >/dev/sda", True),
+        (r"\bcurl\b.*\|\s*bash", "curl x | bash", True),
+    ],
+)
+def test_patterns_are_searched_in_the_text(pattern: str, command: str, denied: bool) -> None:
+    said = verdict(Policy(deny=[re.compile(pattern)]), command)
+    assert said == (f"it matches {pattern!r}" if denied else "")
+
+
+def test_with_the_grammar_patterns_are_searched_in_each_command_too() -> None:
+    policy = Policy(deny=[re.compile(r"^(\S*/)?rm( .*)? -\w*r")], deny_commands=["mkfs*"])
+    for command in ("rm -rf x", "a && /bin/rm x -fr", "bash -c '\"rm\" -r x'", "echo $(\\rm x -r)"):
+        assert verdict(policy, command).startswith("it matches "), command
+    assert verdict(policy, "echo 'rm -rf x'; rm x") == ""
+
+
+_PLACES = (
+    "{}",
+    "a && {}",
+    "a | {}",
+    "echo $({})",
+    "echo `{}`",
+    'echo "x $({})"',
+    "diff <({}) b",
+    "X=1 {}",
+    "env X=1 {}",
+    "bash -c '{}'",
+    "sudo -n timeout 5 {}",
+    "if a; then {}; fi",
+    "f() {{ {}; }}",
+    "bash <<'E'\n{}\nE",
+    "cat <<E\n$({})\nE",
+    "eval {}",
+    "a | xargs {}",
+    "(a; {}) &",
+)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("name", ["rm", "/bin/rm", "\\rm", '"rm"', "r''m"])
+def test_a_denied_command_is_found_wherever_it_runs(place: str, name: str) -> None:
+    quoted = "'" in place and "'" in name
+    command = place.format("rm x" if quoted else f"{name} x")
+    assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
+
+
+@pytest.mark.parametrize(
+    "command", ["echo rm", "echo 'a; rm x'", "cat <<'E'\nrm x\nE", "# rm x\nls", "rmdir x", "./norm", "X=rm a", "ls rm"]
+)
+def test_what_is_only_mentioned_is_not_denied(command: str) -> None:
+    assert verdict(Policy(deny_commands=["rm"], strict=True), command) == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "denied"),
+    [
+        ("git push", "git push origin", True),
+        ("git push", "git -C x --no-pager push", True),
+        ("git push", "git commit", False),
+        ("git push", "git", False),
+        ("git push --force*", "git push origin --force-with-lease", True),
+        ("git push --force*", "git push origin", False),
+        ("mkfs*", "mkfs.ext4 /dev/sda", True),
+        ("/usr/bin/git", "git x", False),
+        ("/usr/bin/git", "/usr/bin/git x", True),
+        ("rm *", "rm", False),
+        ("kill -[9K]*", "kill -9 1", True),
+        ("kill -[9K]*", "kill -15 1", False),
+    ],
+)
+def test_rules_are_words_in_their_order(rule: str, command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ("ls -l", True),
+        ("/bin/ls", True),
+        ("git status --short", True),
+        ("git -C x status", False),
+        ("git push", False),
+        ("ls && git log", True),
+        ("ls && rm x", False),
+        ("ls $(rm x)", False),
+        ("ls `rm`", False),
+        ("env X=1 ls", False),
+        ("X=1 ls", True),
+        ("X=1", True),
+        ("bash -c ls", False),
+        ("$LS", False),
+        ("l?", False),
+        ("ls 'x", False),
+        ("", True),
+        ("echo a{b,c}", True),
+        ("ls $X", True),
+        ("git $X", False),
+    ],
+)
+def test_all_that_runs_must_be_allowed(command: str, allowed: bool) -> None:
+    said = verdict(Policy(allow=["ls", "git status", "git log", "echo"]), command)
+    assert (said == "") == allowed, said
+
+
+def test_nothing_allowed_is_nothing() -> None:
+    assert verdict(Policy(allow=[]), "ls") == "'ls' is not allowed; nothing is"
+    assert verdict(Policy(allow=["cat", "git log"]), "ls x") == "'ls x' is not allowed; cat, git log is"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("echo 'open", "it cannot be read as bash"),
+        ("if a", "it cannot be read as bash"),
+        ("$CMD x", "it does not say the name of a command: write that out"),
+        ("curl x | bash", "it does not say what bash reads: write that out"),
+        ('eval "$X"', "it does not say the text that eval runs: write that out"),
+        ("git $X", "'git push' is denied"),
+        ("a" * 70000, "it cannot be read as bash (it has over 65536 bytes)"),
+    ],
+)
+def test_strict_refuses_what_it_cannot_judge(command: str, said: str) -> None:
+    assert verdict(Policy(strict=True, deny_commands=["git push"]), command).startswith(said)
+    assert verdict(Policy(deny_commands=["git push"]), command) == ""
+
+
+def test_strict_takes_what_it_can() -> None:
+    assert verdict(Policy(strict=True), "for x in a $(ls); do echo \"$x\" | tee y; done <<'E'\n$(z\nE") == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "allow", "asked", "ran"),
+    [
+        ("yes", None, True, True),
+        ("no", None, True, False),
+        ("ls", ["ls"], False, True),
+        ("yes", ["ls"], True, True),
+        ("ls; no", ["ls"], True, False),
+    ],
+)
+def test_somebody_is_asked(command: str, allow: list[str] | None, asked: bool, ran: bool) -> None:
+    questions: list[tuple[str, str, str]] = []
+
+    def confirm(command: str, agent: str, cwd: str) -> bool:
+        questions.append((command, agent, cwd))
+        return "yes" in command
+
+    policy = Policy(confirm=confirm, allow=allow)
+    try:
+        policy.check(Request(command.encode()), agent="a1", cwd="/x")
+        assert ran
+    except PolicyRefused as refused:
+        assert str(refused) == "refused by policy: it was not confirmed"  # noqa: PT017 - both ways are looked at
+        assert not ran
+    assert questions == ([(command, "a1", "/x")] if asked else [])
+
+
+def test_nobody_is_asked_about_what_is_denied() -> None:
+    policy = Policy(deny=["rm"], confirm=lambda *_: pytest.fail("asked"))
+    assert verdict(policy, "rm x") == "it contains 'rm'"
+
+
+def test_who_must_be_awaited_is_not_asked_here() -> None:
+    async def confirm(*_: str) -> bool:
+        return True
+
+    with pytest.raises(InvalidRequest, match="async tools"):
+        Policy(confirm=confirm).check(Request(b"ls"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "asked", "given"),
+    [
+        (None, None, None, None),
+        (None, None, 5, 5),
+        (None, 10, None, 10),
+        (None, 10, 30, 10),
+        (None, 10, 3, 3),
+        (2, 10, 1, 2),
+        (2, None, 1, 2),
+        (2, None, None, None),
+        (3, 3, 9, 3),
+    ],
+)
+def test_time_limits_are_clamped(
+    low: float | None, high: float | None, asked: float | None, given: float | None
+) -> None:
+    request = Request(b"x", timeout=asked, limits=Limits(7), isolated=True)
+    found = Policy(min_timeout=low, max_timeout=high).check(request)
+    assert found == Request(b"x", timeout=given, limits=Limits(7), isolated=True)
+
+
+def test_a_command_has_a_greatest_size_in_bytes() -> None:
+    policy = Policy(max_command=4)
+    assert verdict(policy, "éé") == ""
+    assert verdict(policy, "ééa") == "it is 5 bytes long, over 4: put it into a file"
+    assert verdict(Policy(max_command=0), "") == ""
+
+
+def test_the_environment_is_filtered_by_prefix_pattern_and_value() -> None:
+    policy = Policy(
+        hide_prefixes=["AWS_", "OPENAI_"],
+        hide_names=["TOKEN$", re.compile("(?i)secret")],
+        hide_values=[r"^ghp_\w+", re.compile("BEGIN .* KEY")],
+    )
+    kept = {"PATH": "/bin", "TOKENS": "1", "MY_AWS_X": "2", "X": "a ghp_x"}
+    gone = {"AWS_X": "1", "OPENAI_KEY": "2", "A_TOKEN": "3", "mySecret": "4", "Y": "ghp_abc", "Z": "-BEGIN A KEY-\nx"}
+    assert policy.environment({**kept, **gone}) == kept
+    assert Policy().environment({**kept, **gone}) == {**kept, **gone}
+
+
+def test_hidden_and_named_values_are_secrets_too() -> None:
+    policy = Policy(hide_prefixes=["AWS_"], secrets=["named-one"])
+    secrets = policy.known_secrets({"AWS_X": "hidden-one", "A_TOKEN": _TOKEN, "X": "plain-one"})
+    assert secrets.mask(f"hidden-one {_TOKEN} named-one plain-one") == "*** *** *** plain-one"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"deny": "rm"},
+        {"deny": [""]},
+        {"deny": [1]},
+        {"deny": [re.compile(b"x")]},
+        {"deny": {"rm": 1}},
+        {"deny_commands": "rm"},
+        {"deny_commands": [" "]},
+        {"deny_commands": [re.compile("x")]},
+        {"allow": "ls"},
+        {"allow": [""]},
+        {"allow": [None]},
+        {"confirm": True},
+        {"confirm_timeout": 0},
+        {"confirm_timeout": float("nan")},
+        {"max_timeout": -1},
+        {"min_timeout": 1e400},
+        {"min_timeout": 3, "max_timeout": 2},
+        {"max_command": -1},
+        {"max_command": True},
+        {"max_command": 1.5},
+        {"hide_prefixes": "AWS"},
+        {"hide_prefixes": [""]},
+        {"hide_names": ["("]},
+        {"hide_values": "x"},
+        {"secrets": ["\ud800"]},
+        {"secrets": "x"},
+    ],
+)
+def test_bad_settings_are_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        Policy(**settings)
+
+
+@given(st.binary(max_size=80).filter(lambda command: b"\0" not in command))
+def test_any_command_is_taken_or_refused(command: bytes) -> None:
+    policy = Policy(strict=True, allow=["ls"], deny=["x", re.compile("y")], deny_commands=["rm"], max_command=70)
+    try:
+        assert policy.check(Request(command)).command == command
+    except PolicyRefused as refused:
+        assert refused.code == "policy_refused"  # noqa: PT017 - both ways are looked at
+
+
+def test_a_session_of_ones_own(sh: Session) -> None:
+    policy = Policy(deny_commands=["rm"], max_timeout=5)
+    request = policy.check(Request(b"echo hi"))
+    assert sh.run(request.command, timeout=request.timeout).stdout == "hi\n"
+    with pytest.raises(PolicyRefused, match=r"^refused by policy: 'rm' is denied$"):
+        policy.check(Request(b"echo $(rm x)"))
+
+
+def result(stdout: bytes, omitted: int = 0, cut: int = 0) -> Result:
+    return Result(stdout, b"", 0, None, "/", 0.0, "exited", stdout_omitted=omitted, stdout_cut=cut)
+
+
+@pytest.mark.parametrize(
+    ("came", "shown"),
+    [
+        (result(b"a s3cr3t-t0ken b"), b"a *** b"),
+        (result(b"\xff s3cr3t-t0ken \xe2\x82\xac"), b"\xff *** \xe2\x82\xac"),
+        (result(b"nothing"), b"nothing"),
+        (result(b"a s3cr3t-t0ken b", 9, 2), b"a *** b"),
+        (result(b"head s3cr3t-rest tail", 99, 12), b"head ***rest tail"),
+        (result(b"head t0ken tail", 99, 5), b"head *** tail"),
+        (result(b"head s3cr3t-tXt0ken tail", 99, 13), b"head ***Xt0ken tail"),
+        (result(b"head s3cr3t-t-t0ken tail", 99, 13), b"head ****** tail"),
+        (result(b"head s3ken", 99, 7), b"head s3***"),
+    ],
+)
+def test_results_are_masked_also_where_the_middle_was_dropped(came: Result, shown: bytes) -> None:
+    found = Secrets({"A_TOKEN": _TOKEN}).mask_result(came)
+    assert found.stdout_bytes == shown
+    assert found.stdout_omitted == came.stdout_omitted
+    assert 0 <= found.stdout_cut <= len(shown)
+    assert isinstance(found.stdout, str)
+
+
+@given(st.text("s3cr-t0ken \n", max_size=30), st.text("s3cr-t0ken \n", max_size=30), st.integers(1, 9))
+def test_no_secret_is_shown_on_either_side_of_a_cut(head: str, tail: str, size: int) -> None:
+    data = (head + _TOKEN[:size]).encode(), (_TOKEN[size:] + tail).encode()
+    found = Secrets({"A_TOKEN": _TOKEN}).mask_result(result(b"".join(data), 5, len(data[0])))
+    before, after = found.stdout_bytes[: found.stdout_cut], found.stdout_bytes[found.stdout_cut :]
+    assert _TOKEN.encode() not in before
+    assert _TOKEN.encode() not in after
+    assert size < 3 or not before.endswith(_TOKEN[:size].encode())
+    assert len(_TOKEN) - size < 3 or not after.startswith(_TOKEN[size:].encode())
