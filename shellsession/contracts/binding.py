@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
+from ..engine import processes
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, Result
 from ..policy.rules import Policy, PolicyRefused, refused
@@ -272,7 +273,8 @@ def _cwd() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        return os.environ.get("PWD", ".")  # removed under us: said by whoever goes there
+        # Removed under us: said by whoever goes there.
+        return processes.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
 
 
 def _before() -> str:

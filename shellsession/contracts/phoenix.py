@@ -13,8 +13,9 @@ Where the document is silent, or its parts differ:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import secrets
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import Field
@@ -22,7 +23,7 @@ from pydantic import Field
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, text_of
 from .binding import Binder
-from .contract import BadCall, Contract, Input, Look, Place, Steps, on_one_line, quoted, to_text
+from .contract import Action, BadCall, Contract, Input, Look, Place, Steps, on_one_line, quoted, to_text
 from .phoenix_background import launch, started
 from .phoenix_git import function, prelude
 
@@ -72,12 +73,12 @@ def _optional(schema: dict[str, Any]) -> None:
 class PhoenixInput(Input):
     command: str = Field(description="Shell command to execute via bash -c")
     slow_ok: bool = Field(
-        False,
+        default=False,
         description="Use extended 15-minute timeout for builds, tests, installs",
         json_schema_extra=_optional,
     )
     background: bool = Field(
-        False,
+        default=False,
         description="Run detached, return immediately with PID and output file",
         json_schema_extra=_optional,
     )
@@ -98,6 +99,7 @@ class Phoenix(Contract[ToolResult]):
             raise InvalidRequest(f"working_dir is the path of a directory (str), not {working_dir!r}")
         if trailer is not None and not (isinstance(trailer, str) and trailer.isprintable() and ":" in trailer):
             raise InvalidRequest(f"trailer is one line 'Key: value', or None for no trailer, not {trailer!r}")
+        self._nonce = secrets.token_hex(8).encode()
         self.persistent, self.cwd, self.trailer = persistent, working_dir, trailer
 
     @property
@@ -120,7 +122,7 @@ class Phoenix(Contract[ToolResult]):
             for pattern in DANGEROUS:
                 if pattern in wanted.command:
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
-            result: Result = yield self.request(wanted)
+            result = yield from self._run(self.request(wanted))
             return _started(result) if wanted.background else render(result, wanted.slow_ok)
         except BadCall as error:
             return _failed("invalid_args", f"Invalid input: {error}")
@@ -138,15 +140,21 @@ class Phoenix(Contract[ToolResult]):
             limits=Limits(max_output=MAX_OUTPUT),
         )
 
+    def _run(self, request: Request) -> Generator[Action, Any, Result]:
+        """Run it; in a bash that all calls share, which was not prepared yet or anew, prepare it and run it then."""
+        result: Result = yield request
+        if self.persistent and result.stdout_bytes.endswith(b"_phoenix: %b\n" % self._nonce):
+            yield replace(request, command=_CLEAN.encode() + self._function() + b"_phoenix=")
+            result = yield request
+        return result
+
     def _text(self, wanted: PhoenixInput) -> bytes:
         command = wanted.command.encode()
-        guard = "" if wanted.background or "git rebase -i" not in wanted.command else _REBASE
+        guard = _REBASE if not wanted.background and "git rebase -i" in wanted.command else ""
         if self.persistent:
-            first = _CLEAN + ("" if self.trailer is None else function(self.trailer)) + "_phoenix=\n"
-            setup = quoted(_evaluated(first) + b"\n")
             text = launch(command, stateful=True) if wanted.background else command
-            # An expansion and not a command of its own: `$?` is still the last call's.
-            return b"%b \\builtin eval ${_phoenix-%b}%b" % (guard.encode(), setup, quoted(text))
+            # An expansion, and not a command of its own: `$?` is still the last call's.
+            return b"%b \\builtin eval ${_phoenix?%b}%b" % (guard.encode(), self._nonce, quoted(text))
         before = _CLEAN + (f"\\builtin export {guard}\n" if guard else "")
         trailer = "" if self.trailer is None else prelude(wanted.command, self.trailer)
         if not wanted.background:
@@ -155,13 +163,16 @@ class Phoenix(Contract[ToolResult]):
             command = b"%b; \\builtin eval %b" % (_evaluated(trailer), quoted(command))
         return b"%b; %b" % (_evaluated(before), launch(command, stateful=False))
 
+    def _function(self) -> bytes:
+        return b"" if self.trailer is None else function(self.trailer).encode()
+
 
 _RECREATE: Final = " (conversation may need to be recreated)"
+_NAMES: Final = " ".join(f"${{!{prefix}@}}" for prefix in SECRET_PREFIXES)
 # What a bash that somebody else has started may know. One that may not be unset is at least not handed on.
-_CLEAN: Final = "".join(
-    f"\\builtin unset -v ${{!{prefix}@}} 2>/dev/null || \\builtin export -n ${{!{prefix}@}}\n"
-    for prefix in SECRET_PREFIXES
-) + "".join(f"\\builtin export {name}={value} 2>/dev/null || :\n" for name, value in _NO_EDITOR.items())
+_CLEAN: Final = f"\\builtin unset -v {_NAMES} 2>/dev/null || \\builtin export -n {_NAMES} >/dev/null\n" + "".join(
+    f"\\builtin export {name}={value} 2>/dev/null || :\n" for name, value in _NO_EDITOR.items()
+)
 
 
 def _evaluated(text: str) -> bytes:

@@ -1,0 +1,468 @@
+"""Document 004, to the letter: the foreground; its requirements are listed in contracts/parity/004_phoenix.md."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon
+from hypothesis import given, strategies as st
+from support import is_alive, wait_until
+
+from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, connect
+from shellsession.contracts import phoenix
+from shellsession.contracts.binding import Tool
+from shellsession.contracts.contract import Look, Place
+from shellsession.contracts.phoenix import MAX_OUTPUT, SNIP, ToolResult
+from shellsession.models import Request, Result
+
+Bash = Tool[ToolResult]
+
+DESCRIPTION = """\
+Executes shell commands via bash -c, returning combined stdout/stderr.
+Bash state changes (working dir, variables, aliases) don't persist between calls.
+
+With background=true, returns immediately with output redirected to a file.
+Use background for servers/demos that need to stay running.
+
+MUST set slow_ok=true for potentially slow commands: builds, downloads,
+installs, tests, or any other substantive operation.
+
+IMPORTANT: Keep commands concise. The command input must be less than 60k tokens.
+For complex scripts, write them to a file first and then execute the file.
+
+<pwd>%s</pwd>"""
+SECRETS = {
+    "ANTHROPIC_API_KEY": "s1",
+    "OPENAI_": "s2",
+    "GEMINI_KEY": "s3",
+    "AWS_SECRET_ACCESS_KEY": "s4",
+    "PHOENIX_DB": "s5",
+}
+
+
+@pytest.fixture(scope="module")
+def bash() -> Iterator[Bash]:
+    with Agents() as agents:
+        yield phoenix.tool(agents, agent="a1")
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Bash]:
+    with Agents() as agents:
+        yield phoenix.tool(agents, agent="a1", persistent=True)
+
+
+def result(stdout: bytes = b"", exit_code: int | None = 0, outcome: Any = "exited", **more: Any) -> Result:
+    return Result(stdout, b"", exit_code, more.pop("signal", None), "/", 0.0, outcome, **more)
+
+
+def test_the_definition_is_the_documents(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bash.definition == {
+        "name": "bash",
+        "description": DESCRIPTION % tmp_path,
+        "input_schema": {
+            "type": "object",
+            "required": ["command"],
+            "properties": {
+                "command": {"type": "string", "description": "Shell command to execute via bash -c"},
+                "slow_ok": {
+                    "type": "boolean",
+                    "description": "Use extended 15-minute timeout for builds, tests, installs",
+                },
+                "background": {
+                    "type": "boolean",
+                    "description": "Run detached, return immediately with PID and output file",
+                },
+            },
+            "additionalProperties": False,
+        },
+    }
+    json.dumps(bash.definition)
+
+
+def test_the_description_has_the_directory_of_now(
+    bash: Bash, lasting: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Agents() as agents:
+        fixed = phoenix.tool(agents, agent="a1", working_dir="/usr")
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            monkeypatch.chdir(tmp_path / name)
+            assert f"<pwd>{tmp_path / name}</pwd>" in bash.description
+            assert "<pwd>/usr</pwd>" in fixed.description
+    lasting({"command": f"cd {tmp_path}"})
+    assert f"<pwd>{tmp_path}</pwd>" in lasting.description
+    assert lasting.description == DESCRIPTION.replace("don't persist", "persist") % tmp_path
+
+
+def test_output_is_combined_in_true_order(bash: Bash) -> None:
+    command = "for ((i = 0; i < 300; i++)); do echo $i; echo $i >&2; sh -c 'echo x >&2; echo y'; done"
+    assert bash({"command": command}) == ToolResult("".join(f"{i}\n{i}\nx\ny\n" for i in range(300)))
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "code"),
+    [
+        ("echo hi", "hi\n", 0),
+        ("", "", 0),
+        ("cat; echo end", "end\n", 0),
+        ("[[ -t 0 || -t 1 || -t 2 ]] || echo pipes", "pipes\n", 0),
+        ("a=(1 2); echo ${#a[@]}", "2\n", 0),
+        ("false", "", 1),
+        ("echo out; echo err >&2; exit 3", "out\nerr\n", 3),
+        ("kill -TERM $BASHPID", "", 143),
+        ("nonexistent_command", "bash: nonexistent_command: command not found\n", 127),
+        ("cd /nowhere", "bash: cd: /nowhere: No such file or directory\n", 1),
+        ("printf '\\xff\\xe2\\x82\\xac'", "\ufffd€", 0),
+        ("cat <<'EOF'\n$HOME `x` \\n'\nEOF", "$HOME `x` \\n'\n", 0),
+        ("set -e; false; echo not here", "", 1),
+        ("exec sh -c 'echo replaced; exit 4'", "replaced\n", 4),
+        ("# nothing but a comment", "", 0),
+    ],
+)
+def test_the_payload_is_the_output(bash: Bash, command: str, output: str, code: int) -> None:
+    expected = ToolResult(output)
+    if code:
+        expected = ToolResult(f"[command failed: exit code {code}]\n{output}", True, "command_failed")
+    assert bash({"command": command}) == expected
+
+
+def test_a_bash_that_a_signal_ended_has_no_exit_code() -> None:
+    with Session() as session:
+        found = phoenix.tool(session, persistent=True)({"command": "echo hi; kill -KILL $$"})
+    assert found == ToolResult("[command failed: exit code -1]\nhi\n", True, "command_failed")
+
+
+@pytest.mark.parametrize(("slow_ok", "seconds"), [(False, 30), (True, 900)])
+def test_time_limits(slow_ok: bool, seconds: int) -> None:
+    contract = phoenix.Phoenix()
+    request = contract.request(phoenix.PhoenixInput(command="true", slow_ok=slow_ok))
+    assert request.timeout == seconds
+    said = phoenix.render(result(b"lost", None, "timed_out"), slow_ok)
+    assert said == ToolResult(f"[command timed out after {seconds}s]", True, "timed_out")
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_at_the_time_limit_all_that_the_command_started_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, persistent: bool
+) -> None:
+    monkeypatch.setattr(phoenix, "TIMEOUT", 0.4)
+    start = "sleep 1000 & echo $! >>pids; setsid sleep 1000 & echo $! >>pids; (trap '' INT TERM; sleep 1000) & "
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=persistent, working_dir=str(tmp_path))
+        found = bash({"command": f"{start} echo $! >>pids; sh -c 'echo $$ >>pids; sleep 1000; :'; echo late >late"})
+        assert found == ToolResult("[command timed out after 0.4s]", True, "timed_out")
+        pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+        assert len(pids) == 4
+        assert not any(is_alive(pid) for pid in pids)
+        assert bash({"command": "echo again"}) == ToolResult("again\n")
+    assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.parametrize("size", [MAX_OUTPUT - 1, MAX_OUTPUT, MAX_OUTPUT + 1, 10 * MAX_OUTPUT])
+@pytest.mark.parametrize("status", [0, 3])
+def test_long_output_is_snipped_in_the_middle(bash: Bash, size: int, status: int) -> None:
+    command = f"{{ yes 123456789 | head -c {size - 5}; echo tail; }} | sed '1s/^1234/head/'; exit {status}"
+    found = bash({"command": command})
+    prefix = "[command failed: exit code 3]\n" if status else ""
+    assert found.is_error == bool(status)
+    assert found.output.startswith(prefix)
+    whole = ("head56789\n" + "123456789\n" * (size // 10))[: size - 5] + "tail\n"
+    got = {MAX_OUTPUT + 1: "128.1KB", 10 * MAX_OUTPUT: "1.3MB"}.get(size)
+    if got is not None:
+        header = f"[output truncated in middle: got {got}, max is 128KB]\n"
+        whole = f"{header}{whole[:SNIP]}\n\n[snip]\n\n{whole[-SNIP:]}"
+    assert found.output.removeprefix(prefix) == whole
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1KB"),
+        (1025, "1.1KB"),
+        (131072, "128KB"),
+        (131073, "128.1KB"),
+        (1 << 20, "1MB"),
+        (3 << 29, "1.5GB"),
+        (5 << 40, "5120GB"),
+    ],
+)
+def test_sizes_are_humanized(size: int, said: str) -> None:
+    assert phoenix.humanize(size) == said
+
+
+@given(
+    st.binary(max_size=40) | st.text(max_size=20).map(str.encode), st.integers(1, MAX_OUTPUT), st.integers(0, 1 << 40)
+)
+def test_output_never_exceeds_the_limit(piece: bytes, times: int, omitted: int) -> None:
+    """The document's first property, for whatever bytes a command may print."""
+    data = (piece * times)[:MAX_OUTPUT]
+    for one in (
+        result(data, 1, stdout_omitted=omitted, stdout_cut=len(data) // 2),
+        result(data, 0),
+        result(data, None, signal=9),
+    ):
+        shown = phoenix.render(one, slow_ok=True).output.encode()
+        assert len(shown) <= MAX_OUTPUT + 200
+
+
+def test_no_half_character_stands_at_the_snip(bash: Bash) -> None:
+    found = bash({"command": "printf a; for ((i = 0; i < 200; i++)); do printf '€%.0s' {1..1000}; done; printf bc"})
+    head, _, tail = found.output.split("\n", 1)[1].partition("\n\n[snip]\n\n")
+    assert head == "a" + "€" * 1365
+    assert tail == "€" * 1364 + "bc"
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_a_missing_working_directory_is_told(tmp_path: Path, background: bool) -> None:
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", working_dir=f"{tmp_path}/gone")
+        found = bash({"command": "rm -rf /", "background": background})
+    said = f"Working directory does not exist: {tmp_path}/gone (conversation may need to be recreated)"
+    assert found == ToolResult(said, True, "invalid_working_dir")
+
+
+def test_a_working_directory_that_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with Agents() as agents:
+        found = phoenix.tool(agents, agent="a1", working_dir=f"{tmp_path}/file")({"command": "rm -rf /"})
+    assert found == ToolResult(f"Working directory is not a directory: {tmp_path}/file", True, "invalid_working_dir")
+
+
+def test_the_hosts_own_directory_is_checked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bash: Bash) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = bash({"command": "true"})
+    assert found.code == "invalid_working_dir"
+    assert found.output.startswith("Working directory does not exist: ")
+
+
+def test_commands_run_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a b'c").mkdir()
+    with Agents() as agents:
+        fixed = phoenix.tool(agents, agent="a1", working_dir=f"{tmp_path}/a b'c")
+        relative = phoenix.tool(agents, agent="a2", working_dir="a b'c")
+        lasting = phoenix.tool(agents, agent="a3", working_dir=f"{tmp_path}/a b'c", persistent=True)
+        monkeypatch.setenv("CDPATH", "/usr")
+        monkeypatch.chdir(tmp_path)
+        for bash in (fixed, relative, lasting):
+            assert bash({"command": 'printf %s "$PWD"'}) == ToolResult(f"{tmp_path}/a b'c")
+        lasting({"command": "cd /"})
+        assert lasting({"command": "pwd"}) == ToolResult("/\n")
+        # a host that has lost its own directory still has this one
+        (tmp_path / "gone").mkdir()
+        monkeypatch.chdir(tmp_path / "gone")
+        (tmp_path / "gone").rmdir()
+        assert fixed({"command": 'printf %s "$PWD"'}).output.endswith("a b'c")
+
+
+@pytest.mark.parametrize(
+    ("command", "pattern"),
+    [
+        ("rm -rf /", "rm -rf /"),
+        ("rm -rf /*", "rm -rf /"),
+        ("echo ok && rm -rf /tmp/x", "rm -rf /"),
+        ("echo 'rm -rf /'", "rm -rf /"),
+        ("echo x > /dev/sda1", "> /dev/sda"),
+        ("mkfs.ext4 /dev/x", "mkfs."),
+        ("echo 'dd if=.* of=/dev/'", "dd if=.* of=/dev/"),
+    ],
+)
+@pytest.mark.parametrize("background", [False, True])
+def test_dangerous_text_is_refused(bash: Bash, command: str, pattern: str, background: bool) -> None:
+    said = f"Command contains dangerous pattern: {pattern}"
+    assert bash({"command": command, "background": background}) == ToolResult(said, True, "safety_violation")
+
+
+@pytest.mark.parametrize(
+    "command", ["rm  -rf /nonexistent/x", "rm -r nowhere", "echo >/dev/sda_none", "mkfs", "dd if=a"]
+)
+def test_only_the_documents_text_is_refused(command: str) -> None:
+    steps = phoenix.Phoenix().steps({"command": command})
+    assert next(steps) == Look(None)
+    assert isinstance(steps.send(Place("/", "directory")), Request)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ({}, "command: Field required"),
+        ({"command": None}, "command: Input should be a valid string"),
+        ({"command": 7}, "command: Input should be a valid string"),
+        ({"command": b"ls"}, "command: Input should be a valid string"),
+        ({"command": "ls", "slow_ok": "true"}, "slow_ok: Input should be a valid boolean"),
+        ({"command": "ls", "background": 1}, "background: Input should be a valid boolean"),
+        ({"command": "ls", "background": float("nan")}, "background: Input should be a valid boolean"),
+        ({"command": "ls", "timeout": 1e400}, "timeout: Extra inputs are not permitted"),
+        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ("ls", "the arguments are an object with fields, not str"),
+        (None, "the arguments are an object with fields, not NoneType"),
+    ],
+)
+def test_bad_calls_are_error_results(bash: Bash, call: object, error: str) -> None:
+    assert bash(call) == ToolResult(f"Invalid input: {error}", True, "invalid_args")
+
+
+@given(st.dictionaries(st.text(max_size=9), st.none() | st.booleans() | st.floats() | st.text() | st.lists(st.text())))
+def test_foreign_calls_never_raise(call: dict[str, Any]) -> None:
+    steps = phoenix.Phoenix().steps(call)
+    with suppress(StopIteration):
+        assert isinstance(next(steps), Look)
+
+
+@given(st.text(), st.booleans(), st.booleans(), st.booleans())
+def test_any_command_becomes_a_request(command: str, slow_ok: bool, background: bool, persistent: bool) -> None:
+    steps = phoenix.Phoenix(persistent=persistent).steps(
+        {"command": command, "slow_ok": slow_ok, "background": background}
+    )
+    with suppress(StopIteration):
+        next(steps)
+        asked = steps.send(Place("/", "directory"))
+        assert isinstance(asked, Request)
+        assert asked.merge_stderr
+        assert asked.stdin is None
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@given(command=st.lists(st.sampled_from(["'", '"', "\\", "$", "`", "}", "{", " ", "€", "git commit", "!", "\n", "~"])))
+def test_any_text_reaches_bash_as_it_is(bash: Bash, lasting: Bash, persistent: bool, command: list[str]) -> None:
+    text = "".join(command)
+    found = (lasting if persistent else bash)({"command": f"cat <<'_END_'\n{text}\n_END_"})
+    assert found == ToolResult(f"{text}\n")
+
+
+def test_what_the_session_cannot_do_is_an_error_result(new_session: Callable[..., Session]) -> None:
+    with Session(bash="/nonexistent/bash") as session:
+        found = phoenix.tool(session)({"command": "true"})
+    assert (found.is_error, found.code) == (True, "unavailable")
+    session = new_session()
+    session.run("sleep 100", timeout=0.05, on_timeout="yield")
+    found = phoenix.tool(session)({"command": "true", "background": True})
+    assert (found.is_error, found.code) == (True, "busy")
+    huge = phoenix.tool(new_session())({"command": "#" * (17 << 20)})
+    assert (huge.is_error, huge.code) == (True, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"working_dir": ""},
+        {"working_dir": "a\0b"},
+        {"working_dir": 7},
+        {"trailer": "a\nb: c"},
+        {"trailer": "no colon"},
+        {"trailer": 7},
+    ],
+)
+def test_bad_settings_are_the_programmers(settings: dict[str, Any]) -> None:
+    with Session() as session, pytest.raises(InvalidRequest, match=next(iter(settings))):
+        phoenix.tool(session, **settings)
+
+
+@given(st.dictionaries(st.text() | st.sampled_from(sorted(SECRETS)), st.text()))
+def test_secrets_are_never_kept(environ: dict[str, str]) -> None:
+    """The document's second property; nothing else is lost, and only the editors are added."""
+    options = phoenix.Phoenix().session_options(environ)["env"]
+    assert not any(phoenix.is_secret(name) for name in options)
+    rest = {name: value for name, value in environ.items() if not phoenix.is_secret(name)}
+    assert options == {**rest, "EDITOR": "/bin/false", "VISUAL": "/bin/false"}
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("callers", [False, True], ids=["agents", "session"])
+@pytest.mark.parametrize("background", [False, True])
+def test_secrets_reach_no_command(
+    monkeypatch: pytest.MonkeyPatch, persistent: bool, callers: bool, background: bool
+) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("OPENA", "kept")
+    command = 'env | cut -d= -f1; echo "[$ANTHROPIC_API_KEY$OPENAI_]"; for n in ${!PHOENIX_@}; do echo $n; done'
+    with Agents() as agents, Session() as session:
+        bash = (
+            phoenix.tool(session, persistent=persistent)
+            if callers
+            else phoenix.tool(agents, agent="a1", persistent=persistent)
+        )
+        for _ in range(2):
+            found = bash({"command": command, "background": background})
+            said = found.output
+            if background:
+                path = Path(said.partition("<output_file>")[2].partition("<")[0])
+                said = wait_until(lambda path=path: (t := path.read_text()).endswith("]\n") and t, "its end")  # type: ignore[misc]
+            assert not any(name.startswith(phoenix.SECRET_PREFIXES) for name in said.split())
+            assert "[]" in said
+            assert "OPENA" in said.split()
+
+
+def test_a_secret_that_may_not_be_unset_is_not_handed_on() -> None:
+    with Session(extra_env={"OPENAI_KEY": "s"}) as session:
+        session.run("readonly OPENAI_KEY")
+        for persistent in (False, True):
+            bash = phoenix.tool(session, persistent=persistent)
+            assert "OPENAI_KEY" not in bash({"command": "env"}).output
+
+
+def test_the_environment_is_otherwise_the_hosts(monkeypatch: pytest.MonkeyPatch, bash: Bash) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "s")
+    monkeypatch.setenv("EDITOR", "vi")
+    found = dict(
+        entry.split("=", 1)
+        for entry in bash({"command": "env -0; :"}).output.split("\0")
+        if not entry.startswith("_=")
+        if entry
+    )
+    done = subprocess.run(["bash", "-c", "env -0; :"], env=dict(os.environ), capture_output=True, text=True, check=True)
+    plain = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry and not entry.startswith("_="))
+    del plain["ANTHROPIC_API_KEY"]
+    assert found == {**plain, "EDITOR": "/bin/false", "VISUAL": "/bin/false"}
+
+
+def test_no_editor_opens(bash: Bash, lasting: Bash) -> None:
+    with Session(extra_env={"EDITOR": "vi", "VISUAL": "vi"}) as session:
+        for one in (bash, lasting, phoenix.tool(session), phoenix.tool(session, persistent=True)):
+            assert one({"command": "echo $EDITOR $VISUAL"}) == ToolResult("/bin/false /bin/false\n")
+
+
+def test_nothing_is_kept_between_calls(bash: Bash) -> None:
+    bash({"command": "cd /; KEPT=1; kept() { :; }; alias kept=true; umask 0"})
+    found = bash({"command": "echo $PWD ${KEPT-no}; type -t kept; umask"})
+    assert found.output.split()[:2] == [str(Path.cwd()), "no"]
+    assert len(found.output.split()) == 3
+
+
+def test_with_persistent_everything_is_kept(tmp_path: Path) -> None:
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=True)
+        bash({"command": "cd /; KEPT=1; export PHOENIX_OWN=2 EDITOR=ed; (exit 7)"})
+        assert bash({"command": "echo $? $PWD $KEPT $PHOENIX_OWN $EDITOR"}) == ToolResult("7 / 1 2 ed\n")
+        assert bash({"command": "exit 3"}).output.startswith("[command failed: exit code 3]")
+        assert bash({"command": "echo ${KEPT-gone} $EDITOR"}) == ToolResult("gone /bin/false\n")
+
+
+def test_sessions_of_all_kinds(daemon: Daemon) -> None:
+    expected = ToolResult("[command failed: exit code 3]\nhi\n", True, "command_failed")
+    call = {"command": "echo hi; exit 3"}
+    with connect("tools", socket=daemon.socket) as remote:
+        assert phoenix.tool(remote)(call) == expected
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            assert await phoenix.tool(session)(call) == expected
+        async with AsyncAgents() as agents:
+            assert await phoenix.tool(agents, agent="a1")(call) == expected
+
+    asyncio.run(main())
