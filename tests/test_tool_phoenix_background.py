@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 from daemons import Daemon
-from support import is_alive, wait_until
+from support import is_alive, stat_fields, wait_until
 
 from shellsession import Agents, AsyncSession, Session, connect
 from shellsession.contracts import phoenix, phoenix_background
@@ -73,6 +73,8 @@ def test_it_comes_back_at_once_and_the_command_goes_on(bash: Bash, tmp_path: Pat
     assert bash({"command": "echo between"}) == ToolResult("between\n"), "it stands in no later call's way"
     assert time.monotonic() - begun < 15
     wait_until(lambda: started.text() == "begun\n", "its first line")
+    watcher = Path(f"/proc/{stat_fields(started.pid)[1]}/fd")
+    assert {os.readlink(watcher / fd) for fd in "012"} == {os.devnull}, "nothing of the call is held"
     fifo.write_text("here\n")
     assert started.ended() == f"begun\nend here\n{END}"
 
@@ -143,8 +145,12 @@ def test_the_pid_leads_a_group_of_its_own_which_the_reminder_ends(bash: Bash, tm
 def test_a_stopped_command_has_not_ended(bash: Bash, tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
     started = start(bash, f"read x <{fifo}; exit 3")
+    watcher = Path(f"/proc/{stat_fields(started.pid)[1]}/status")
+    wait_until(lambda: stat_fields(int(watcher.parent.name))[0] == "S", "its watcher waits")
+    turns = re.compile(r"^voluntary_ctxt_switches:\t(.*)", re.MULTILINE)
+    before = turns.findall(watcher.read_text())
     os.killpg(started.pid, signal.SIGSTOP)
-    bash({"command": "true"})
+    wait_until(lambda: turns.findall(watcher.read_text()) != before, "its watcher is told")
     assert started.text() == ""
     os.killpg(started.pid, signal.SIGCONT)
     fifo.write_text("go\n")

@@ -199,7 +199,8 @@ def test_the_trailer_can_be_chosen_or_left_out(repository: Repository) -> None:
         ('git() { echo "own $*"; }; git commit -m x', "own commit -m x\n"),
         ("git commit --dry-run -qm x >/dev/null; git diff --cached --name-only", "file\n"),
         ("set -x; git commit --dry-run -qm x >/dev/null", None),
-        ("git commit -h | head -c 20", "usage: git commit [-"),
+        ("git -c man.viewer=shown -c man.shown.cmd='echo shown' commit --help", "shown git-commit\n"),
+        ("git commit -h 2>&1 | head -c 20", "usage: git commit [-"),
     ],
 )
 def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: str, output: str | None) -> None:
@@ -236,7 +237,10 @@ def test_who_asks_what_git_is_gets_the_truth(isolated: Bash, command: str) -> No
     assert isolated({"command": command}).output.endswith(plain.stdout)
 
 
-def test_the_environment_holds_nothing_of_it(bash: Bash, repository: Repository) -> None:
+def test_the_environment_holds_nothing_of_it(
+    bash: Bash, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
     found = bash({"command": "git commit -qm m; env"})
     assert not re.search("_phoenix|BASH_FUNC|o-authored", found.output)
 
@@ -291,6 +295,7 @@ def test_with_a_git_before_trailers(
     found = bash({"command": f"PATH={shim}:$PATH; {command}"})
     assert not found.is_error, found
     assert [bare(message) for message in repository.messages()] == messages
+    assert git("log", "--format=%B", "--max-parents=0", cwd=repository.path) == "base\n\n"
     if "only file" in command:
         assert found.output == "other\n"
 

@@ -21,7 +21,7 @@ _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 _WATCH: Final = r"""
 \builtin set -m
 \builtin trap 'LC_ALL=C; \builtin jobs -l >>"$_phoenix_place/jobs"' CHLD
-( %(start)s ) </dev/null >>"$_phoenix_place/output" 2>&1 &
+( %(start)s ) >>"$_phoenix_place/output" 2>&1 &
 _phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
 \builtin printf '%%s\n' "$_phoenix_pid"
 \exec </dev/null >/dev/null 2>&1
@@ -59,7 +59,7 @@ IFS= \builtin read -r -u "$_phoenix_watch" _phoenix_pid || \builtin exit 1
 
 
 def launch(command: bytes, stateful: bool) -> bytes:
-    """Bash text that starts the command and prints its process id and output file.
+    """Bash text that starts the command, with the stdin of the call, and prints its process id and output file.
 
     The command runs in a bash of its own, so that its process id is the command's; ``stateful``: in a subshell, which
     knows the functions and variables of the session.
