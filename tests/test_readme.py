@@ -22,7 +22,7 @@ _PROGRAMS: Final = re.findall(r"```python\n(.*?)```", _TEXT, re.DOTALL)
 
 
 def test_there_are_programs() -> None:
-    assert len(_PROGRAMS) == 5
+    assert len(_PROGRAMS) == 7
 
 
 @pytest.fixture(scope="module", autouse=True)

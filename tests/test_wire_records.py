@@ -99,7 +99,8 @@ def all_errors(root: type[ShellSessionError] = ShellSessionError) -> list[ShellS
         error = root("said\udcff", ("one", "\udcfe"))
     else:
         error = root("said\udcff")
-    return [error, *(below for child in root.__subclasses__() for below in all_errors(child))]
+    children = [child for child in root.__subclasses__() if child.__module__ == root.__module__]  # contracts have more
+    return [error, *(below for child in children for below in all_errors(child))]
 
 
 def told(error: ShellSessionError) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
 from ..engine import processes
+from ..engine.spawn import inherited
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, Result
 from ..policy.rules import Policy, PolicyRefused, refused
@@ -80,7 +81,7 @@ class _Bound(Generic[P]):
             return self._where
         if (agent := self._agent()) is None:
             raise InvalidRequest("the agent of this tool is gone")
-        environ = dict(os.environ)
+        environ = inherited()
         session = self._where.session(agent, **self._session_options(environ))
         self._inherited.setdefault(session, environ)
         return session

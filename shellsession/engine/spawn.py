@@ -69,9 +69,14 @@ def raise_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (_usual[1], _usual[1]))
 
 
+def inherited() -> dict[str, str]:
+    """The host's environment, also while another thread changes it (a plain copy raises KeyError then)."""
+    return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
+
+
 def environment(options: Options) -> dict[str, str]:
     """The environment bash starts with."""
-    env = dict(os.environ if options.env is None else options.env)
+    env = dict(inherited() if options.env is None else options.env)
     if options.agent_env and options.env is None:
         env.update(AGENT_ENV)
     env.update(options.extra_env or {})
