@@ -15,7 +15,7 @@ import pytest
 from daemons import Daemon, Raw, running
 from support import wait_until
 
-from shellsession import ShellSessionError, connect
+from shellsession import DaemonUnavailable, ShellSessionError, connect
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -99,6 +99,27 @@ def heard(path: str) -> str:
 def test_the_file_modes_keep_another_user_out(daemon: Daemon, directory: bool, socket: bool) -> None:
     open_to_all(daemon, directory, socket)
     assert "PermissionError" in as_nobody(lambda: heard(daemon.socket))
+
+
+@as_root
+def test_nothing_is_said_to_another_users_daemon() -> None:
+    """Who asks for a session sends the whole environment along."""
+    with socket.socket(socket.AF_UNIX) as trap:
+        os.seteuid(NOBODY)  # whose the listener is, by the kernel's book
+        try:
+            place = tempfile.mkdtemp(dir="/tmp", prefix="nobody-")
+            trap.bind(path := f"{place}/socket")
+            trap.listen()
+        finally:
+            os.seteuid(0)
+        try:
+            with pytest.raises(DaemonUnavailable, match=f"user {NOBODY}, not you"):
+                connect("a1", socket=path, start=False)
+            victim, _ = trap.accept()
+            with victim:
+                assert victim.recv(1) == b""
+        finally:
+            shutil.rmtree(place)
 
 
 @as_root

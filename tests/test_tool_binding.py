@@ -71,7 +71,7 @@ def test_a_removed_working_directory_is_told(agents: Agents, tmp_path: Path, mon
     bash({"command": "true"})
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert bash({"command": "touch here"})["exitCode"] != 0 or not (tmp_path / "here").exists()
+    assert bash({"command": "touch here"})["exitCode"] != 0
 
 
 def test_messages_are_those_of_the_command_alone(agents: Agents) -> None:

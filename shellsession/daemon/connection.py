@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import LimitReached, ProtocolError, ShellSessionError
+from .place import peer
 from .wire import ID_MAX, Decoder, Message, encode, from_error
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFER)
-        user = _peer(self._transport)
+        user = peer(self._transport.get_extra_info("socket"))
         if user != os.getuid():
             LOG.warning("refused a connection of user %s", user)
             self._transport.abort()
@@ -168,14 +167,6 @@ class Connection(asyncio.Protocol):
         """Send what is left, then end."""
         if self._transport is not None:
             self._transport.close()
-
-
-def _peer(transport: asyncio.Transport) -> int:
-    """The user at the other end, as the kernel has it: unix(7), SO_PEERCRED."""
-    ours: socket.socket = transport.get_extra_info("socket")
-    credentials = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    user: int = struct.unpack("3i", credentials)[1]
-    return user
 
 
 def too_many(limit: int) -> LimitReached:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import socket
 import stat
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -89,4 +90,15 @@ def reach(path: str) -> socket.socket | None:
     except OSError as error:
         ours.close()
         raise DaemonUnavailable(f"the daemon at {path} cannot be reached: {error.strerror}") from error
+    # What is said next is the whole environment: it is for a daemon of ours, or of root, who could read it anyway.
+    if (user := peer(ours)) not in (os.geteuid(), 0):
+        ours.close()
+        raise DaemonUnavailable(f"who listens at {path} is user {user}, not you: nothing was sent")
     return ours
+
+
+def peer(ours: socket.socket) -> int:
+    """The user at the other end, as the kernel has it: unix(7), SO_PEERCRED."""
+    credentials = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    user: int = struct.unpack("3i", credentials)[1]
+    return user
