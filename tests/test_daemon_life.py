@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -247,3 +248,24 @@ class stopped:
     def __exit__(self, *_: object) -> None:
         if self._pid:
             os.kill(self._pid, signal.SIGCONT)
+
+
+def test_it_is_found_again_where_somebody_removed_its_socket(patient: Daemon, place: Path) -> None:
+    with connect("a1", patient.socket, False, cwd=place) as before:
+        before.run("kept=1")
+        os.unlink(patient.socket)
+        wait_until(lambda: os.path.exists(patient.socket), "the socket")
+        assert stat.S_IMODE(os.lstat(patient.socket).st_mode) == 0o600
+        with connect("a1", patient.socket, False) as after:
+            assert after.run("echo $kept").stdout == "1\n"
+        assert before.run("echo $kept").stdout == "1\n"
+
+
+def test_it_ends_where_another_daemon_took_its_place(patient: Daemon, tmp_path: Path, place: Path) -> None:
+    with connect("a1", patient.socket, False, cwd=place) as session:
+        pid = session.run("echo $$").stdout.strip()
+    os.unlink(patient.socket)
+    with running(Path(patient.socket).parent.parent) as other:
+        wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the first daemon's sessions")
+        wait_until(lambda: patient.process.poll() is not None, "its own end")
+        assert answers(other.socket)

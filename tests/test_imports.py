@@ -38,7 +38,7 @@ _LAYERS: Final = (
     ("async_session", "session"),
     ("agents",),
     ("daemon.place", "daemon.requests", "daemon.link", "daemon.jobs"),
-    ("daemon.birth", "daemon.remote", "daemon.connection", "daemon.journal", "daemon.eager"),
+    ("daemon.birth", "daemon.door", "daemon.remote", "daemon.connection", "daemon.journal", "daemon.eager"),
     ("daemon.client", "daemon.desk"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),

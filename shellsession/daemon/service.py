@@ -9,8 +9,6 @@ import asyncio
 import gc
 import os
 import signal
-import socket
-import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -21,11 +19,10 @@ from ..engine.spawn import raise_descriptors
 from ..errors import DaemonUnavailable
 from .audit import Audit
 from .connection import LOG, Connection
-from .place import locked, reach
+from .door import Door
 from .server import MAX_CONNECTIONS, Server
 
-# Clients that connect while the loop is busy wait here.
-_BACKLOG: Final = 4096
+_LOOK_AROUND: Final = 2.0  # seconds between two looks at whether our socket is still there
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -41,33 +38,13 @@ class Settings:
     max_connections: int = MAX_CONNECTIONS
 
 
-def listen(path: str, lock: int | None = None) -> socket.socket:
-    """The listening socket, private from its first moment. Raises DaemonUnavailable when a daemon listens already.
+def listen(path: str, lock: int | None = None) -> Door:
+    """The door, open. A signal that asks for the end waits from now on until somebody can hear it.
 
-    ``lock``: see ``place.locked``. A signal that asks for the end waits from now on until somebody can hear it.
+    Raises DaemonUnavailable when a daemon listens there already. ``lock``: see ``place.locked``.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
-    with locked(path, lock):
-        if (other := reach(path)) is not None:
-            other.close()
-            raise DaemonUnavailable(
-                f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`"
-            )
-        if os.path.exists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise DaemonUnavailable(f"{path} is no socket, and is left as it is: name another place")
-        ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        try:
-            with suppress(FileNotFoundError):
-                os.unlink(path)  # left by one that was killed
-            ours.bind(path)
-            ours.listen(_BACKLOG)
-        except OSError as error:
-            ours.close()
-            raise DaemonUnavailable(f"no socket could be made at {path}: {error.strerror}") from error
-        finally:
-            os.umask(before)
-        return ours
+    return Door(path, lock)
 
 
 def detach() -> bool:
@@ -85,27 +62,22 @@ def detach() -> bool:
     return True
 
 
-def run(settings: Settings, ours: socket.socket) -> None:
-    """Serve on that socket until a signal or a client asks for the end."""
+def run(settings: Settings, door: Door) -> None:
+    """Serve whoever comes through that door until a signal or a client asks for the end."""
     # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     raise_descriptors()
-    born = os.lstat(settings.socket)
     audit = Audit(settings.audit) if settings.audit else None
     try:
-        asyncio.run(_serve(settings, ours, audit))
+        asyncio.run(_serve(settings, door, audit))
     finally:
-        ours.close()
-        with suppress(OSError):
-            now = os.lstat(settings.socket)
-            if (now.st_ino, now.st_ctime_ns) == (born.st_ino, born.st_ctime_ns):  # else another daemon is in its place
-                os.unlink(settings.socket)
+        door.close()
         if audit is not None:
             audit.close()
 
 
-async def _serve(settings: Settings, ours: socket.socket, audit: Audit | None) -> None:
+async def _serve(settings: Settings, door: Door, audit: Audit | None) -> None:
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit, settings.max_connections)
@@ -115,9 +87,11 @@ async def _serve(settings: Settings, ours: socket.socket, audit: Audit | None) -
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     guard = the_guard()
     seat = guard.watch_over("bash", settings.socket)
-    listener = await loop.create_unix_server(lambda: Connection(server), sock=ours)
+    listener = await loop.create_unix_server(lambda: Connection(server), sock=door.socket)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
-    await server.stopping.wait()
+    while not await _asked_to_end(server):
+        if not door.stands:
+            listener = await _reopened(door, listener, server)
     LOG.info("ending: commands that run get %g s", settings.patience)
     listener.close()
     await asyncio.sleep(0)
@@ -125,3 +99,23 @@ async def _serve(settings: Settings, ours: socket.socket, audit: Audit | None) -
     await server.finish(settings.patience)
     guard.give_back(seat)
     LOG.info("ended")
+
+
+async def _asked_to_end(server: Server) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(server.stopping.wait(), _LOOK_AROUND)
+    return server.stopping.is_set()
+
+
+async def _reopened(door: Door, listener: asyncio.Server, server: Server) -> asyncio.Server:
+    """The file of our socket is gone; who is connected stays so."""
+    listener.close()
+    try:
+        door.set_up_again()
+    except DaemonUnavailable as error:
+        LOG.warning("our socket was removed, and another stands there: %s; ending", error)
+        server.stop()
+        return listener
+    LOG.warning("our socket was removed; listening at %s again", door.path)
+    loop = asyncio.get_running_loop()
+    return await loop.create_unix_server(lambda: Connection(server), sock=door.socket)
