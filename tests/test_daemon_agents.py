@@ -16,6 +16,7 @@ from support import descendants, is_alive, unique_seconds, wait_until, with_argu
 
 from shellsession import (
     DaemonUnavailable,
+    InvalidRequest,
     RemoteSession,
     SessionClosed,
     ShellUnavailable,
@@ -256,3 +257,9 @@ def test_no_daemon_is_started_where_none_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(DaemonUnavailable, match="shellsession serve"):
         connect("a", tmp_path / "socket", False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "a" * 257, "\udcff"], ids=["empty", "too long", "no text"])
+def test_what_is_no_name_is_said_in_words(daemon: Daemon, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"an agent's name is text \(Unicode\) of 1 to 256 characters"):
+        connect(name, daemon.socket, False)

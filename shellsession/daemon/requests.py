@@ -5,7 +5,7 @@ Law: a field that is not listed is refused, and what a field means is the sessio
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -13,7 +13,8 @@ from ..errors import InvalidRequest, VersionMismatch
 from ..models import Limits, OnOverflow, OnTimeout
 from .wire import ID_MAX, PARTS_MAX, PROTOCOL
 
-Agent = Annotated[str, Field(min_length=1, max_length=256)]
+_AGENT_MAX: Final = 256  # characters
+Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
 
 
 class _Request(BaseModel):
@@ -233,5 +234,7 @@ def parse(header: dict[str, Any]) -> Request:
         return _ANY.validate_python(header)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
+        if first["loc"][-1:] == ("agent",):
+            raise InvalidRequest(f"an agent's name is text (Unicode) of 1 to {_AGENT_MAX} characters") from None
         where = ".".join(str(part) for part in first["loc"]) or "request"
         raise InvalidRequest(f"{where[:100]}: {first['msg'][:200]}") from None
