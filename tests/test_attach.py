@@ -601,7 +601,17 @@ class Tmux:
 
     def shows(self, text: str) -> str:
         """Wait until the screen has it; the screen."""
-        return wait_until(lambda: text in (screen := self("capture-pane", "-p")) and screen, repr(text)) or ""
+        screens = [""]
+
+        def look() -> bool:
+            screens.append(self("capture-pane", "-p"))
+            return text in screens[-1]
+
+        try:
+            wait_until(look, repr(text))
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the screen is\n{screens[-1]}") from None
+        return screens[-1]
 
     def types(self, *keys: str) -> None:
         self("send-keys", *keys)

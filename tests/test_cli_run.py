@@ -96,7 +96,7 @@ def test_what_cannot_be_run_is_refused(daemon: Daemon, agent: str) -> None:
 
 def test_no_name_and_no_directory_are_refused(daemon: Daemon, place: Path) -> None:
     unnamed = cli(daemon.socket, "run", "-s", "", "--", "true")
-    assert (unnamed.returncode, b"agent: " in unnamed.stderr) == (125, True)
+    assert (unnamed.returncode, b"an agent's name is text" in unnamed.stderr) == (125, True)
     words = ["bash", "-c", f'cd {place} && rmdir {place} && "$@"', "bash", *PROGRAM, "run", "-s", "x", "--", "true"]
     lost = subprocess.run(words, capture_output=True, env=environment(daemon.socket, {}), timeout=PATIENCE, check=False)
     assert (lost.returncode, lost.stderr.endswith(b"or name one by --cwd\n")) == (125, True)
