@@ -48,6 +48,14 @@ SECRETS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Output files go where pytest cleans up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def bash() -> Iterator[Bash]:
     with Agents() as agents:
@@ -453,11 +461,23 @@ def test_with_persistent_everything_is_kept(tmp_path: Path) -> None:
         assert bash({"command": "echo ${KEPT-gone} $EDITOR"}) == ToolResult("gone /bin/false\n")
 
 
+@pytest.mark.parametrize("options", ["set -e", "set -u", "set -f", "set -C", "set -a", "set -o posix", "IFS=abcde_hi"])
+def test_a_session_that_the_caller_made_may_be_in_any_state(options: str) -> None:
+    with Session() as session:
+        session.run(options)
+        for persistent in (False, True):
+            bash = phoenix.tool(session, persistent=persistent)
+            assert bash({"command": 'echo hi; echo "$EDITOR" | cat'}) == ToolResult("hi\n/bin/false\n")
+        assert bash({"command": "echo again"}) == ToolResult("again\n")
+
+
 def test_sessions_of_all_kinds(daemon: Daemon) -> None:
     expected = ToolResult("[command failed: exit code 3]\nhi\n", True, "command_failed")
-    call = {"command": "echo hi; exit 3"}
+    call = {"command": "echo hi; (exit 3)"}
     with connect("tools", socket=daemon.socket) as remote:
-        assert phoenix.tool(remote)(call) == expected
+        for persistent in (False, True):
+            bash = phoenix.tool(remote, persistent=persistent)
+            assert bash(call) == expected
 
     async def main() -> None:
         async with AsyncSession() as session:

@@ -56,6 +56,14 @@ def start(bash: Bash, command: str) -> Started:
     return parse(bash({"command": command, "background": True}))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Output files go where pytest cleans up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
+        yield
+
+
 @pytest.fixture(scope="module", params=["isolated", "persistent", "session"])
 def bash(request: pytest.FixtureRequest) -> Iterator[Bash]:
     with Agents() as agents, Session() as session:

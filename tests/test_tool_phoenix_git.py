@@ -46,6 +46,14 @@ class Repository:
         return git("log", "--reverse", "--format=%B%x00", cwd=self.path).split("\0\n")[1:-1]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Output files go where pytest cleans up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
+        yield
+
+
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     home = tmp_path / "home"

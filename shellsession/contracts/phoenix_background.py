@@ -25,12 +25,7 @@ _WATCH: Final = r"""
 _phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
 \builtin printf '%%s\n' "$_phoenix_pid"
 \exec </dev/null >/dev/null 2>&1
-# The newer ones come back from it when the job is stopped, but for -f.
-if (( BASH_VERSINFO[0] > 4 )); then
-  \builtin wait -f "$_phoenix_pid"
-else
-  \builtin wait "$_phoenix_pid"
-fi || _phoenix_status=$?
+\builtin wait "$_phoenix_pid" || _phoenix_status=$?
 \builtin trap - CHLD
 while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"$_phoenix_place/jobs" || :
 IFS=' ' \builtin read -r _ _ _phoenix_said <<<"$_phoenix_said" || :

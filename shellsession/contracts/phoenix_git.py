@@ -3,9 +3,9 @@
 Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
-through git's own aliases of it, by an absolute path, behind ``command``, ``env``, ``timeout`` and their like, and in
-``bash -c``. Not reached: ``exec git``, ``sudo git``, ``sh -c`` where sh is no bash, git aliases that are shell text,
-scripts and programs that call git, and a ``git`` function of the session's own.
+and through git's own aliases of it; in isolated calls also by an absolute path, in ``bash -c``, and behind ``command``,
+``env``, ``timeout`` and their like. Not reached: ``exec git``, ``sudo git``, ``sh -c`` where sh is no bash, git aliases
+that are shell text, scripts and programs that call git, and a ``git`` function of the session's own.
 """
 
 from __future__ import annotations
