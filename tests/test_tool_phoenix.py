@@ -21,7 +21,9 @@ from shellsession.contracts import phoenix
 from shellsession.contracts.binding import Tool
 from shellsession.contracts.contract import Look, Place
 from shellsession.contracts.phoenix import MAX_OUTPUT, SNIP, ToolResult
+from shellsession.contracts.waiting import CancelToken
 from shellsession.models import Request, Result
+from shellsession.policy.rules import Policy
 
 Bash = Tool[ToolResult]
 
@@ -469,6 +471,37 @@ def test_a_session_that_the_caller_made_may_be_in_any_state(options: str) -> Non
             bash = phoenix.tool(session, persistent=persistent)
             assert bash({"command": 'echo hi; echo "$EDITOR" | cat'}) == ToolResult("hi\n/bin/false\n")
         assert bash({"command": "echo again"}) == ToolResult("again\n")
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_policy_judges_what_the_model_said(persistent: bool) -> None:
+    asked: list[str] = []
+
+    def confirm(command: str, agent: str, cwd: str) -> bool:
+        asked.append(command)
+        return "git" in command
+
+    policy = Policy(allow=["echo"], confirm=confirm, max_command=40)
+    with Session() as session:
+        bash = phoenix.tool(session, persistent=persistent, policy=policy)
+        assert bash({"command": "echo hi"}) == ToolResult("hi\n")
+        assert bash({"command": "git --version | cut -c-3"}) == ToolResult("git\n")
+        refused = bash({"command": "touch x"})
+        assert (refused.is_error, refused.code) == (True, "policy_refused")
+        assert not bash({"command": "echo hi", "background": True}).is_error
+        assert bash({"command": "touch x", "background": True}).code == "policy_refused"
+    assert asked == ["git --version | cut -c-3", "touch x", "touch x"]
+    with Session() as session:  # the first command of a bash is asked about once
+        asked.clear()
+        bash = phoenix.tool(session, persistent=persistent, policy=Policy(confirm=confirm))
+        assert bash({"command": "echo git"}) == ToolResult("git\n")
+    assert asked == ["echo git"]
+
+
+def test_a_cancelled_call_is_an_error_result(bash: Bash) -> None:
+    token = CancelToken()
+    token.cancel()
+    assert bash({"command": "sleep 100"}, cancel=token) == ToolResult("the call was cancelled", True, "call_cancelled")
 
 
 def test_sessions_of_all_kinds(daemon: Daemon) -> None:

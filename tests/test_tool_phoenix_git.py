@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -331,3 +332,10 @@ def test_an_interactive_rebase_is_refused_in_the_foreground(
 @given(st.text())
 def test_text_without_the_word_git_gets_no_function(command: str) -> None:
     assert not prelude(command.replace("git", "gut"), TRAILER)
+
+
+@pytest.mark.parametrize("words", ["git env ", "env git commit ", "/usr/", "commit /usr/bin/git ", "command -v git;"])
+def test_long_text_is_read_quickly(words: str) -> None:
+    begun = time.monotonic()
+    prelude(words * (1_000_000 // len(words)), TRAILER)
+    assert time.monotonic() - begun < 10

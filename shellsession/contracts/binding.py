@@ -22,7 +22,7 @@ from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, Result
 from ..policy.rules import Policy, PolicyRefused, refused
 from . import waiting
-from .contract import Action, Ask, Contract, Log, Look, P, Place, Restart, after, definition, quoted
+from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition, quoted
 from .waiting import CancelToken
 
 if TYPE_CHECKING:
@@ -122,15 +122,16 @@ class _Bound(Generic[P]):
 
     def _command(self, session: Any, request: Request) -> bytes:
         """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
+        text = request.text if isinstance(request, Dressed) else request.command
         if not request.isolated:
-            return request.command
+            return text
         prelude = [f"\\builtin cd -- {_word(self._place())}", _before()]
         inherited = self._inherited.get(session)
         if inherited is not None and inherited != os.environ:
             now = self._session_options(os.environ)["env"]
             then = self._session_options(inherited)["env"]
             prelude += _changes(then, now)
-        return after(" && ".join(prelude), request.command)
+        return after(" && ".join(prelude), text)
 
     def _answer(self, action: Look | Log) -> Any:
         if isinstance(action, Look):

@@ -19,6 +19,13 @@ M = TypeVar("M", bound="Input")
 
 
 @dataclass(frozen=True, slots=True)
+class Dressed(Request):
+    """A request that bash gets in other words: ``command`` is what the model said, and what a policy judges."""
+
+    text: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """A fresh bash for the next command, please; where none was started yet, none is now. Answered with None."""
 

@@ -7,6 +7,8 @@ Where the document is silent, or its parts differ:
 * A bash that a signal ended has no exit code and is told as -1; one in the middle of a command shows 128 + n.
 * A background command is part of the agent's session and ends with it; its output file stays, and is the host's to
   remove. At the session's end nobody is left to write the completion line.
+* In a session that the caller started with secrets, /proc still shows them, and names that bash itself cannot hold
+  (``OPENAI_X-Y``) are handed on: start it without them, or use ``Agents``.
 * ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see
   ``phoenix_git``) at the first call. The working directory that is checked is still the one it was given.
 """
@@ -21,9 +23,9 @@ from typing import Any, Final
 from pydantic import Field
 
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import Limits, Request, Result, text_of
+from ..models import Limits, Result, text_of
 from .binding import Binder
-from .contract import Action, BadCall, Contract, Input, Look, Place, Steps, on_one_line, quoted, to_text
+from .contract import Action, BadCall, Contract, Dressed, Input, Look, Place, Steps, on_one_line, quoted, to_text
 from .phoenix_background import launch, started
 from .phoenix_git import function, prelude
 
@@ -129,10 +131,11 @@ class Phoenix(Contract[ToolResult]):
         except ShellSessionError as error:
             return _failed(error.code, str(error))
 
-    def request(self, wanted: PhoenixInput) -> Request:
+    def request(self, wanted: PhoenixInput) -> Dressed:
         """What bash is to run for the call."""
-        return Request(
-            self._text(wanted),
+        return Dressed(
+            wanted.command.encode(),
+            text=self._text(wanted),
             timeout=SLOW_TIMEOUT if wanted.slow_ok and not wanted.background else TIMEOUT,
             tty=False,
             merge_stderr=True,
@@ -140,11 +143,12 @@ class Phoenix(Contract[ToolResult]):
             limits=Limits(max_output=MAX_OUTPUT),
         )
 
-    def _run(self, request: Request) -> Generator[Action, Any, Result]:
+    def _run(self, request: Dressed) -> Generator[Action, Any, Result]:
         """Run it; in a bash that all calls share, which was not prepared yet or anew, prepare it and run it then."""
         result: Result = yield request
         if self.persistent and result.stdout_bytes.endswith(b"_phoenix: %b\n" % self._nonce):
-            yield replace(request, command=_CLEAN.encode() + self._function() + b"_phoenix=")
+            request = replace(request, command=b"")  # it has been judged
+            yield replace(request, text=_CLEAN.encode() + self._function() + b"_phoenix=")
             result = yield request
         return result
 

@@ -16,11 +16,11 @@ from typing import Final
 from .contract import quoted
 
 _GIT: Final = re.compile(r"(?<![\w.-])git(?![\w.=-])")
-_COMMIT: Final = re.compile(r"(?<![\w.-])git(?![\w.=-]).*\bcommit\b", re.DOTALL)
+_COMMIT: Final = re.compile(r"\bcommit\b")
 # Who asks what git is gets the truth, where no commit is in sight.
 _ASKS: Final = re.compile(r"\b(?:command\s+-[vV]|type|hash|which|declare|typeset|compgen|unset)\b")
 _PATH: Final = re.compile(r"(?<![^\s;&|(){`])/(?:[\w.+-]+/)*git(?![\w./=-])")
-_BEHIND: Final = re.compile(r"\b(command|env|ionice|nice|nohup|setsid|stdbuf|timeout|xargs)\b(?=[^;&|\n]*\bgit\b)")
+_BEHIND: Final = re.compile(r"\b(command|env|ionice|nice|nohup|setsid|stdbuf|timeout|xargs)\b")
 _BASH: Final = re.compile(r"\bbash\b")
 
 # `set -x` shows the call and nothing of ours; a failure is the caller's to act on, not ours. All names are prefixed,
@@ -104,8 +104,11 @@ def function(trailer: str) -> str:
 
 def prelude(command: str, trailer: str) -> str:
     """Bash text for the subshell of one command; "" where the command does not speak of git."""
-    commits = _COMMIT.search(command) is not None
-    if not _GIT.search(command) or (not commits and _ASKS.search(command)):
+    found = _GIT.search(command)
+    if found is None:
+        return ""
+    commits = _COMMIT.search(command, found.end()) is not None
+    if not commits and _ASKS.search(command):
         return ""
     text = function(trailer)
     if commits and (names := sorted(set(_BEHIND.findall(command)))):
