@@ -117,6 +117,9 @@ COMMITS: Final[dict[str, list[str]]] = {
     "git commit -qam all": ["all"],
     "git commit -qm -- && git status --short": ["--"],
     "git commit -q -C HEAD": ["base"],
+    # where git itself puts trailers: before a patch divider, and before comments at the end
+    "git commit -qm $'a\\n\\nb\\n---\\nc' && git commit -q --amend --no-edit": ["a\n\nb"],
+    "git commit -qm $'a\\n\\n# b' && git commit -q --amend --no-edit": ["a"],
 }
 # Where somebody else starts git: reached where nothing is left behind by it.
 BEHIND: Final = [

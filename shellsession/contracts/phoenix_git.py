@@ -65,7 +65,7 @@ _phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEA
 \builtin command "$@" || \builtin return
 [[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B)
-_phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --trailer %(trailer)s \
+_phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --no-divider --trailer %(trailer)s \
   <<<"$_phoenix_known")
 [[ $_phoenix_version == "$_phoenix_known" ]] || \builtin command "${_phoenix_git[@]}" commit --quiet --amend --only \
   --no-verify --allow-empty --cleanup=verbatim --file - <<<"$_phoenix_version"
