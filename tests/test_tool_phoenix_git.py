@@ -265,6 +265,21 @@ def test_a_git_function_of_the_session_stays(repository: Repository) -> None:
             assert bash({"command": "git commit -m x"}) == ToolResult("own\n")
 
 
+@pytest.mark.parametrize(
+    ("state", "command", "output"),
+    [
+        ("timeout() { echo own; }", "timeout 5 git commit -qm x", "own\n"),
+        ("set -o posix", "/usr/bin/git commit -qm x", ""),
+        ("shopt -s nocasematch; set -f; IFS=git", "git commit -qm x", ""),
+        ("set -e", "git commit -qm x && git status --short", ""),
+    ],
+)
+def test_the_session_keeps_its_ways(repository: Repository, state: str, command: str, output: str) -> None:
+    with Session() as session:
+        session.run(state)
+        assert phoenix.tool(session)({"command": command}) == ToolResult(output)
+
+
 def test_hooks_see_and_may_refuse_the_message(isolated: Bash, repository: Repository) -> None:
     hook = repository.path / ".git/hooks/commit-msg"
     hook.write_text('#!/bin/sh\ncat "$1"\nexit 1\n')

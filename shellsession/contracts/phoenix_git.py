@@ -113,9 +113,13 @@ def prelude(command: str, trailer: str) -> str:
     text = function(trailer)
     if commits and (names := sorted(set(_BEHIND.findall(command)))):
         text += _WRAP
-        text += "".join(f'function {name} {{\n{_QUIET}\n_phoenix_wrap {name} "$@"\n}}\n' for name in names)
+        text += "".join(
+            f'\\builtin declare -F {name} >/dev/null || function {name} {{\n{_QUIET}\n_phoenix_wrap {name} "$@"\n}}\n'
+            for name in names
+        )
     for path in sorted(set(_PATH.findall(command))) if commits else ():
-        text += f'function {path} {{\n{_QUIET}\n_phoenix_git {path} "$@"\n}}\n'
+        # `set -o posix` allows no such name
+        text += f'{{\nfunction {path} {{\n{_QUIET}\n_phoenix_git {path} "$@"\n}}\n}} 2>/dev/null\n'
     if commits and _BASH.search(command):
         text += "\\builtin export -f git _phoenix_git\n"
     return text
