@@ -276,3 +276,18 @@ def test_text_that_begins_with_a_dash_is_text(
 ) -> None:
     result = sh.run(command, isolated=isolated)
     assert (result.stdout, result.stderr, result.exit_code) == ("", stderr, exit_code)
+
+
+@pytest.mark.parametrize("more", [0, 900, 1100, 70_000])
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("before", ["(exit 7)", "set -e; (exit 7) || (exit 7) && :", "set -x; (exit 7)"])
+def test_the_last_status_is_there_for_a_text_of_any_length(sh: Session, more: int, isolated: bool, before: str) -> None:
+    sh.run(before)
+    result = sh.run(f"echo $?; echo $?{' ' * more}", isolated=isolated)
+    assert result.stdout == "7\n0\n"
+
+
+def test_a_debug_trap_that_speaks_everywhere_does_not_get_into_a_long_text(sh: Session) -> None:
+    sh.run("set -T; trap 'echo spoken' DEBUG; (exit 7)")
+    result = sh.run("echo begun" + " " * 2000 + "; trap - DEBUG")
+    assert (result.exit_code, "command not found" in result.stderr) == (0, False)

@@ -45,6 +45,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     engine.history = mark.history
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
+    engine.functrace = b"T" in mark.flags
     held = pump.drain(shell, call)
     echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
     noise = call.aside.total > 0 or (call.framer.has_noise and call.framer.overheard != b"")

@@ -82,15 +82,17 @@ def is_blank(text: bytes) -> bool:
     return all(line.lstrip(b" \t")[:1] in (b"", b"#") for line in text.split(b"\n"))
 
 
-def from_file(path: bytes, text: bytes) -> bytes:
-    """An argument that reads back as ``text`` from the file at ``path``.
+def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
+    """An argument that reads back as ``text`` from the file at ``path``, and leaves that status in ``$?``.
 
-    ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them.
+    ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them. It sets ``$?`` to
+    0, after all that could have set it before; only another substitution can, for the price of a fork.
     """
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
         newlines = 1
-    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"")
+    last = b'"$(\\builtin exit %d)"' % status if status else b""
+    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + last
 
 
 def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:

@@ -70,13 +70,15 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
 
-    def lines(argument: bytes) -> bytes:
-        return command_lines(argument, redirections, errors, nonce, engine.status, spelling, request.isolated, ours)
+    def lines(argument: bytes, status: int) -> bytes:
+        return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours)
 
     if spelling == SOURCE:
-        typed = lines(quote(shell.files.write("text", text)))
-    elif len(text) > READ_MAX or len(typed := lines(quote(text))) > READ_MAX:
-        typed = lines(from_file(shell.files.write("text", text), text))
+        typed = lines(quote(shell.files.write("text", text)), engine.status)
+    elif len(text) > READ_MAX or len(typed := lines(quote(text), engine.status)) > READ_MAX:
+        # With `set -T` a DEBUG trap would speak in the substitution that sets it, and so into the text.
+        status = 0 if engine.functrace else engine.status
+        typed = lines(from_file(shell.files.write("text", text), text, status), 0)
     shell.busy = nonce
     shell.send(typed)
     shell.ours_in_history = 1
@@ -114,7 +116,7 @@ def must_retype(engine: Engine, call: Call) -> bool:
         # Where lines were typed to it a second time, the first one may have been run.
         call.reason = EATEN if eaten and not call.idle_looks else BROKEN
         shell.signal(signal.SIGKILL)
-        call.framer = Framer(call.framer.nonce)  # wait for its end, not for its mark
+        call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
     if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
         engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
