@@ -111,6 +111,13 @@ CASES: Final = (
     Case("cat <<'EOF'\n$(rm x) `rm`\nEOF\nb", ("cat", "b")),
     Case("cat <<EOF\n$(rm x)\nEOF\nb", ("cat", "rm x", "b")),
     Case("cat <<EOF\na `rm x` b\nEOF", ("cat", "rm x")),
+    Case(
+        "cat <<EOF\n  $(rm x) $((1 + $(a)))\n\n  \\$(b) \\`c\\` it's $(echo ')') $(d)\nEOF",
+        ("cat", "rm x", "a", "echo )", "d"),
+    ),
+    Case("cat <<-EOF\n\t\t{$(rm x)}\n\tEOF", ("cat", "rm x")),
+    Case("cat <<EOF\n  ${x:-$(rm x)} $y $((2 * (3 + 4)))\nEOF", ("cat", "rm x")),
+    Case("cat <<EOF\n  $( (rm x) ) $(a; (b))\nEOF", ("cat", "rm x", "a", "b")),
     Case("cat <<-EOF\n\ta\n\tEOF\nb", ("cat", "b")),
     Case("cat <<EOF | b && c\nrm x\nEOF\nd", ("cat", "b", "c", "d")),
     Case("cat <<A; cat <<B\none\nA\ntwo\nB\nb", ("cat", "cat", "b"), refused=True),

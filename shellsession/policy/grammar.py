@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
-from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, text_of, word_of
+from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, substitutions, text_of, word_of
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -27,8 +27,6 @@ _LITERAL: Final = frozenset(
 _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
     *("for", "select", "while", "until", "do", "done", "function")
 }
-_BACKTICKS: Final = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
-_ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
 
 
@@ -124,22 +122,20 @@ def _gaps(root: Node) -> Iterator[str]:
 
 
 def _overlooked(node: Node) -> list[str]:
-    """Texts that run, and that the grammar takes for plain words."""
+    """Texts that run, and that the grammar takes for plain words, or does not always see."""
     text = text_of(node)
     if is_escaped(node):
-        return [_ESCAPED_IN_BACKTICKS.sub(r"\1", text[1:-1])]
+        return substitutions(text.lstrip()) or []
     if node.type == "heredoc_body":
-        plain = "" if _is_literal(node) else text
-    else:
-        plain = text if node.child_count == 0 and node.is_named and node.type not in _LITERAL else ""
-    if "`" not in plain:
-        return []
-    inner = [one[1] for one in _BACKTICKS.finditer(plain) if one[1] is not None]
-    return [_ESCAPED_IN_BACKTICKS.sub(r"\1", one) for one in inner]
+        return [] if _is_literal(node) else substitutions(text) or []
+    is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
+    return substitutions(text) or [] if is_plain and "`" in text else []
 
 
 def _is_doubtful(node: Node) -> bool:
     """Does the grammar take for a plain word what may be a substitution, a keyword, or more than one line?"""
+    if node.type == "heredoc_body":
+        return not _is_literal(node) and substitutions(text_of(node)) is None
     if node.type == "command_name":
         return text_of(node) in _KEYWORDS
     if node.child_count and node.type not in QUOTED:

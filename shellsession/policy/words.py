@@ -26,6 +26,10 @@ _ESCAPED_ANSI: Final = re.compile(
 _LETTERS: Final = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
 _PATTERN: Final = re.compile(r"[*?\[]|\{.*(?:,|\.\.).*\}", re.DOTALL)
 _BRACES: Final = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+_SUBSTITUTION: Final = re.compile(r"\\.|`|\$\(", re.DOTALL)
+_BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
+_ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
+_TOKEN: Final = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[()'"]""", re.DOTALL)
 ESCAPED: Final = re.compile(r"\\(?:\n|(.))", re.DOTALL)
 
 
@@ -34,12 +38,13 @@ def text_of(node: Node) -> str:
 
 
 def nodes_of(root: Node) -> Iterator[Node]:
-    """Every node, the outer before the inner ones; not recursive, as texts can be deep."""
+    """Every node, the outer before the inner ones, but for what the grammar does not see, or not always: what is in
+    here-documents, and in backticks with others in them. Not recursive, as texts can be deep."""
     todo = [root]
     while todo:
         node = todo.pop()
         yield node
-        if not is_escaped(node):
+        if not is_escaped(node) and node.type != "heredoc_body":
             todo += reversed(node.children)
 
 
@@ -113,3 +118,37 @@ def _ansi(found: re.Match[str]) -> str:
     if found[5]:
         return chr(ord(found[5]) & 0x1F)
     return _LETTERS.get(found[6], found[6])
+
+
+def substitutions(body: str) -> list[str] | None:
+    """The texts that run in a here-document whose delimiter has no quotes; None when one of them does not end."""
+    found: list[str] = []
+    at = 0
+    while (mark := _SUBSTITUTION.search(body, at)) is not None:
+        at = mark.end()
+        if mark[0] == "`":
+            if (whole := _BACKTICKS.match(body, mark.start())) is None:
+                return None
+            found.append(_ESCAPED_IN_BACKTICKS.sub(r"\1", whole[1]))
+            at = whole.end()
+        elif mark[0] == "$(":
+            if (end := _end(body, at)) is None:
+                return None
+            inner = body[at : end - 1]
+            if not (inner.startswith("(") and inner.endswith(")")) or any(sign in inner for sign in ";&|\n"):
+                found.append(inner)
+                at = end
+            # else it is arithmetic, in which there may be others
+    return found
+
+
+def _end(text: str, at: int) -> int | None:
+    """Where the parenthesis that was opened before this place is closed, by quotes and others in between."""
+    depth = 1
+    for token in _TOKEN.finditer(text, at):
+        depth += (token[0] == "(") - (token[0] == ")")
+        if depth == 0:
+            return token.end()
+        if token[0] in ("'", '"'):
+            return None  # it does not end
+    return None
