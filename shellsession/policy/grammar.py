@@ -136,6 +136,8 @@ def _is_doubtful(node: Node) -> bool:
     """Does the grammar take for a plain word what may be a substitution, a keyword, or more than one line?"""
     if node.type == "heredoc_body":
         return not _is_literal(node) and substitutions(text_of(node)) is None
+    if is_escaped(node):
+        return substitutions(text_of(node).lstrip()) is None
     if node.type == "command_name":
         return text_of(node) in _KEYWORDS
     if node.child_count and node.type not in QUOTED:
@@ -145,7 +147,8 @@ def _is_doubtful(node: Node) -> bool:
         return ("$(" in text or "`" in text) and _is_within_quotes(node)
     if node.type == "word" and "\n" in text:
         return True
-    return node.is_named and node.child_count == 0 and node.type not in _LITERAL and "$(" in text
+    is_plain = node.is_named and node.child_count == 0 and node.type not in _LITERAL
+    return is_plain and ("$(" in text or substitutions(text) is None)
 
 
 def _is_within_quotes(node: Node) -> bool:
