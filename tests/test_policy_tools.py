@@ -1,0 +1,266 @@
+"""A policy over a tool: refusals that reach the model, people who are asked, environments and results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemons import Daemon
+
+from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, connect
+from shellsession.contracts import bashtool, spec
+from shellsession.contracts.bashtool import Failed
+from shellsession.contracts.waiting import CancelToken
+from shellsession.policy.rules import Policy
+
+_TOKEN = "s3cr3t-t0ken"
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+def text_of(payload: bashtool.Payload) -> str:
+    return payload["content"][0]["text"].partition("\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "command", "reason"),
+    [
+        (Policy(deny=["touch"]), "touch x", "it contains 'touch'"),
+        (Policy(deny=[re.compile("^tou")]), "touch x", "it matches '^tou'"),
+        (Policy(deny_commands=["touch"]), "echo $(/usr/bin/touch x)", "'touch' is denied"),
+        (Policy(allow=["echo"]), "touch x", "'touch x' is not allowed; echo is"),
+        (Policy(strict=True), "touch x; $A", "it does not say the name of a command: write that out"),
+        (Policy(max_command=3), "touch x", "it is 7 bytes long, over 3: put it into a file"),
+        (Policy(confirm=lambda *_: False), "touch x", "it was not confirmed"),
+    ],
+)
+def test_what_is_refused_is_the_contracts_own_error_and_does_not_run(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, command: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = f"Failed to execute: refused by policy: {reason}"
+    assert spec.tool(agents, agent="a1", policy=policy)({"command": command}) == {"error": expected}
+    with pytest.raises(Failed) as raised:
+        bashtool.tool(agents, agent="a1", policy=policy)({"command": command})
+    assert str(raised.value) == expected
+    assert list(tmp_path.iterdir()) == []
+    assert agents.list() == []  # not even a session was made for it
+
+
+def test_what_is_not_refused_runs(agents: Agents) -> None:
+    policy = Policy(deny=["rm -rf /"], deny_commands=["rm"], allow=["echo", "printf"], strict=True, max_command=99)
+    assert spec.tool(agents, agent="a1", policy=policy)({"command": "echo 'rm' | printf x"})["stdout"] == "x"
+
+
+def test_sessions_of_every_kind_have_policies(daemon: Daemon) -> None:
+    policy, call = Policy(deny=["no"]), {"command": "echo no"}
+    with Session() as session, connect("policy", socket=daemon.socket) as remote:
+        for one in (session, remote):
+            assert "it contains 'no'" in spec.tool(one, policy=policy)(call)["error"]
+
+    async def main() -> None:
+        async with AsyncSession() as session, AsyncAgents() as agents:
+            for bash in (spec.tool(session, policy=policy), spec.tool(agents, agent="a1", policy=policy)):
+                assert "it contains 'no'" in (await bash(call))["error"]
+                assert (await bash({"command": "echo yes"}))["stdout"] == "yes\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("policy", [True, "rm", ["rm"], Policy])
+def test_only_a_policy_is_one(agents: Agents, policy: Any) -> None:
+    with pytest.raises(InvalidRequest, match="policy is a Policy"):
+        spec.tool(agents, agent="a1", policy=policy)
+
+
+def test_who_is_asked_sees_command_agent_and_cwd(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str, str]] = []
+
+    def confirm(command: str, agent: str, cwd: str) -> bool:
+        asked.append((command, agent, cwd))
+        return True
+
+    monkeypatch.chdir(tmp_path)
+    policy = Policy(confirm=confirm)
+    spec.tool(agents, agent="a1", policy=policy)({"command": "echo 'é'"})
+    persistent = spec.tool(agents, agent="a2", persistent=True, policy=policy)
+    persistent({"command": "cd /"})
+    persistent({"command": "true"})
+    bashtool.tool(agents, agent="a3", cwd="/usr", policy=policy)({"command": "true"})
+    with Session() as session:
+        spec.tool(session, policy=policy)({"command": "true"})
+    place = str(tmp_path)
+    assert asked == [
+        ("echo 'é'", "a1", place),
+        ("cd /", "a2", place),
+        ("true", "a2", "/"),
+        ("true", "a3", "/usr"),
+        ("true", "", place),
+    ]
+
+
+def test_the_contracts_own_checks_come_first(agents: Agents) -> None:
+    policy = Policy(deny=["x"], confirm=lambda *_: pytest.fail("asked"))
+    bash = bashtool.tool(agents, agent="a1", deny_patterns=["x"], confirm=lambda command: False, policy=policy)
+    with pytest.raises(Failed, match=r"^Command blocked"):
+        bash({"command": "x"})
+    with pytest.raises(Failed, match=r"^Command was not confirmed"):
+        bash({"command": "y"})
+
+
+def test_who_does_not_answer_in_time_says_no(agents: Agents, tmp_path: Path) -> None:
+    released = threading.Event()
+
+    def confirm(*_: str) -> bool:
+        return released.wait(30)
+
+    bash = spec.tool(agents, agent="a1", policy=Policy(confirm=confirm, confirm_timeout=0.1))
+    begun = time.monotonic()
+    found = bash({"command": f"touch {tmp_path}/ran"})
+    assert found == {"error": "Failed to execute: refused by policy: it was not confirmed within 0.1 s"}
+    assert time.monotonic() - begun < 20
+    released.set()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_who_takes_his_time_is_waited_for(agents: Agents) -> None:
+    def confirm(*_: str) -> bool:
+        threading.Event().wait(0.05)
+        return True
+
+    for limit in (None, 30):
+        policy = Policy(confirm=confirm, confirm_timeout=limit)
+        assert spec.tool(agents, agent="a1", policy=policy)({"command": "echo hi"})["stdout"] == "hi\n"
+
+
+def test_who_fails_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path) -> None:
+    def confirm(*_: str) -> bool:
+        raise LookupError("no such person")
+
+    for limit in (None, 30):
+        policy = Policy(confirm=confirm, confirm_timeout=limit)
+        with pytest.raises(LookupError, match="no such person"):
+            spec.tool(agents, agent="a1", policy=policy)({"command": f"touch {tmp_path}/ran"})
+    assert not (tmp_path / "ran").exists()
+
+
+async def _says_yes(*_: str) -> bool:
+    await asyncio.sleep(0)
+    return True
+
+
+async def _says_no(*_: str) -> bool:
+    return False
+
+
+async def _never_says(*_: str) -> bool:
+    await asyncio.Event().wait()
+    return True
+
+
+def _blocks(*_: str) -> bool:
+    return threading.Event().wait(0.5)
+
+
+def _agrees(*_: str) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("confirm", "limit", "reason"),
+    [
+        (_says_yes, None, ""),
+        (_says_yes, 30, ""),
+        (_agrees, 30, ""),
+        (_agrees, None, ""),
+        (_says_no, 30, "it was not confirmed"),
+        (_never_says, 0.1, "it was not confirmed within 0.1 s"),
+        (_blocks, 0.1, "it was not confirmed within 0.1 s"),
+    ],
+)
+def test_async_tools_ask_functions_and_coroutine_functions(
+    confirm: Callable[..., Any], limit: float | None, reason: str
+) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            bash = spec.tool(session, policy=Policy(confirm=confirm, confirm_timeout=limit))
+            found = await bash({"command": "echo hi"})
+            if reason:
+                assert found == {"error": f"Failed to execute: refused by policy: {reason}"}
+            else:
+                assert found["stdout"] == "hi\n"
+
+    asyncio.run(main())
+
+
+def test_a_tool_for_threads_cannot_ask_a_coroutine_function(agents: Agents) -> None:
+    for limit in (None, 30):
+        for function in (_says_yes, lambda *names: _says_yes(*names)):
+            policy = Policy(confirm=function, confirm_timeout=limit)
+            found = spec.tool(agents, agent="a1", policy=policy)({"command": "true"})
+            assert found["error"].startswith("Failed to execute: a coroutine function can be asked only by an async")
+
+
+def test_a_cancelled_call_does_not_wait_for_the_answer(agents: Agents) -> None:
+    token, released = CancelToken(), threading.Event()
+
+    def confirm(*_: str) -> bool:
+        token.cancel()
+        return released.wait(30)
+
+    begun = time.monotonic()
+    found = spec.tool(agents, agent="a1", policy=Policy(confirm=confirm))({"command": "true"}, token)
+    released.set()
+    assert found == {"error": "Failed to execute: the call was cancelled"}
+    assert time.monotonic() - begun < 20
+
+
+def test_time_limits_are_clamped(agents: Agents) -> None:
+    bash = bashtool.tool(agents, agent="a1", timeout=None, policy=Policy(max_timeout=0.2))
+    with pytest.raises(Failed, match=r"^Command timed out after 0\.\d+s$"):
+        bash({"command": "sleep 100"})
+
+
+def test_the_environment_of_agents_is_filtered(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIDDEN_X", "1")
+    monkeypatch.setenv("SEEN_X", "2")
+    policy = Policy(hide_prefixes=["HIDDEN_"], hide_values=["^ghp_"])
+    bash = spec.tool(agents, agent="a1", policy=policy)
+    look = {"command": "env | grep _X= | sort"}
+    assert bash(look)["stdout"] == "SEEN_X=2\n"
+    monkeypatch.setenv("HIDDEN_Y_X", "3")
+    monkeypatch.setenv("LATER_X", "ghp_x")
+    monkeypatch.setenv("OTHER_X", "4")
+    assert bash(look)["stdout"] == "OTHER_X=4\nSEEN_X=2\n"
+
+
+def test_secrets_are_masked_in_results_and_logs(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MY_API_TOKEN", _TOKEN)
+    monkeypatch.setenv("HIDDEN_X", "hidden-one")
+    policy = Policy(mask_secrets=True, hide_prefixes=["HIDDEN_"], secrets=["named-one"])
+    bash = spec.tool(agents, agent="a1", policy=policy)
+    command = f"echo $MY_API_TOKEN ${{HIDDEN_X-gone}} hidden-one; echo named-one {_TOKEN} >&2"
+    with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
+        found = bash({"command": command})
+    assert found == {"stdout": "*** gone ***\n", "stderr": "*** ***\n", "exitCode": 0}
+    (record,) = caplog.records
+    assert record.__dict__["interaction"]["command"] == "echo $MY_API_TOKEN ${HIDDEN_X-gone} ***; echo *** *** >&2"
+    assert _TOKEN not in record.getMessage()
+    assert _TOKEN in spec.tool(agents, agent="a2", policy=Policy())({"command": "echo $MY_API_TOKEN"})["stdout"]
+    bash_003 = bashtool.tool(agents, agent="a3", policy=policy)
+    assert text_of(bash_003({"command": "echo $MY_API_TOKEN"})) == "***\n"
