@@ -247,6 +247,15 @@ def test_the_environment_of_agents_is_filtered(agents: Agents, monkeypatch: pyte
     assert bash(look)["stdout"] == "OTHER_X=4\nSEEN_X=2\n"
 
 
+def test_what_is_hidden_is_hidden_in_a_session_that_others_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIDDEN_X", "1")
+    policy, look = Policy(hide_prefixes=["HIDDEN_"]), {"command": "echo ${HIDDEN_X-none}"}
+    with Agents() as agents, Session() as session:
+        assert spec.tool(agents, agent="a1")(look)["stdout"] == "1\n"
+        assert spec.tool(agents, agent="a1", policy=policy)(look)["stdout"] == "none\n"
+        assert spec.tool(session, policy=policy)(look)["stdout"] == "none\n"
+
+
 def test_secrets_are_masked_in_results_and_logs(
     agents: Agents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,8 +11,8 @@ import logging
 import os
 import re
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
@@ -20,7 +20,7 @@ from ..engine import processes
 from ..engine.spawn import inherited
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, Result
-from ..policy.rules import Policy, PolicyRefused, refused
+from ..policy.rules import UNCONFIRMED, Policy, refused
 from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition, quoted
 from .waiting import CancelToken
@@ -90,8 +90,8 @@ class _Bound(Generic[P]):
         options = self.contract.session_options(environ)
         return options if self._policy is None else {**options, "env": self._policy.environment(options["env"])}
 
-    def _question(self, request: Request) -> tuple[Request, tuple[Callable[..., Any], tuple[str, ...]] | None]:
-        """The request as it may run, and who is to be asked about it. Raises PolicyRefused."""
+    def _judged(self, request: Request) -> tuple[Request, Ask | None]:
+        """The request as it may run, and who must say yes to it. Raises PolicyRefused."""
         if self._policy is None:
             return request, None
         verdict = self._policy.judge(request)
@@ -99,15 +99,16 @@ class _Bound(Generic[P]):
             return verdict.request, None
         agent = self._agent()
         name = agent if isinstance(agent, str) else "" if agent is None else f"<{type(agent).__name__}>"
-        return verdict.request, (self._policy.confirm, (verdict.question, name, self._pwd()))
+        return verdict.request, Ask(self._policy.confirm, (verdict.question, name, self._pwd()))
 
-    def _confirmed(self, answer: object) -> None:
-        if not answer:
-            raise refused("it was not confirmed")
-
-    def _not_answered(self) -> PolicyRefused:
-        seconds = self._policy.confirm_timeout if self._policy is not None else None
-        return refused(f"it was not confirmed within {seconds} s")
+    @contextmanager
+    def _patience(self) -> Iterator[float | None]:
+        """For so many seconds somebody is waited for. Raises PolicyRefused when they have passed."""
+        seconds = None if self._policy is None else self._policy.confirm_timeout
+        try:
+            yield seconds
+        except TimeoutError:
+            raise refused(f"it was not confirmed within {seconds} s") from None
 
     def _shown(self, result: Result) -> Result:
         return result if (secrets := self._secrets()) is None else secrets.mask_result(result)
@@ -115,7 +116,7 @@ class _Bound(Generic[P]):
     def _secrets(self) -> Secrets | None:
         if self._policy is None or not self._policy.mask_secrets:
             return None
-        return self._policy.known_secrets(os.environ)
+        return self._policy.known_secrets(inherited())
 
     def _place(self) -> str:
         return _cwd() if self.contract.cwd is None else os.path.join(_cwd(), self.contract.cwd)
@@ -126,11 +127,12 @@ class _Bound(Generic[P]):
         if not request.isolated:
             return text
         prelude = [f"\\builtin cd -- {_word(self._place())}", _before()]
-        inherited = self._inherited.get(session)
-        if inherited is not None and inherited != os.environ:
-            now = self._session_options(os.environ)["env"]
-            then = self._session_options(inherited)["env"]
-            prelude += _changes(then, now)
+        now, then = inherited(), self._inherited.get(session)
+        if then is not None and then != now:
+            prelude += _changes(self._session_options(then)["env"], self._session_options(now)["env"])
+        if self._policy is not None:  # who made this session may have hidden less
+            environ = self.contract.session_options(now)["env"]
+            prelude += _changes(environ, self._policy.environment(environ))
         return after(" && ".join(prelude), text)
 
     def _answer(self, action: Look | Log) -> Any:
@@ -183,12 +185,12 @@ class Tool(_Bound[P]):
         return self._answer(action)
 
     def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
-        request, question = self._question(action)
-        if question is not None and self._policy is not None:
-            try:
-                self._confirmed(waiting.ask(*question, self._policy.confirm_timeout, cancel))
-            except TimeoutError:
-                raise self._not_answered() from None
+        request, question = self._judged(action)
+        if question is not None:
+            with self._patience() as seconds:
+                answer = waiting.ask(question.function, question.arguments, seconds, cancel)
+            if not answer:
+                raise refused(UNCONFIRMED)
         return request
 
 
@@ -223,12 +225,12 @@ class AsyncTool(_Bound[P]):
         return self._answer(action)
 
     async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
-        request, question = self._question(action)
-        if question is not None and self._policy is not None:
-            try:
-                self._confirmed(await waiting.aask(*question, self._policy.confirm_timeout, cancel))
-            except TimeoutError:
-                raise self._not_answered() from None
+        request, question = self._judged(action)
+        if question is not None:
+            with self._patience() as seconds:
+                answer = await waiting.aask(question.function, question.arguments, seconds, cancel)
+            if not answer:
+                raise refused(UNCONFIRMED)
         return request
 
 
@@ -253,10 +255,10 @@ class Binder(Generic[P]):
     ) -> Tool[P] | AsyncTool[P]:
         """A tool that runs in ``where``: a session of any kind, or agents and which one of them.
 
-        ``policy`` judges every command before it runs; what it refuses is told as the contract tells its errors. It
-        filters the environment of agents' sessions; a session of your own is made with
-        ``env=policy.environment(os.environ)``. A time limit that it has changed still has its documented name in the
-        contract's message.
+        ``policy`` judges every command before it runs; what it refuses is told as the contract tells its errors. What
+        it hides is not in the environment of isolated calls, nor of an agent's session that this tool makes; make a
+        session of your own with ``env=policy.environment(os.environ)``. Where it has shortened a time limit, the
+        contract's message still tells its own.
         """
         run = getattr(where, "run", None)
         if run is None:

@@ -19,6 +19,7 @@ from .secrets import Secrets
 from .words import Word
 
 Pattern = str | re.Pattern[str]
+UNCONFIRMED: Final = "it was not confirmed"
 _SHOWN: Final = 80  # characters of a command that a reason quotes
 
 
@@ -119,7 +120,7 @@ class Policy:
             if inspect.iscoroutinefunction(self.confirm):
                 raise InvalidRequest("confirm is a coroutine function, which only async tools can ask")
             if self.confirm is None or not self.confirm(verdict.question, agent, cwd):
-                raise refused("it was not confirmed")
+                raise refused(UNCONFIRMED)
         return verdict.request
 
     def judge(self, request: Request) -> Verdict:
