@@ -71,6 +71,9 @@ CASES: Final = (
     Case("git <<EOF push\nx\nEOF", ("git push",)),
     Case("python3 - <<'EOF'\nrm x\nEOF", ("python3 -",)),
     Case("python3 - a = b == c", ("python3 - a = b == c",)),
+    Case("a\n\\ b x", ("a", " b x"), refused=True),
+    Case("a\n\\\n\\rm x", ("a", "rm x"), refused=True),
+    Case("time ! rm x", ("time ! rm x",), True),
     # -- within others
     Case("echo $(rm x)", ("echo ?", "rm x")),
     Case("echo `rm x`", ("echo ?", "rm x")),
@@ -80,6 +83,8 @@ CASES: Final = (
     Case("echo $(a $(b $(rm x)))", ("echo ?", "a ?", "b ?", "rm x")),
     Case("diff <(rm x) >(tee y)", ("diff ? ?", "rm x", "tee y")),
     Case("a > >(tee y)", ("a", "tee y")),
+    Case("echo \"${x:-'$(rm y)'}\"", ("echo ?", "rm y"), refused=True),
+    Case('x=${y:=$(echo `X=\\$(export X=\\$(a > >("rm" x))) a`)} a', ("a", "echo ?", "rm x"), refused=True),
     Case("echo ${x:-$(rm y)}", ("echo ?", "rm y")),
     Case('echo "${x:-`rm y`}"', ("echo ?", "rm y")),
     Case("echo $((1 + $(rm x)))", ("echo ?", "rm x")),
@@ -183,6 +188,8 @@ BROKEN: Final = (
     "f() {",
     "while; do a; done",
     "echo ${x",
+    "echo ${x#`a}",
+    "[[ a =~ `b ]]",
 )
 
 # What bash does not take and the parser does: nothing is overlooked in it.

@@ -14,6 +14,7 @@ from policy_corpus import BROKEN, CASES, TAKEN, Case
 
 from shellsession.policy.commands import commands, shown
 from shellsession.policy.grammar import MAX_READ
+from shellsession.policy.words import substitutions
 
 _SEED: Final = "rm x y"
 
@@ -161,6 +162,12 @@ def test_any_bytes_are_read_or_doubted(source: bytes) -> None:
     run = commands(source)
     assert all(words for words in run.commands)
     assert all(isinstance(line, str) for line in shown(run))
+
+
+@pytest.mark.parametrize("body", ["$(a", "$(echo 'a) b", '$(echo "a) b', "`a", "x `a\\`", "$(a $(b)"])
+def test_a_substitution_without_an_end_is_told(body: str) -> None:
+    assert substitutions(body) is None
+    assert commands(f"cat <<E\n x {body}\nE\n".encode()).fault
 
 
 def test_what_is_too_long_or_too_deep_is_not_read() -> None:

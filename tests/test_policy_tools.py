@@ -214,6 +214,18 @@ def test_a_tool_for_threads_cannot_ask_a_coroutine_function(agents: Agents) -> N
             assert found["error"].startswith("Failed to execute: a coroutine function can be asked only by an async")
 
 
+def test_a_call_that_was_cancelled_before_is_asked_about_all_the_same(agents: Agents) -> None:
+    token = CancelToken()
+    token.cancel()
+
+    def confirm(*_: str) -> bool:
+        threading.Event().wait(0.05)
+        return False
+
+    found = spec.tool(agents, agent="a1", policy=Policy(confirm=confirm))({"command": "true"}, token)
+    assert found == {"error": "Failed to execute: refused by policy: it was not confirmed"}
+
+
 def test_a_cancelled_call_does_not_wait_for_the_answer(agents: Agents) -> None:
     token, released = CancelToken(), threading.Event()
 
@@ -241,6 +253,7 @@ def test_the_environment_of_agents_is_filtered(agents: Agents, monkeypatch: pyte
     bash = spec.tool(agents, agent="a1", policy=policy)
     look = {"command": "env | grep _X= | sort"}
     assert bash(look)["stdout"] == "SEEN_X=2\n"
+    assert spec.tool(agents, agent="a2", persistent=True, policy=policy)(look)["stdout"] == "SEEN_X=2\n"
     monkeypatch.setenv("HIDDEN_Y_X", "3")
     monkeypatch.setenv("LATER_X", "ghp_x")
     monkeypatch.setenv("OTHER_X", "4")

@@ -184,6 +184,17 @@ def test_it_runs_in_the_directory_that_is_named(
     assert text_of(bashtool.tool(agents, agent="cwd")({"command": "pwd"})) == f"Exit code: 0\n{tmp_path}/x\n"
 
 
+@pytest.mark.parametrize("before", [None, "/usr"])
+def test_how_it_got_there_is_not_seen(agents: Agents, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    if before is None:
+        monkeypatch.delenv("OLDPWD", raising=False)
+    else:
+        monkeypatch.setenv("OLDPWD", before)
+    for agent in ("one", "one", "two"):
+        bash = bashtool.tool(agents, agent=f"{agent}{before}")
+        assert text_of(bash({"command": "echo ${OLDPWD-none}"})) == f"Exit code: 0\n{before or 'none'}\n"
+
+
 @pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("file", "Not a directory")])
 def test_a_directory_that_is_none_is_a_failure_to_execute(
     agents: Agents, tmp_path: Path, name: str, reason: str

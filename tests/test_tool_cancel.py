@@ -145,6 +145,54 @@ def test_just_then_it_is_one_or_the_other(agents: Agents, pool: ThreadPoolExecut
     assert bash({"command": "echo $KEPT"})["content"][0]["text"] == "Exit code: 0\n1\n"
 
 
+class Slow(Session):
+    """A session that cancels a call when its command has ended, and takes its time to interrupt."""
+
+    token: CancelToken | None = None
+
+    def run(self, *arguments: Any, **options: Any) -> Result:
+        result = super().run(*arguments, **options)
+        if self.token is not None:
+            self.token.cancel()
+        return result
+
+    def interrupt(self) -> Result:
+        try:
+            return super().interrupt()
+        finally:
+            threading.Event().wait(0.2)
+
+
+def test_a_command_that_has_ended_has_its_result() -> None:
+    with Slow() as session:
+        session.token = CancelToken()
+        assert bashtool.tool(session)({"command": "echo again"}, session.token) == _OK
+        assert session.token.cancelled
+
+
+def test_no_thread_of_ours_goes_on_after_the_call(pool: ThreadPoolExecutor, started: Path) -> None:
+    with Slow() as session:
+        token = CancelToken()
+        call = pool.submit(bashtool.tool(session), endless(started), token)
+        begun(started)
+        token.cancel()
+        with pytest.raises(Cancelled):
+            call.result(20)
+        assert helpers() == []
+
+
+def test_who_listens_too_late_is_told_all_the_same() -> None:
+    token, told = CancelToken(), list[str]()
+    with token.calling(lambda: told.append("first")):
+        token.cancel()
+        token.cancel()
+    with token.calling(lambda: told.append("second")):
+        pass
+    with CancelToken().calling(lambda: told.append("never")):
+        pass
+    assert told == ["first", "second"]
+
+
 def test_one_in_the_queue_does_not_end_the_one_before(
     agents: Agents, pool: ThreadPoolExecutor, started: Path, tmp_path: Path
 ) -> None:
@@ -194,6 +242,33 @@ def test_from_a_signal_handler(agents: Agents, started: Path) -> None:
         signal.signal(signal.SIGUSR1, before)
         watcher.join()
     assert bash({"command": "echo again"}) == _OK
+
+
+def test_a_signal_handler_within_a_call_is_told_that_the_session_is_busy(agents: Agents, started: Path) -> None:
+    token, bash = CancelToken(), bashtool.tool(agents, agent="a1")
+    told: list[str] = []
+
+    def handle(*_: object) -> None:
+        try:
+            bash({"command": "true"}, CancelToken())
+        except Failed as error:
+            told.append(str(error))
+        token.cancel()
+
+    def watch() -> None:
+        begun(started)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(Cancelled):
+            bash(endless(started), token)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        watcher.join()
+    assert [text.startswith("Failed to execute: a callback") for text in told] == [True]
 
 
 def test_one_token_cancels_many_calls(agents: Agents, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
@@ -284,6 +359,25 @@ def test_async_before_in_the_queue_and_by_the_task(started: Path, tmp_path: Path
             assert not (tmp_path / "ran").exists()
 
     asyncio.run(main())
+
+
+def test_async_what_was_cancelled_before_is_not_even_begun() -> None:
+    begun: list[object] = []
+
+    class Watched(AsyncSession):
+        async def run(self, *arguments: Any, **options: Any) -> Result:
+            begun.append(arguments)
+            return await super().run(*arguments, **options)
+
+    async def main() -> None:
+        async with Watched() as session:
+            token = CancelToken()
+            token.cancel()
+            with pytest.raises(Cancelled):
+                await bashtool.tool(session)({"command": "true"}, token)
+
+    asyncio.run(main())
+    assert begun == []
 
 
 def test_async_just_then(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ class _Reader:
                 continue
             elif operands:
                 operands -= 1
-            elif word in _RESERVED or (rest and rest[0] == "{"):  # coproc NAME { ...
+            elif word in _RESERVED:
                 rest.append(None)
                 break
             else:
