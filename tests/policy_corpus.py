@@ -1,6 +1,11 @@
 """Texts of bash, and the commands that they run: what a parser of bash is chosen by, and held to.
 
 A word that is known at run time only is ``?``. ``unknown``: something runs that the text does not tell.
+
+Of these 143 texts tree-sitter-bash 0.25 reads 130 right, with the corrections in ``policy.grammar``; it refuses 13, and
+is wrong on none (5 before the corrections, of the first 112). bashlex 0.18 reads 97 right, refuses 23 (``[[``,
+arithmetic, patterns of ``case``, arrays, here-documents with a quoted delimiter), is wrong on 23 (it does not look into
+``${x:-$(y)}``, here-documents, ``< <(x)``), takes half as long again, and its licence is the GPL.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -130,10 +131,13 @@ def test_just_then_it_is_one_or_the_other(agents: Agents, pool: ThreadPoolExecut
     bash = bashtool.tool(agents, agent="a1", persistent=True)
     chance, told = random.Random(3), {"result": 0, "cancelled": 0}
     bash({"command": "KEPT=1"})
+    since = time.monotonic()
+    bash({"command": "sleep 0.01"})
+    usual = 2 * (time.monotonic() - since)
     for _ in range(150):
         token = CancelToken()
         call = pool.submit(bash, {"command": "sleep 0.01; echo again"}, token)
-        threading.Event().wait(chance.random() * 0.03)
+        threading.Event().wait(chance.random() * usual)
         token.cancel()
         try:
             assert call.result(20) == _OK
@@ -385,9 +389,13 @@ def test_async_just_then(tmp_path: Path) -> None:
         chance, told = random.Random(5), {"result": 0, "cancelled": 0}
         async with AsyncSession() as session:
             bash = bashtool.tool(session)
+            await bash({"command": "KEPT=1"})
+            since = time.monotonic()
+            await bash({"command": "sleep 0.01"})
+            usual = 2 * (time.monotonic() - since)
             for _ in range(150):
                 token = CancelToken()
-                asyncio.get_running_loop().call_later(chance.random() * 0.03, token.cancel)
+                asyncio.get_running_loop().call_later(chance.random() * usual, token.cancel)
                 try:
                     assert await asyncio.wait_for(bash({"command": "sleep 0.01; echo again"}, token), 20) == _OK
                     told["result"] += 1
