@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         ProtocolError,
         ResultExpired,
+        SandboxUnavailable,
         SessionBusy,
         SessionClosed,
         ShellSessionError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         VersionMismatch,
     )
     from .models import TTY, Limits, Result
+    from .policy.sandbox import Sandbox
     from .session import Session
 
 _HOMES = {
@@ -57,6 +59,7 @@ _HOMES = {
         "OutcomeUnknown",
         "ProtocolError",
         "ResultExpired",
+        "SandboxUnavailable",
         "SessionBusy",
         "SessionClosed",
         "ShellSessionError",
@@ -65,6 +68,7 @@ _HOMES = {
         "VersionMismatch",
     ),
     "models": ("TTY", "Limits", "Result"),
+    "policy.sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
 }
@@ -92,6 +96,8 @@ __all__ = [
     "RemoteSession",
     "Result",
     "ResultExpired",
+    "Sandbox",
+    "SandboxUnavailable",
     "Session",
     "SessionBusy",
     "SessionClosed",

@@ -31,6 +31,7 @@ from .models import (
     check_seconds,
     to_bytes,
 )
+from .policy.sandbox import Sandbox
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -55,6 +56,7 @@ class Base:
         startup: Iterable[Text] = (),
         size: tuple[int, int] = (200, 50),
         bash: str = "bash",
+        sandbox: Sandbox | None = None,
     ) -> None:
         """Prepare a session; bash starts at the first command, or at ``open()``.
 
@@ -62,7 +64,8 @@ class Base:
         mapping replaces; ``extra_env`` adds. ``agent_env`` adds PAGER=cat, TERM=dumb and the like to what is inherited.
         ``timeout`` (seconds), ``on_timeout``, ``tty`` and ``limits`` are the defaults of ``run``. ``startup``: commands
         run after every start. ``size``: the terminal's (columns, rows). ``bash``: name or path of bash 4.4 or newer.
-        Raises InvalidRequest.
+        ``sandbox``: what bash and all that it starts is confined to; SandboxUnavailable is raised when it starts where
+        that cannot be had. Raises InvalidRequest.
         """
         if limits is not None:
             check_limits(limits)
@@ -76,8 +79,10 @@ class Base:
         place = None if cwd is None else os.fspath(cwd)
         if place is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
+        if sandbox is not None and not isinstance(sandbox, Sandbox):
+            raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r}")
         commands = tuple(Request(to_bytes("startup", text)).command for text in startup)
-        options = Options(place, env, extra_env, agent_env, commands, size, bash, timeout)
+        options = Options(place, env, extra_env, agent_env, commands, size, bash, timeout, sandbox)
         environment(options)  # refuses here what exec would refuse in the child
         check_size(size)
         self._engine = Engine(options)

@@ -6,8 +6,9 @@ ShellSessionError            error
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
 ├── ShellUnavailable         unavailable         bash could not be started, or is too old
-│   └── LimitReached         limit_reached       no room: descriptors, space for files
-│       └── TooManySessions  too_many_sessions   no room for one more agent; carries ``idle``
+│   ├── LimitReached         limit_reached       no room: descriptors, space for files
+│   │   └── TooManySessions  too_many_sessions   no room for one more agent; carries ``idle``
+│   └── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or a limit that cannot be held here
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
 ├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or the session went with it
 ├── ProtocolError            protocol            the peer broke the wire format
@@ -88,6 +89,12 @@ class TooManySessions(LimitReached):
 
     def __reduce__(self) -> tuple[type[TooManySessions], tuple[str, tuple[str, ...]]]:
         return type(self), (str(self), self.idle)  # to cross processes with its names
+
+
+class SandboxUnavailable(ShellUnavailable):
+    """The sandbox cannot be made here as asked for: bubblewrap, user namespaces or control groups are missing."""
+
+    code = "sandbox_unavailable"
 
 
 class NoSuchAgent(ShellSessionError):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from .errors import CommandFailed, CommandTimeout, InvalidRequest
+
+if TYPE_CHECKING:
+    from .policy.sandbox import Sandbox
 
 VERSION: Final = "0.1.0"
 
@@ -228,3 +231,4 @@ class Options:
     size: tuple[int, int] = (200, 50)
     bash: str = "bash"
     timeout: float | None = None
+    sandbox: Sandbox | None = None

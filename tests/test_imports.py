@@ -20,13 +20,14 @@ _LAYERS: Final = (
     ("errors",),
     ("models",),
     ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
-    ("policy.words", "policy.secrets"),
+    ("policy.words", "policy.secrets", "policy.sandbox"),
     ("policy.grammar",),
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.places"),
-    ("engine.guard", "engine.streams", "daemon.audit"),
-    ("engine.files",),
+    ("engine.cgroups", "engine.streams", "daemon.audit"),
+    ("engine.guard", "engine.files"),
+    ("engine.launch",),
     ("engine.shell",),
     ("engine.spawn",),
     ("engine.waiting", "engine.draining", "engine.wishes", "engine.alarm"),
@@ -76,7 +77,14 @@ _CONTRACTS: Final = {
     "contracts.strands",
 }
 _INTEGRATIONS: Final = {"integrations.mcp", "integrations.threads", "integrations.toolbox", "cli.agent"}
-_POLICY: Final = {"policy.words", "policy.secrets", "policy.grammar", "policy.commands", "policy.rules"}
+_POLICY: Final = {
+    "policy.words",
+    "policy.secrets",
+    "policy.sandbox",
+    "policy.grammar",
+    "policy.commands",
+    "policy.rules",
+}
 _PURE_ROOMS: Final = _CONTRACTS | _POLICY
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.

@@ -35,6 +35,8 @@ _PUBLIC = [
     "RemoteSession",
     "Result",
     "ResultExpired",
+    "Sandbox",
+    "SandboxUnavailable",
     "Session",
     "SessionBusy",
     "SessionClosed",

@@ -107,7 +107,7 @@ def interrupt(engine: Engine, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
     for number, patience in _LADDER:
-        victims = processes.descendants(shell.pid, call.older)
+        victims = shell.descendants(call.older)
         shell.signal(signal.SIGINT)
         if processes.state(shell.pid) == "T":
             shell.signal(signal.SIGCONT)
@@ -136,7 +136,7 @@ def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
     until = time.monotonic() + _STARVED
     had_their_turn = 0
     while time.monotonic() < until and had_their_turn < _LOOKS:
-        victims = processes.descendants(shell.pid, call.older)
+        victims = shell.descendants(call.older)
         starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
         for pid in (shell.pid, *victims):
             before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
@@ -160,7 +160,7 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
     """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
     shell = engine.live()
     for _ in range(_ROUNDS):
-        victims = [pid for pid in processes.descendants(shell.pid, call.older) if processes.alive(pid)]
+        victims = [pid for pid in shell.descendants(call.older) if processes.alive(pid)]
         if not victims:
             break
         kill(victims)
@@ -196,7 +196,7 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     if not engine.chatty and call.framer.mark is None:
         _take_aside(call)
     mark = _last_words(call)
-    call.killed += [pid for pid in _announced(call) if pid not in call.killed]
+    call.killed += [pid for pid in _announced(shell, call) if pid not in call.killed]
     call.reason, engine.doom = call.reason or engine.doom, ""
     discard(engine, shell)
     if call.ending is None and status is not None and status < 0:
@@ -207,9 +207,11 @@ def bury(engine: Engine, call: Call) -> Steps[Result]:
     return result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
 
 
-def _announced(call: Call) -> list[int]:
+def _announced(shell: Shell, call: Call) -> list[int]:
     """The jobs of a command whose shell ended: by now they are gone, but bash told their numbers (`[1] 4711`)."""
-    return [int(pid) for pid in _NOTICE.findall(call.stderr.peek()[0])] if call.ending is None else []
+    if shell.launch.apart or call.ending is not None:  # apart: it knows other numbers than we
+        return []
+    return [int(pid) for pid in _NOTICE.findall(call.stderr.peek()[0])]
 
 
 def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
@@ -248,7 +250,7 @@ def farewell(engine: Engine) -> Steps[None]:
             shell.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _FAREWELL
             while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
-                fds = (shell.pidfd, shell.aside, shell.control_fd) if shell.pidfd >= 0 else ()
+                fds = (shell.child_fd, shell.aside, shell.control_fd) if shell.child_fd >= 0 else ()
                 yield Wait(fds, min(until, time.monotonic() + 0.05))
                 if shell.overhear() == b"" or shell.receive() == b"":
                     yield Wait((), time.monotonic() + _TICK)
@@ -278,7 +280,7 @@ def abandon(engine: Engine) -> None:
     """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
     shell, engine.call = engine.shell, None
     if shell is not None:
-        kill(processes.descendants(shell.pid))
+        kill(shell.descendants())
         shell.signal(signal.SIGKILL)
         kill(shell.strays())
         shell.lost = True
@@ -286,7 +288,7 @@ def abandon(engine: Engine) -> None:
 
 def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
     for _ in range(_ROUNDS):
-        victims = [pid for pid in processes.descendants(shell.pid) if processes.alive(pid)]
+        victims = [pid for pid in shell.descendants() if processes.alive(pid)]
         if not victims:
             return
         kill(victims)
@@ -304,7 +306,7 @@ def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
     for _ in range(_ROUNDS):
         if shell.dead:
             return
-        yield Wait((shell.pidfd,) if shell.pidfd >= 0 else (), time.monotonic() + 0.01)
+        yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + 0.01)
 
 
 def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:

@@ -24,9 +24,9 @@ _OLDEST: Final = 404
 def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
     """Set up the shell; raises ShellUnavailable, and SessionClosed when another thread has closed the session."""
     framer = Framer(os.urandom(16).hex().encode())
-    shell.send(BOOTSTRAP + version_line(framer.nonce))
-    shell.stream("tty")  # the first command's streams are made while bash starts
-    shell.stream("err")
+    shell.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
+    if not shell.launch.apart:
+        shell.make_streams()  # the first command's are made while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
         if closed():
@@ -36,9 +36,12 @@ def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
         data = shell.receive()
         if data == b"":
             said = framer.noise.decode("utf-8", "replace").strip()
-            raise ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
+            raise shell.launch.failed(said)
         framer.feed(data or b"")
     shell.lines_taken(framer.mark)
+    if shell.launch.apart:
+        shell.find_bash()
+        shell.make_streams()
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import processes
+from . import cgroups, processes
 from .places import make_private, private_home
 
 _SEATS = 1 << 22
@@ -152,6 +152,8 @@ def sweep(home: str) -> None:
                         os.kill(pid, signal.SIGKILL)
                 if not victims:
                     break
+            for link in Path(home, name).glob("*/group-*"):
+                cgroups.remove(processes.link(str(link)))
             shutil.rmtree(os.path.join(home, name), ignore_errors=True)
 
 

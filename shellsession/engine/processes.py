@@ -5,8 +5,11 @@ Law: it looks and never acts; whatever it may not see (hidepid, another user's p
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 # System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, and what waits for
 # a descriptor: poll, select, epoll_wait, pselect6, ppoll, epoll_pwait.
@@ -14,6 +17,9 @@ _READ, _POLLS = {
     "x86_64": (0, {7, 23, 232, 270, 271, 281}),
     "aarch64": (63, {72, 73, 22}),
 }.get(os.uname().machine, (-1, set()))
+
+_PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct pidfd_info
+_PIDFD_INFO_EXIT = 1 << 3
 
 
 def _read(path: str) -> bytes:
@@ -173,6 +179,44 @@ def _holds_terminal(pid: int, controlling: str) -> bool:
     except OSError:
         return False
     return any(link(f"/proc/{pid}/fd/{fd}") in ("/dev/tty", controlling) for fd in fds)
+
+
+def exit_status(pidfd: int) -> int | None:
+    """How a process ended that somebody else has reaped, as wait(2) has it; None before Linux 6.15, which tells it."""
+    info = bytearray(struct.pack("Q", _PIDFD_INFO_EXIT).ljust(64, b"\0"))
+    try:
+        fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
+    except OSError:
+        return None
+    told, status = struct.unpack_from("Q", info)[0], struct.unpack_from("i", info, 60)[0]
+    return int(status) if told & _PIDFD_INFO_EXIT else None
+
+
+class Group(NamedTuple):
+    """A control group that we are in: its directory, where its hierarchy is mounted, and the controllers of that.
+
+    A hierarchy of version 2 names none: there each group says which ones it has.
+    """
+
+    directory: str
+    mount: str
+    controllers: frozenset[str]
+
+
+def own_groups() -> list[Group]:
+    """The control groups of this process, as far as they can be seen."""
+    ours = [line.split(":", 2) for line in _read("/proc/self/cgroup").decode("utf-8", "replace").splitlines()]
+    paths = {frozenset(names.split(",")) - {""}: path for _, names, path in ours}
+    found = []
+    for line in _read("/proc/self/mountinfo").decode("utf-8", "replace").splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, mount = before.split(" ")[3:5]
+        for controllers, path in paths.items():
+            if kind == ("cgroup" if controllers else "cgroup2") and controllers <= {*options.split(",")}:
+                directory = os.path.normpath(mount + "/" + path.removeprefix(root))
+                found.append(Group(directory, mount, controllers))
+    return found
 
 
 def umask() -> int:

@@ -12,15 +12,17 @@ import signal
 import socket
 import termios
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 
 from ptyprocess import PtyProcess
 
-from ..errors import LimitReached
-from . import processes
+from ..errors import LimitReached, ShellUnavailable
+from . import cgroups, processes
 from .files import Files
 from .framing import Mark
 from .guard import Guard, Seat
+from .launch import Launch
 from .streams import (
     CHUNK,
     SMALL,
@@ -47,11 +49,17 @@ class Shell:
         seat: Seat,
         cwd: str,
         size: tuple[int, int],
+        launch: Launch,
     ) -> None:
         self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
         self._bell_lock = threading.Lock()
         self.struck = False  # what the bell means to who attends a command: that it is to be ended
+        self.launch = launch
         self.pid: int = process.pid
+        self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
+        self._adopter = 0  # who else gets the orphans of what bash runs: the first process of its PID namespace
+        self._root = ""  # where bash's file system begins
+        self._devices = -1  # its /dev/pts, where that is not ours
         self.control = control
         self.control_fd = control.fileno()
         self.aside = aside  # bash's own stdout, which no command of ours has: only what traps say there
@@ -66,7 +74,8 @@ class Shell:
         self._guard = guard
         self.size = size
         os.set_blocking(process.fd, False)
-        self.terminal = Stream(process.fd, slave_path(process.fd), get_modes(process.fd))
+        path = b"/dev/tty" if launch.apart else slave_path(process.fd)
+        self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
         self._streams: dict[str, Stream] = {}
         self._glance = select.poll()
@@ -76,8 +85,27 @@ class Shell:
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
+        self.pidfd = self.child_fd = _pidfd(self.pid)
+        # Who has children, by the kernel's lists of them, and what the list says where nobody is to be counted.
+        self._children: tuple[tuple[int, bytes], ...] = _lists(((self.pid, b""),))
+        self._names = self._own_names()
+        self.control_name = self._names[0]
+
+    def find_bash(self) -> None:
+        """Bash was launched apart, and has answered: learn which process it is, and where its terminals are.
+
+        Raises ShellUnavailable.
+        """
+        try:
+            (self._adopter,) = processes.children(self._child)
+            (self.pid,) = processes.children(self._adopter)
+            self._root = f"/proc/{self.pid}/root"
+            self._devices = os.open(self._root + "/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            raise ShellUnavailable(f"bash runs in its sandbox, but cannot be found in /proc: {error}") from error
         self.pidfd = _pidfd(self.pid)
-        self._children = _open_quietly(f"/proc/{self.pid}/task/{self.pid}/children")
+        self._forget_children()
+        self._children = _lists(((self.pid, b""), (self._adopter, b"%d " % self.pid)))
         self._names = self._own_names()
         self.control_name = self._names[0]
 
@@ -138,6 +166,11 @@ class Shell:
 
     # -- streams
 
+    def make_streams(self) -> None:
+        """Those of an ordinary command."""
+        self.stream("tty")
+        self.stream("err")
+
     def stream(self, kind: str) -> Stream:
         """The stream of that kind ("tty", "out" or "err") for the next command; one that nobody else holds."""
         stream = self._streams.get(kind)
@@ -149,7 +182,7 @@ class Shell:
     def _make_stream(self, kind: str) -> Stream:
         try:
             if kind == "tty":
-                return terminal_stream(self.size)
+                return terminal_stream(self.size, self._devices)
             return self.files.pipe()
         except OSError as error:
             raise LimitReached(
@@ -206,7 +239,7 @@ class Shell:
         modes[3] |= termios.ECHO if echo else 0
         termios.tcsetattr(self.terminal.fd, termios.TCSANOW, modes)
         if self._keeper < 0:
-            self._keeper = os.open(self.terminal.path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._keeper = os.open(slave_path(self.terminal.fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         return get_modes(self.terminal.fd)
 
     def is_background(self) -> bool:
@@ -244,19 +277,34 @@ class Shell:
 
     def has_children(self) -> bool:
         """Cheap: one pread on a kept descriptor."""
-        if self._children < 0:
-            return True
         try:
-            return bool(os.pread(self._children, 16, 0))
+            for fd, nobody in self._children:
+                if os.pread(fd, 16, 0) != nobody:
+                    return True
         except OSError:
             return False
+        return not self._children
+
+    def children(self) -> list[int]:
+        """What bash started, and the orphans of that."""
+        found = processes.children(self.pid)
+        if self._adopter:
+            found += [pid for pid in processes.children(self._adopter) if pid != self.pid]
+        return found
+
+    def descendants(self, besides: Iterable[int] = ()) -> list[int]:
+        """Everything that came of bash, nearest first, without the families of ``besides``."""
+        found = processes.descendants(self.pid, besides)
+        if self._adopter:
+            found += processes.descendants(self._adopter, (self.pid, *besides))
+        return found
 
     def place(self, said: bytes) -> str:
         """Bash's working directory: as it says itself (it keeps symbolic links), unless it was made to lie."""
         if said != self._cwd:
             there = processes.link(f"/proc/{self.pid}/cwd")
             try:
-                true = said.startswith(b"/") and os.path.samefile(said, there)
+                true = said.startswith(b"/") and os.path.samefile(self._root.encode() + said, f"/proc/{self.pid}/cwd")
             except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
                 true = not there or there.endswith(" (deleted)")
             if not true:
@@ -302,17 +350,25 @@ class Shell:
         """Has bash ended? Then ``status`` says how."""
         if not self._reaped:
             try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                pid, status = os.waitpid(self._child, os.WNOHANG)
             except ChildProcessError:  # the host reaps all its children itself: the status went there
                 self._reaped = True
             else:
                 if pid:
+                    if self._adopter and (told := processes.exit_status(self.pidfd)) is not None:
+                        status = told  # bubblewrap has made a status of the signal
                     self._reaped, self.status = True, os.waitstatus_to_exitcode(status)
         return self._reaped
 
     def strays(self) -> list[int]:
         """What carries this session's mark, wherever it has gone; bash itself not counted."""
-        return [pid for pid in processes.marked(self.seat.mark, self.seat.mark) if pid != self.pid]
+        ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
+        return [pid for pid in processes.marked(self.seat.mark, self.seat.mark) if pid not in ours]
+
+    def _forget_children(self) -> None:
+        lists, self._children = self._children, ()
+        for fd, _ in lists:
+            os.close(fd)
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead."""
@@ -321,8 +377,10 @@ class Shell:
         with self._bell_lock:
             os.close(self.bell)
             self.bell = -1
-        fds = (self.pidfd, self._children, self._keeper, self.aside)
-        self.pidfd = self._children = self._keeper = self.aside = -1  # first: another thread may be about to signal
+        fds = {self.pidfd, self.child_fd, self._devices, self._keeper, self.aside}
+        # First: another thread may be about to signal.
+        self.pidfd = self.child_fd = self._devices = self._keeper = self.aside = -1
+        self._forget_children()
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
@@ -330,6 +388,8 @@ class Shell:
         self._process.fileobj.close()
         self._process.closed = self._process.terminated = True
         self.files.close()
+        for directory in self.launch.groups:
+            cgroups.remove(directory)
         self._guard.give_back(self.seat)
 
 
@@ -340,11 +400,12 @@ def kill(pids: list[int], number: int = signal.SIGKILL) -> None:
             os.kill(pid, number)
 
 
-def _open_quietly(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
+def _lists(of: Iterable[tuple[int, bytes]]) -> tuple[tuple[int, bytes], ...]:
+    opened: list[tuple[int, bytes]] = []
+    for pid, nobody in of:
+        with suppress(OSError):
+            opened.append((os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC), nobody))
+    return tuple(opened)
 
 
 def _pidfd(pid: int) -> int:

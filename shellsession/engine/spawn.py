@@ -1,4 +1,4 @@
-"""How bash is started: its arguments, its environment, and what is set between fork and exec.
+"""How bash is started: its environment, and what is set between fork and exec.
 
 Law: on failure all that was taken is given back, and the error says what to do.
 """
@@ -20,11 +20,11 @@ from ptyprocess import PtyProcess
 
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
+from . import cgroups
 from .guard import the_guard
+from .launch import Launch, plan
 from .shell import Shell
 
-# -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
-_ARGUMENTS = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
 BOOTSTRAP = Path(__file__).with_name("bootstrap.bash").read_bytes()
 
 # For programs without a person: no pagers, no colours by default, no questions.
@@ -99,7 +99,7 @@ def _check_variable(name: object, value: object) -> None:
 
 
 def spawn(options: Options) -> Shell:
-    """Start bash. Raises ShellUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
+    """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
     bash = shutil.which(options.bash)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
@@ -118,11 +118,14 @@ def spawn(options: Options) -> Shell:
             _check_descriptors(ours.fileno())
             seat = guard.take(bash)
             on_failure.callback(guard.give_back, seat)
-            process = _fork(bash, options, theirs.fileno(), theirs_aside, seat.mark, cwd)
+            launch = plan(options, bash, cwd, seat)
+            for directory in launch.groups:
+                on_failure.callback(cgroups.remove, directory)
+            process = _fork(launch, options, theirs.fileno(), theirs_aside, seat.mark, cwd)
             on_failure.callback(_put_down, process)
             ours.setblocking(False)
             os.set_blocking(aside, False)
-            shell = Shell(process, ours, aside, guard, seat, cwd, options.size)
+            shell = Shell(process, ours, aside, guard, seat, cwd, options.size, launch)
             on_failure.pop_all()
             return shell
     except OSError as error:
@@ -155,7 +158,7 @@ def directory(wanted: str | None) -> str:
     return cwd
 
 
-def _fork(bash: str, options: Options, control: int, aside: int, mark: int, cwd: str) -> PtyProcess:
+def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int, cwd: str) -> PtyProcess:
     def in_child() -> None:
         try:
             # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
@@ -174,7 +177,8 @@ def _fork(bash: str, options: Options, control: int, aside: int, mark: int, cwd:
             if _usual is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, _usual)
             os.chdir(cwd)
-            os.execve(bash, ["bash", *_ARGUMENTS], env)
+            cgroups.enter(launch.groups)
+            os.execve(program, launch.argv, env)
         except Exception:
             raise  # ptyprocess tells the parent
         except BaseException:
@@ -185,13 +189,13 @@ def _fork(bash: str, options: Options, control: int, aside: int, mark: int, cwd:
     hard = resource.getrlimit(locks)[1]
     # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-    env = environment(options)
+    program, env = launch.program, environment(options)
     columns, rows = options.size
     with warnings.catch_warnings():
         # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
         warnings.simplefilter("ignore", DeprecationWarning)
         return PtyProcess.spawn(
-            [bash],
+            [program],
             preexec_fn=in_child,
             dimensions=(rows, columns),
             pass_fds=(control, aside),

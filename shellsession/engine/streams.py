@@ -24,7 +24,10 @@ _PIPE_SIZE = 1 << 20
 # Reading into 64 KiB when a line is there costs more in malloc and page faults than the read: begin small.
 CHUNK = 1 << 16
 SMALL = 1 << 12
-_TIOCGPTN = 0x80045430  # <asm-generic/ioctls.h>; os.ptsname came with Python 3.13
+# <asm-generic/ioctls.h>; os.ptsname and the like came with Python 3.13
+_TIOCGPTN = 0x80045430
+_TIOCSPTLCK = 0x40045431
+_TIOCGPTPEER = 0x5441
 _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
 
 
@@ -102,9 +105,21 @@ def set_size(fd: int, size: tuple[int, int]) -> None:
         fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def terminal_stream(size: tuple[int, int]) -> Stream:
+def _open_pair(devices: int) -> tuple[int, int]:
+    """A new pseudo terminal of another mount namespace, whose /dev/pts is open as ``devices``."""
+    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+    master = os.open("ptmx", flags, dir_fd=devices)
+    try:
+        fcntl.ioctl(master, _TIOCSPTLCK, struct.pack("i", 0))
+        return master, fcntl.ioctl(master, _TIOCGPTPEER, flags)
+    except BaseException:
+        os.close(master)
+        raise
+
+
+def terminal_stream(size: tuple[int, int], devices: int = -1) -> Stream:
     """A new pseudo terminal, raw: what is written comes out unchanged."""
-    master, slave = os.openpty()
+    master, slave = os.openpty() if devices < 0 else _open_pair(devices)
     try:
         tty.setraw(slave)
         set_size(slave, size)

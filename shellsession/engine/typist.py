@@ -11,7 +11,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ..models import Request, Stream as StreamName, Terminal
-from . import processes
 from .call import Call, Typed
 from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
 from .pump import BROKEN, EATEN
@@ -31,7 +30,7 @@ def start(engine: Engine, request: Request) -> Call:
     shell = engine.live()
     older: list[int] = []
     if engine.family and shell.has_children():
-        older = processes.descendants(shell.pid)
+        older = shell.descendants()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
     if request.may_trap:

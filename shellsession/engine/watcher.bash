@@ -34,6 +34,15 @@ for (( round = 0; round < 100; round++ )); do
   done
   [[ $found ]] || break
 done
+# The control groups of its sandboxes: what was killed may take a while to leave them.
+shopt -s nullglob
+for link in "$directory"/*/group-*; do
+  group=$(readlink -- "$link")
+  for (( round = 0; round < 100; round++ )); do
+    [[ -d $group ]] && ! rmdir -- "$group" 2>/dev/null || break
+    read -r -t 0.01 -u "$never"
+  done
+done
 rm -rf -- "$directory"
 # Somebody may have started the next daemon already: its socket has the same name.
 if [[ $socket && $(stat -c '%i %.9Z' -- "$socket" 2>/dev/null) == "$identity" ]]; then

@@ -1,0 +1,124 @@
+"""Control groups: what all processes of a sandbox may use together, where this process may make such groups.
+
+Law: a group is made next to, or below, the one we are in, so that every limit that holds for us holds for it too; and
+whoever makes one removes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from . import processes
+
+_PERIOD: Final = 100_000  # microseconds: the kernel's own default for cpu.max
+
+# What is written for a limit, by file: of version 2, then of version 1. "?" marks what not every kernel has.
+_FILES: Final = {
+    2: {
+        "memory": (("memory.max", "{}"), ("memory.swap.max?", "0")),
+        "pids": (("pids.max", "{}"),),
+        "cpu": (("cpu.max", f"{{}} {_PERIOD}"),),
+    },
+    1: {
+        "memory": (("memory.limit_in_bytes", "{}"), ("memory.memsw.limit_in_bytes?", "{}")),
+        "pids": (("pids.max", "{}"),),
+        "cpu": (("cpu.cfs_period_us", str(_PERIOD)), ("cpu.cfs_quota_us", "{}")),
+    },
+}
+
+
+class Groups(NamedTuple):
+    """The directories of one sandbox's groups, and the controllers that hold."""
+
+    directories: tuple[str, ...]
+    held: frozenset[str]
+
+
+def limits(memory: int | None, pids: int | None, cpu: float | None) -> dict[str, int]:
+    """What is asked of each controller."""
+    asked = {"memory": memory, "pids": pids, "cpu": None if cpu is None else max(1000, round(cpu * _PERIOD))}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def make(name: str, asked: Mapping[str, int]) -> Groups:
+    """Groups of that name for what can be held; the other controllers are not among ``held``."""
+    places: dict[tuple[str, int], set[str]] = {}
+    for controller in asked:
+        if found := _place(controller):
+            places.setdefault(found, set()).add(controller)
+    directories: list[str] = []
+    held: set[str] = set()
+    for (parent, version), controllers in places.items():
+        directory = os.path.join(parent, name)
+        try:
+            os.mkdir(directory, 0o755)
+        except OSError:
+            continue
+        done = {one for one in controllers if _set(directory, _FILES[version][one], asked[one])}
+        if done:
+            directories.append(directory)
+            held |= done
+        else:
+            remove(directory)
+    return Groups(tuple(directories), frozenset(held))
+
+
+def _place(controller: str) -> tuple[str, int] | None:
+    """Where a group with this controller can be made by us, and the version it has there."""
+    for group in processes.own_groups():
+        if controller in group.controllers:
+            return (group.directory, 1) if _is_ours(group.directory) else None
+    for group in processes.own_groups():
+        if group.controllers:
+            continue
+        # A group of version 2 has processes or groups with controllers, not both: most often it is our neighbour's.
+        for directory in (group.directory, os.path.dirname(group.directory)):
+            if os.path.commonpath((group.mount, directory)) != group.mount:
+                break
+            if controller in _words(directory, "cgroup.subtree_control") and _is_ours(directory):
+                return directory, 2
+    return None
+
+
+def _is_ours(directory: str) -> bool:
+    """May we make a group there, and move a process of ours into it?"""
+    return os.access(directory, os.W_OK) and os.access(os.path.join(directory, "cgroup.procs"), os.W_OK)
+
+
+def _words(directory: str, name: str) -> list[str]:
+    try:
+        with open(os.path.join(directory, name), encoding="ascii") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
+def _set(directory: str, files: tuple[tuple[str, str], ...], value: int) -> bool:
+    for name, text in files:
+        path = os.path.join(directory, name.rstrip("?"))
+        try:
+            with open(path, "r+", encoding="ascii") as file:
+                file.write(text.format(value))
+        except OSError:
+            if not name.endswith("?"):
+                return False
+    return True
+
+
+def enter(directories: tuple[str, ...]) -> None:
+    """Move this process, which has one thread, into the groups. Raises OSError."""
+    for directory in directories:
+        fd = os.open(os.path.join(directory, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+
+
+def remove(directory: str) -> None:
+    """Remove a group without processes; what else is in its place stays."""
+    with suppress(OSError):
+        os.rmdir(directory)

@@ -1,0 +1,136 @@
+"""How bash is launched: the command line, what is typed to it first, and whether it lives in a world of its own.
+
+Law: what was asked for and cannot be had is one clear error, before anything runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import InvalidRequest, SandboxUnavailable, ShellUnavailable
+from ..models import Options
+from ..policy.sandbox import Facts, Sandbox, command_line
+from . import cgroups
+from .guard import Seat
+
+# -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
+_ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
+# Processes that are in the group as well: bubblewrap outside, and the first one inside.
+_ITS_OWN: Final = 2
+# The first process of the PID namespace, when it ends, takes all others with it. Bubblewrap's own would stay until the
+# last of them has ended, and be left to whoever reaps orphans outside. Bash itself cannot be it: it would survive
+# its own `kill -9 $$`. It changes nothing in the environment, reads no file (-p), and says nothing of how bash ended.
+_FIRST: Final = '((SHLVL--)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
+_RESOLVER: Final = "/etc/resolv.conf"
+_HINT: Final = (
+    "; it needs user namespaces: as root, see `sysctl user.max_user_namespaces kernel.unprivileged_userns_clone"
+    " kernel.apparmor_restrict_unprivileged_userns` (an AppArmor profile for bwrap is enough for the last);"
+    " in a container, let it make namespaces and mount /proc"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How one bash is launched: ``program`` with ``argv``.
+
+    ``prelude``: what bash itself sets before all else. ``groups``: control groups that it enters. ``apart``: it has a
+    PID namespace, mounts and pseudo terminals of its own, and is not the process that we start but below that one.
+    """
+
+    program: str
+    argv: list[str]
+    prelude: bytes = b""
+    groups: tuple[str, ...] = ()
+    apart: bool = False
+
+    def failed(self, said: str) -> ShellUnavailable:
+        """The error when nothing came of it."""
+        if self.apart:
+            return SandboxUnavailable(f"the sandbox could not be made; bubblewrap said: {said or 'nothing'}{_HINT}")
+        return ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
+
+
+def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
+    """How to launch bash with these options. Raises InvalidRequest, SandboxUnavailable.
+
+    Who launches it removes its control groups.
+    """
+    sandbox = options.sandbox
+    if sandbox is None:
+        return Launch(bash, ["bash", *_ARGUMENTS])
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise SandboxUnavailable("no `bwrap` on PATH: install the package bubblewrap, or leave sandbox= out")
+    first = [bash, "--noprofile", "--norc", "-p", "-c", _FIRST]
+    argv = command_line(sandbox, _facts(sandbox, bwrap, cwd, seat), [*first, bash, *_ARGUMENTS])
+    prelude, groups = _limits(sandbox, seat)
+    return Launch(bwrap, argv, prelude, groups, apart=True)
+
+
+def _facts(sandbox: Sandbox, bwrap: str, cwd: str, seat: Seat) -> Facts:
+    write, hide = sandbox.paths
+    hidden = [_real("hide", path) for path in hide]
+    if (socket := os.environ.get("SHELLSESSION_SOCKET")) and os.path.exists(socket):
+        hidden.append(os.path.realpath(socket))  # the daemon runs commands outside for whoever may connect to it
+    directory = os.path.realpath(seat.directory)
+    unreadable = os.path.join(directory, "hidden")
+    os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
+    resolver = os.path.realpath(_RESOLVER)
+    return Facts(
+        bwrap,
+        os.path.realpath(cwd),
+        os.path.dirname(os.path.dirname(directory)),
+        directory,
+        unreadable,
+        tuple(_real("write", path) for path in write),
+        tuple((path, os.path.isdir(path)) for path in hidden),
+        (resolver,) if resolver.startswith("/run/") and os.path.exists(resolver) else (),
+    )
+
+
+def _real(name: str, path: str) -> str:
+    real = os.path.realpath(os.path.expanduser(path))
+    if not os.path.isabs(os.path.expanduser(path)) or not os.path.exists(real):
+        raise InvalidRequest(f"sandbox.{name}: {path!r} does not exist: make it first, or leave it out")
+    return real
+
+
+def _limits(sandbox: Sandbox, seat: Seat) -> tuple[bytes, tuple[str, ...]]:
+    """What bash sets for itself, and the groups it enters."""
+    memory, processes = sandbox.memory_bytes, sandbox.processes
+    asked = cgroups.limits(memory, None if processes is None else processes + _ITS_OWN, sandbox.cpu)
+    name = f"shellsession-{seat.mark:x}"
+    groups = cgroups.make(name, asked) if asked else cgroups.Groups((), frozenset())
+    try:
+        for number, directory in enumerate(groups.directories):  # for the watcher, should nobody else remove them
+            os.symlink(directory, os.path.join(seat.directory, f"group-{number}"))
+        return _rlimits(sandbox, groups.held), groups.directories
+    except BaseException:
+        for directory in groups.directories:
+            cgroups.remove(directory)
+        raise
+
+
+def _rlimits(sandbox: Sandbox, held: frozenset[str]) -> bytes:
+    """For what no group holds: the limits that bash sets for itself and hands down."""
+    lines = []
+    if sandbox.cpu is not None and "cpu" not in held:
+        raise SandboxUnavailable(_without("cpu", "nothing else bounds it"))
+    if sandbox.processes is not None and "pids" not in held:
+        if os.getuid() == 0:
+            raise SandboxUnavailable(_without("processes", "RLIMIT_NPROC does not bind root"))
+        # Set inside, where only what is inside counts (since Linux 5.14): the first process does as well.
+        lines.append(b"\\ulimit -u %d\n" % (sandbox.processes + 1))
+    if sandbox.memory_bytes is not None and "memory" not in held:
+        lines.append(b"\\ulimit -v %d\n" % (sandbox.memory_bytes >> 10))
+    return b"".join(lines)
+
+
+def _without(name: str, why: str) -> str:
+    return (
+        f"sandbox.{name} cannot be held here: this process may make no control group with that controller, and {why};"
+        " run it where a cgroup is delegated to it (systemd: Delegate=yes), as an ordinary user, or leave it out"
+    )
