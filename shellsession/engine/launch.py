@@ -25,6 +25,7 @@ _ITS_OWN: Final = 2
 # its own `kill -9 $$`. It changes nothing in the environment, reads no file (-p), and says nothing of how bash ended.
 _FIRST: Final = '((SHLVL--)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
 _RESOLVER: Final = "/etc/resolv.conf"
+_NO_NAMESPACE: Final = ("namespace", "uid map", "not permitted")
 _HINT: Final = (
     "; it needs user namespaces: as root, see `sysctl user.max_user_namespaces kernel.unprivileged_userns_clone"
     " kernel.apparmor_restrict_unprivileged_userns` (an AppArmor profile for bwrap is enough for the last);"
@@ -49,7 +50,8 @@ class Launch:
     def failed(self, said: str) -> ShellUnavailable:
         """The error when nothing came of it."""
         if self.apart:
-            return SandboxUnavailable(f"the sandbox could not be made; bubblewrap said: {said or 'nothing'}{_HINT}")
+            hint = _HINT if any(word in said for word in _NO_NAMESPACE) else ""
+            return SandboxUnavailable(f"the sandbox could not be made; bubblewrap said: {said or 'nothing'}{hint}")
         return ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
 
 
@@ -80,6 +82,7 @@ def _facts(sandbox: Sandbox, bwrap: str, cwd: str, seat: Seat) -> Facts:
     os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
     resolver = os.path.realpath(_RESOLVER)
     return Facts(
+        os.getuid() == 0,
         bwrap,
         os.path.realpath(cwd),
         os.path.dirname(os.path.dirname(directory)),

@@ -100,13 +100,14 @@ def _check_number(name: str, value: object, kind: Any, limits: tuple[float, floa
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the machine says: absolute paths without symbolic links.
+    """What the machine says: absolute paths without symbolic links, and whether we are root.
 
     ``write``: what can be written. ``hide``: what cannot be seen, and whether it is a directory. ``home``: where all
     hosts of this user have their files, and ``seat`` the part of it that is this session's. ``unreadable``: a file
     without any permission. ``resolver``: what name resolution needs of /run.
     """
 
+    root: bool
     bwrap: str
     cwd: str
     home: str
@@ -141,6 +142,9 @@ def command_line(sandbox: Sandbox, facts: Facts, command: list[str]) -> list[str
     mounted += [word for path in order if mounts[path].shut for word in ("--remount-ro", path)]
     spaces = ["user", "pid", "ipc", "uts", *(() if sandbox.network else ("net",))]
     apart = [f"--unshare-{space}" for space in spaces] + ["--unshare-cgroup-try", "--as-pid-1"]
+    # What belongs to root in /proc, or in the control groups that it could mount in a user namespace of its own, is
+    # the host's: no capability is needed to write it.
+    apart += ["--disable-userns"] if facts.root else []
     # Root would keep every capability in there, and could undo the mounts.
     # No --die-with-parent: the kernel takes the end of the thread that started it for the parent's.
     return [facts.bwrap, *apart, "--cap-drop", "ALL", *mounted, "--chdir", facts.cwd, "--", *command]
@@ -154,7 +158,7 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
         "/": _Mount(("--ro-bind", "/", "/")),
         "/dev": _Mount(("--dev", "/dev"), empty=True, shut=True),
         "/dev/shm": _Mount((*shared, "--perms", "1777", "--tmpfs", "/dev/shm"), empty=True),
-        "/proc": _Mount(("--proc", "/proc")),
+        "/proc": _Mount(("--proc", "/proc"), shut=facts.root),
         "/run": _Mount(("--perms", "0755", "--tmpfs", "/run"), empty=True, shut=True),
         "/tmp": _Mount((*temporary, "--perms", "1777", "--tmpfs", "/tmp"), empty=True),
     }

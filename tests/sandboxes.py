@@ -1,0 +1,78 @@
+"""What the sandbox's tests share: whether there can be one here, and running a test as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+# Loaded before anybody becomes another user: Python itself may be where only root looks.
+
+needs_bwrap: Final = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+USERS: Final = ["as who we are", "as an ordinary user"] if os.getuid() == 0 else ["as who we are"]
+_ORDINARY: Final = 54321
+_ALARM: Final = 50
+
+
+@contextmanager
+def open_place(user: str) -> Iterator[Path]:
+    """An empty directory that this user can reach and write."""
+    place = Path(tempfile.mkdtemp(prefix="sandbox-", dir="/tmp"))
+    try:
+        if "ordinary" in user:
+            os.chown(place, _ORDINARY, _ORDINARY)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def run_as(user: str, scenario: Callable[[], object]) -> None:
+    """Do it here, or in a child that has become an ordinary user; what fails there fails here."""
+    if "ordinary" not in user:
+        scenario()
+        return
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
+        child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            _become_ordinary()
+            scenario()
+        except pytest.skip.Exception as skipped:
+            said = f"skip: {skipped}"
+        except BaseException:
+            said = traceback.format_exc()
+        finally:
+            with suppress(OSError):
+                os.write(writing, said[-60_000:].encode())
+            os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as answer:
+        said = answer.read()
+    _, status = os.waitpid(child, 0)
+    if said.startswith("skip: "):
+        pytest.skip(said.removeprefix("skip: "))
+    assert (said, status) == ("", 0)
+
+
+def _become_ordinary() -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_ALARM)
+    os.setgroups([])
+    os.setgid(_ORDINARY)
+    os.setuid(_ORDINARY)
+    os.environ.pop("XDG_RUNTIME_DIR", None)
+    os.environ["HOME"] = "/"
+    os.chdir("/")
