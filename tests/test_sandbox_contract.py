@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 import test_contract
@@ -26,4 +25,4 @@ def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
             yield session
     else:
         with test_contract.in_a_loop(lambda: AsyncSession(cwd=place, timeout=20, sandbox=sandbox)) as session:
-            yield cast(Session, session)
+            yield session

@@ -109,9 +109,8 @@ class Job:
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
-        names = {stream.name for stream, _ in list(self._open.values()) if stream.fd != self._lent}
-        names |= {f"{name} (deleted)" for name in names}  # as readlink shows one that somebody removed
-        victims += [pid for pid in processes.holders(names) if pid not in victims] if names else []
+        files = {stream.identity for stream, _ in list(self._open.values()) if stream.fd != self._lent}
+        victims += [pid for pid in processes.holders(files) if pid not in victims] if files else []
         kill(victims)
         return tuple(victims)
 

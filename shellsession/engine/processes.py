@@ -115,17 +115,29 @@ def marked(low: int, high: int) -> list[int]:
     return found
 
 
-def holders(names: set[str]) -> list[int]:
-    """Processes other than ours that have one of the files open (by the names that readlink shows)."""
+def holders(files: set[tuple[int, int]]) -> list[int]:
+    """Processes other than ours that have one of the files open (by device and inode).
+
+    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0.
+    """
     found = []
     for pid in everyone():
         try:
             fds = os.listdir(f"/proc/{pid}/fd")
         except OSError:
             continue
-        if pid != os.getpid() and any(link(f"/proc/{pid}/fd/{fd}") in names for fd in fds):
+        if pid != os.getpid() and any(identity(f"/proc/{pid}/fd/{fd}") in files for fd in fds):
             found.append(pid)
     return found
+
+
+def identity(file: str | int) -> tuple[int, int]:
+    """What tells a file from all others: its device and inode; zeros for one that is gone, or may not be looked at."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def namespace() -> str:

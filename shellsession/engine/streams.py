@@ -17,6 +17,7 @@ import termios
 import tty
 from contextlib import suppress
 
+from . import processes
 from .framing import quote
 
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
@@ -34,18 +35,18 @@ _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
 class Stream:
     """One reading end and the path by which bash opens the other.
 
-    ``word`` is the path as bash reads it, ``name`` as readlink shows it; ``modes`` those of a terminal.
+    ``word`` is the path as bash reads it, ``modes`` those of a terminal; ``identity`` tells the other end's file.
     """
 
-    __slots__ = ("fd", "inode", "modes", "name", "path", "word")
+    __slots__ = ("fd", "identity", "inode", "modes", "path", "word")
 
-    def __init__(self, fd: int, path: bytes, modes: bytes = b"") -> None:
+    def __init__(self, fd: int, path: bytes, modes: bytes = b"", slave: int = -1) -> None:
         self.fd = fd
         self.path = path
         self.word = path if modes else quote(path)
-        self.name = os.fsdecode(path)
         self.modes = modes
-        self.inode = 0 if modes else os.fstat(fd).st_ino
+        self.identity = processes.identity(slave if modes else fd)
+        self.inode = 0 if modes else self.identity[1]
 
     def in_place(self) -> bool:
         """Does its path still lead to it? Bash would make a file where somebody has removed a pipe (1.5 us)."""
@@ -124,7 +125,7 @@ def terminal_stream(size: tuple[int, int], devices: int = -1) -> Stream:
         tty.setraw(slave)
         set_size(slave, size)
         os.set_blocking(master, False)
-        return Stream(master, slave_path(master), get_modes(master))
+        return Stream(master, slave_path(master), get_modes(master), slave)
     except BaseException:
         os.close(master)
         raise
