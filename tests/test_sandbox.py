@@ -400,8 +400,23 @@ def test_where_the_kernel_forbids_user_namespaces(ours: Path) -> None:
     if subprocess.run([*outside, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this bubblewrap is too old to forbid it")
     done = subprocess.run([*outside, sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert "bubblewrap said: bwrap: " in done.stdout
+    assert "it said: " in done.stdout
     assert "max_user_namespaces" in done.stdout
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_what_the_host_mounts_later_is_not_there(ours: Path) -> None:
+    """Where mounts are shared, as they are under systemd, they would appear inside, and be writable."""
+    program = (
+        "import subprocess; from shellsession import *\n"
+        f"with Session(cwd='/', sandbox=Sandbox(write=['{ours}'])) as sh:\n"
+        "    sh.open()\n"
+        "    subprocess.run(['mount', '-t', 'tmpfs', 'none', '/mnt'], check=True)\n"
+        "    print(sh.run('grep -c \" /mnt \" /proc/self/mountinfo; echo x >/mnt/file || echo refused').stdout)"
+    )
+    wrapper = ["unshare", "--mount", "--propagation", "shared"]
+    done = subprocess.run([*wrapper, sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "0\nrefused\n\n"
 
 
 REFUSED: dict[str, Callable[[Path], Sandbox]] = {

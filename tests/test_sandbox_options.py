@@ -82,7 +82,9 @@ def test_a_session_takes_nothing_else_for_one(sandbox: Any) -> None:
 
 
 def line(sandbox: Sandbox, **facts: Any) -> str:
-    usual = Facts(False, "bwrap", "/home/me", "/run/user/1/home", "/run/user/1/home/seat", "/run/user/1/home/seat/no")
+    usual = Facts(
+        False, "unshare", "bwrap", "/home/me", "/run/user/1/home", "/run/user/1/home/seat", "/run/user/1/home/seat/no"
+    )
     known = {name: getattr(usual, name) for name in usual.__slots__} | facts
     return " ".join(command_line(sandbox, Facts(**known), ["bash"]))
 

@@ -25,11 +25,10 @@ _ITS_OWN: Final = 2
 # its own `kill -9 $$`. It changes nothing in the environment, reads no file (-p), and says nothing of how bash ended.
 _FIRST: Final = '((SHLVL--)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
 _RESOLVER: Final = "/etc/resolv.conf"
-_NO_NAMESPACE: Final = ("namespace", "uid map", "not permitted")
+_NO_NAMESPACE: Final = ("unshare: ", "namespace", "uid map", "not permitted")
 _HINT: Final = (
     "; it needs user namespaces: as root, see `sysctl user.max_user_namespaces kernel.unprivileged_userns_clone"
-    " kernel.apparmor_restrict_unprivileged_userns` (an AppArmor profile for bwrap is enough for the last);"
-    " in a container, let it make namespaces and mount /proc"
+    " kernel.apparmor_restrict_unprivileged_userns`; in a container, let it make namespaces and mount /proc"
 )
 
 
@@ -51,7 +50,7 @@ class Launch:
         """The error when nothing came of it."""
         if self.apart:
             hint = _HINT if any(word in said for word in _NO_NAMESPACE) else ""
-            return SandboxUnavailable(f"the sandbox could not be made; bubblewrap said: {said or 'nothing'}{hint}")
+            return SandboxUnavailable(f"the sandbox could not be made; it said: {said or 'nothing'}{hint}")
         return ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
 
 
@@ -63,16 +62,18 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
     sandbox = options.sandbox
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS])
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        raise SandboxUnavailable("no `bwrap` on PATH: install the package bubblewrap, or leave sandbox= out")
     first = [bash, "--noprofile", "--norc", "-p", "-c", _FIRST]
-    argv = command_line(sandbox, _facts(sandbox, bwrap, cwd, seat), [*first, bash, *_ARGUMENTS])
+    argv = command_line(sandbox, _facts(sandbox, cwd, seat), [*first, bash, *_ARGUMENTS])
     prelude, groups = _limits(sandbox, seat)
-    return Launch(bwrap, argv, prelude, groups, apart=True)
+    return Launch(argv[0], argv, prelude, groups, apart=True)
 
 
-def _facts(sandbox: Sandbox, bwrap: str, cwd: str, seat: Seat) -> Facts:
+def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
+    tools = {}
+    for tool, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux")):
+        if (found := shutil.which(tool)) is None:
+            raise SandboxUnavailable(f"no `{tool}` on PATH: install the package {package}, or leave sandbox= out")
+        tools[tool] = found
     write, hide = sandbox.paths
     hidden = [_real("hide", path) for path in hide]
     if (socket := os.environ.get("SHELLSESSION_SOCKET")) and os.path.exists(socket):
@@ -83,7 +84,8 @@ def _facts(sandbox: Sandbox, bwrap: str, cwd: str, seat: Seat) -> Facts:
     resolver = os.path.realpath(_RESOLVER)
     return Facts(
         os.getuid() == 0,
-        bwrap,
+        tools["unshare"],
+        tools["bwrap"],
         os.path.realpath(cwd),
         os.path.dirname(os.path.dirname(directory)),
         directory,

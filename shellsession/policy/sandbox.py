@@ -108,6 +108,7 @@ class Facts:
     """
 
     root: bool
+    unshare: str
     bwrap: str
     cwd: str
     home: str
@@ -147,7 +148,9 @@ def command_line(sandbox: Sandbox, facts: Facts, command: list[str]) -> list[str
     apart += ["--disable-userns"] if facts.root else []
     # Root would keep every capability in there, and could undo the mounts.
     # No --die-with-parent: the kernel takes the end of the thread that started it for the parent's.
-    return [facts.bwrap, *apart, "--cap-drop", "ALL", *mounted, "--chdir", facts.cwd, "--", *command]
+    # What is mounted outside later would be there inside, and writable, where mounts are shared (as systemd does).
+    alone = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--"]
+    return [*alone, facts.bwrap, *apart, "--cap-drop", "ALL", *mounted, "--chdir", facts.cwd, "--", *command]
 
 
 def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
