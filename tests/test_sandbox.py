@@ -157,6 +157,37 @@ def test_the_same_environment_as_without(user: str, mine: Path) -> None:
     run_as(user, scenario)
 
 
+def test_nothing_reads_the_users_files_at_the_start(user: str, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (mine / "env").write_text(f"echo read >>{mine}/log")
+    monkeypatch.setenv("BASH_ENV", f"{mine}/env")
+
+    def scenario() -> None:
+        with sandboxed(mine) as sh:
+            assert sh.run("cat log").exit_code == 1
+            assert sh.run("bash -c :; cat log").stdout == "read\n"
+
+    run_as(user, scenario)
+
+
+def test_other_sessions_are_not_to_be_seen(user: str, mine: Path) -> None:
+    """Nor the daemon's socket beside them; wherever their directory is, in a place that can be written too."""
+
+    def scenario() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_RUNTIME_DIR", str(mine))
+            with Session() as other, sandboxed(mine) as sh:
+                other.run("true")
+                sh.run("true")
+                theirs, ours = (Path(one._engine.live().seat.directory) for one in (other, sh))
+                home = ours.parent.parent
+                (home / "socket").touch()
+                assert sh.run(f"find {home} -mindepth 1 -type d", tty=False).stdout == f"{ours.parent}\n{ours}\n"
+                assert sh.run(f"echo x >{home}/new || echo x >{theirs}/new || cat {home}/socket").exit_code == 1
+                (home / "socket").unlink()
+
+    run_as(user, scenario)
+
+
 def test_the_network_when_asked_for(user: str, mine: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         command = f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]} && echo connected"
@@ -344,6 +375,24 @@ def test_jobs_are_the_hosts_processes(user: str, mine: Path) -> None:
             assert sh.run("echo free").stdout == "free\n"
 
     run_as(user, scenario)
+
+
+def test_a_job_is_not_taken_for_who_has_a_terminal_of_that_name_outside(ours: Path) -> None:
+    """The sandbox's /dev/pts/0 is another than the host's."""
+    try:
+        held = [os.open("/dev/pts/0", os.O_RDWR | os.O_NOCTTY)]
+    except OSError:
+        held = list(os.openpty())
+    if os.ttyname(held[-1]) != "/dev/pts/0":
+        pytest.skip("the host's /dev/pts/0 is somebody else's")
+    with subprocess.Popen(["sleep", "50"], stdin=held[-1]) as bystander, sandboxed(ours) as sh:
+        sh.run("tty <&1 >name; sleep 60 >&1 &")
+        assert (ours / "name").read_text() == "/dev/pts/0\n"
+        assert sh.jobs()[0].kill() == sh.jobs()[0].pids
+        assert bystander.poll() is None
+        bystander.kill()
+    for fd in held:
+        os.close(fd)
 
 
 def test_a_thread_that_opened_it_may_end(ours: Path) -> None:
