@@ -417,14 +417,49 @@ def test_nothing_is_left_when_the_host_was_killed(user: str, mine: Path) -> None
     limits = "dict(memory='300M', processes=50)" if os.getuid() == 0 else "{}"
     if "ordinary" in user:
         pytest.skip("needs a Python that every user may start")
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(mine)}  # what a watcher forgets, nobody else sweeps up
     with subprocess.Popen(
-        [sys.executable, "-c", program, limits], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, limits],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as host:
         assert host.stdout
         groups = host.stdout.readline().strip().split("|")
         wait_until(lambda: len(with_argument(seconds)) == 2, "both")
         host.kill()
     wait_until(lambda: not with_argument(seconds) and not any(map(os.path.isdir, groups)), "the end of all", 2.0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="root is who can make groups here")
+def test_what_was_killed_with_its_watcher_is_swept_up(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(ours))
+    program = (
+        "import os; from shellsession import *; from shellsession.engine.guard import the_guard\n"
+        "sh = Session(cwd='/', sandbox=Sandbox(processes=50)).open()\n"
+        "print(*sh._engine.live().launch.groups, sep='|', flush=True)\n"
+        "the_guard()._watcher.kill(); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    groups = done.stdout.strip().split("|")
+    if groups == [""]:
+        pytest.skip("no control groups can be made here")
+    assert all(map(os.path.isdir, groups))
+
+    def swept() -> bool:
+        Session(cwd="/").open().close()
+        return not any(map(os.path.isdir, groups))
+
+    wait_until(swept, "the sweep")
+    assert not list(ours.iterdir())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="an ordinary user may")
+def test_root_makes_no_user_namespaces_inside(ours: Path) -> None:
+    """In one of its own it could mount the control groups, whose files belong to it."""
+    with sandboxed(ours) as sh:
+        assert sh.run("unshare --user true").exit_code == 1
 
 
 # -- errors

@@ -118,7 +118,8 @@ def enter(directories: tuple[str, ...]) -> None:
             os.close(fd)
 
 
-def remove(directory: str) -> None:
-    """Remove a group without processes; what else is in its place stays."""
+def remove(directory: str) -> bool:
+    """Remove a group; False when there are processes in it, which may take a moment to leave after their end."""
     with suppress(OSError):
         os.rmdir(directory)
+    return not os.path.isdir(directory)

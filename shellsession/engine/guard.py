@@ -152,9 +152,8 @@ def sweep(home: str) -> None:
                         os.kill(pid, signal.SIGKILL)
                 if not victims:
                     break
-            for link in Path(home, name).glob("*/group-*"):
-                cgroups.remove(processes.link(str(link)))
-            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+            if all(cgroups.remove(processes.link(str(link))) for link in Path(home, name).glob("*/group-*")):
+                shutil.rmtree(os.path.join(home, name), ignore_errors=True)
 
 
 _guard: Guard | None = None
