@@ -119,8 +119,8 @@ def spawn(options: Options) -> Shell:
             seat = guard.take(bash)
             on_failure.callback(guard.give_back, seat)
             launch = plan(options, bash, cwd, seat)
-            for directory in launch.groups:
-                on_failure.callback(cgroups.remove, directory)
+            for group in launch.groups:
+                on_failure.callback(cgroups.remove, group)
             process = _fork(launch, options, theirs.fileno(), theirs_aside, seat.mark, cwd)
             on_failure.callback(_put_down, process)
             ours.setblocking(False)

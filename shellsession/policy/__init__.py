@@ -2,5 +2,5 @@
 
 It keeps honest mistakes from happening, and asks before a command that somebody wants to be asked about. It is not a
 security boundary: a program that may run can do all that the user may (``python -c``, a Makefile, a script that was
-written a moment ago). What really confines a command is the kernel: see ``sandbox.Sandbox``, and for the rest ``rules.Policy``.
+written a moment ago). What really confines a command is the kernel: see ``sandbox.Sandbox``. See ``rules.Policy``.
 """
