@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import Daemon
 from sandboxes import USERS, needs_bwrap, open_place, run_as
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
@@ -27,6 +28,7 @@ from shellsession import (
     SandboxUnavailable,
     Session,
     ShellUnavailable,
+    connect,
 )
 from shellsession.engine import processes
 
@@ -538,6 +540,23 @@ def test_asyncio(ours: Path) -> None:
 def test_agents(ours: Path) -> None:
     with Agents(cwd=ours, sandbox=Sandbox(write=[ours])) as agents:
         assert [agents.run(name, "echo $$").stdout for name in ("a", "b")] == ["2\n", "2\n"]
+
+
+def test_the_daemon(ours: Path, daemon: Daemon) -> None:
+    sandbox = Sandbox(write=[ours, Path(daemon.socket).parent], memory="1G")
+    with connect("boxed", daemon.socket, False, cwd=ours, sandbox=sandbox) as sh:
+        assert sh.run("X=1; echo x >/etc/never; echo $$").stdout == "2\n"
+        assert sh.run(f"echo $X; [[ -S {daemon.socket} ]] || echo no socket").stdout == "1\nno socket\n"
+        with connect("boxed", daemon.socket, False, cwd=ours, sandbox=sandbox) as again:
+            assert again.run("echo $X").stdout == "1\n"
+        for other in (Sandbox(), Sandbox(write=[ours])):
+            with pytest.raises(InvalidRequest, match="not confined by this sandbox"):
+                connect("boxed", daemon.socket, False, cwd=ours, sandbox=other).run("echo never")
+        sh.close()
+    with pytest.raises(InvalidRequest, match="does not exist"):
+        connect("other", daemon.socket, False, cwd=ours, sandbox=Sandbox(write=[ours / "nowhere"])).run("echo never")
+    with pytest.raises(InvalidRequest, match="sandbox is a Sandbox"):
+        connect("other", daemon.socket, False, sandbox=True)
 
 
 def test_a_dialogue_and_a_size(user: str, mine: Path) -> None:

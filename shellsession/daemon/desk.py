@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..async_session import AsyncSession
 from ..errors import SessionBusy, ShellSessionError
 from ..models import Result, Stream
+from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
 from .journal import Journal
 from .wire import encode
@@ -74,6 +75,11 @@ class Desk:
         self._turn = asyncio.Lock()  # of commands: the oldest request first
         self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
         session._when_it_stirs(self._stirred)
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """What its session is confined to."""
+        return self.session._engine.options.sandbox
 
     # -- who may use it
 

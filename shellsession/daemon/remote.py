@@ -32,6 +32,7 @@ from .wire import Message, to_result
 
 if TYPE_CHECKING:
     from ..engine.dialogue import Dialogue
+    from ..policy.sandbox import Sandbox
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -301,12 +302,24 @@ def limits_fields(limits: Limits) -> dict[str, object]:
     }
 
 
+def _sandbox_fields(sandbox: object) -> dict[str, object]:
+    """``Sandbox`` for the wire; ``~`` is the client's home."""
+    from ..policy.sandbox import Sandbox
+
+    if not isinstance(sandbox, Sandbox):
+        raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r}")
+    write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
+    limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
+    return {"write": write, "hide": hide, "network": sandbox.network, **limits}
+
+
 def opening(
     cwd: str | os.PathLike[str] | None = None,
     env: Mapping[str, str] | None = None,
     extra_env: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     startup: Iterable[Text] = (),
+    sandbox: Sandbox | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """What a session is opened with: the options of ``Session``, and of this process what they do not name.
@@ -345,4 +358,6 @@ def opening(
         fields["extra_env"] = dict(extra_env)
     if limits is not None:
         fields["limits"] = limits_fields(limits)
+    if sandbox is not None:
+        fields["sandbox"] = _sandbox_fields(sandbox)
     return fields

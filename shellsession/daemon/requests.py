@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import InvalidRequest, VersionMismatch
 from ..models import Limits, OnOverflow, OnTimeout
+from ..policy.sandbox import Sandbox
 from .wire import ID_MAX, PARTS_MAX, PROTOCOL
 
 _AGENT_MAX: Final = 256  # characters
@@ -47,8 +48,24 @@ class LimitsFields(BaseModel):
         return Limits(self.max_output, self.spill, self.spill_max, self.on_overflow)
 
 
+class SandboxFields(BaseModel):
+    """``Sandbox``; its paths are absolute."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    write: list[str]
+    hide: list[str]
+    network: bool
+    memory: int | None
+    processes: int | None
+    cpu: float | None
+
+    def made(self) -> Sandbox:
+        return Sandbox(self.write, self.hide, self.network, self.memory, self.processes, self.cpu)
+
+
 class Open(OfAgent):
-    """See to it that the agent has a session; if there is one, it stays as it is.
+    """See to it that the agent has a session; if there is one, it stays as it is, and confined as was asked for.
 
     ``env`` is the client's own environment, or what it was told to replace it by (``inherited`` is False).
     """
@@ -67,6 +84,7 @@ class Open(OfAgent):
     startup: list[str] = []
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
+    sandbox: SandboxFields | None = None
 
 
 class Start(OfAgent):

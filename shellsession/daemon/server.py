@@ -149,7 +149,13 @@ class Server:
     def open(self, request: requests.Open) -> bool:
         """See to it that the agent has a session; was it made now?"""
         desk = self._desks.get(request.agent)
+        sandbox = None if request.sandbox is None else request.sandbox.made()
         if desk is not None and not desk.session.closed:
+            if sandbox not in (None, desk.sandbox):
+                raise InvalidRequest(
+                    f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
+                    " close that one first, or take another agent"
+                )
             return False
         for closed in [one for one in self._desks.values() if one.session.closed]:  # their time was up
             self.dismiss(closed)
@@ -169,6 +175,7 @@ class Server:
             startup=(f"umask {request.umask:04o}", *request.startup),
             size=(request.size[0], request.size[1]),
             bash=request.bash,
+            sandbox=sandbox,
         )
         known = Secrets({**request.env, **(request.extra_env or {})})
         watchers = self._watchers.pop(request.agent, set())

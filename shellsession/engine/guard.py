@@ -72,6 +72,11 @@ class Guard:
         self._socket = socket, f"{found.st_ino} {seconds}.{rest:09}"
         return self.take(bash)
 
+    @property
+    def socket(self) -> str | None:
+        """A daemon's own."""
+        return self._socket[0] if self._socket else None
+
     def give_back(self, seat: Seat) -> None:
         """Remove the seat's directory; with the last seat all else of this process."""
         shutil.rmtree(seat.directory, ignore_errors=True)

@@ -14,7 +14,7 @@ from ..errors import InvalidRequest, SandboxUnavailable, ShellUnavailable
 from ..models import Options
 from ..policy.sandbox import Facts, Sandbox, command_line
 from . import cgroups
-from .guard import Seat
+from .guard import Seat, the_guard
 
 # -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
 _ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
@@ -76,8 +76,9 @@ def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
         tools[tool] = found
     write, hide = sandbox.paths
     hidden = [_real("hide", path) for path in hide]
-    if (socket := os.environ.get("SHELLSESSION_SOCKET")) and os.path.exists(socket):
-        hidden.append(os.path.realpath(socket))  # the daemon runs commands outside for whoever may connect to it
+    for socket in (os.environ.get("SHELLSESSION_SOCKET"), the_guard().socket):
+        if socket and os.path.exists(socket):
+            hidden.append(os.path.realpath(socket))  # the daemon runs commands outside for whoever may connect to it
     directory = os.path.realpath(seat.directory)
     unreadable = os.path.join(directory, "hidden")
     os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
