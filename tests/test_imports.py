@@ -25,7 +25,7 @@ _LAYERS: Final = (
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.places"),
-    ("engine.cgroups", "engine.streams", "daemon.audit"),
+    ("engine.cgroups", "engine.family", "engine.streams", "daemon.audit"),
     ("engine.guard", "engine.files"),
     ("engine.launch",),
     ("engine.shell",),

@@ -35,7 +35,7 @@ def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName,
     pids: list[int] = []
     if engine.family:
         older = set(call.older)
-        pids = [pid for pid in shell.children() if pid not in older and processes.alive(pid)]
+        pids = [pid for pid in shell.family.children() if pid not in older and processes.alive(pid)]
     if pids or held:
         _make_job(engine, shell, call, pids, held)
     if engine.family and engine.terminal_job is None:

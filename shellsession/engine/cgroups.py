@@ -1,6 +1,6 @@
 """Control groups: what all processes of a sandbox may use together, where this process may make such groups.
 
-Law: a group is made next to, or below, the one we are in, so that every limit that holds for us holds for it too; and
+Law: a group is made below the one that we are in, or next to it where only that can have limits (version 2 mostly);
 whoever makes one removes it.
 """
 

@@ -58,7 +58,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
         call.unread = shell.reset_terminal()
     if call.request.stdin is not None:
         shell.files.remove("stdin")
-    engine.family = shell.has_children()
+    engine.family = shell.family.has_children()
     background = leave(engine, shell, call, held) if engine.family or held else ()
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
@@ -107,7 +107,7 @@ def interrupt(engine: Engine, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
     for number, patience in _LADDER:
-        victims = shell.descendants(call.older)
+        victims = shell.family.descendants(call.older)
         shell.signal(signal.SIGINT)
         if processes.state(shell.pid) == "T":
             shell.signal(signal.SIGCONT)
@@ -136,7 +136,7 @@ def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
     until = time.monotonic() + _STARVED
     had_their_turn = 0
     while time.monotonic() < until and had_their_turn < _LOOKS:
-        victims = shell.descendants(call.older)
+        victims = shell.family.descendants(call.older)
         starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
         for pid in (shell.pid, *victims):
             before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
@@ -160,7 +160,7 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
     """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
     shell = engine.live()
     for _ in range(_ROUNDS):
-        victims = [pid for pid in shell.descendants(call.older) if processes.alive(pid)]
+        victims = [pid for pid in shell.family.descendants(call.older) if processes.alive(pid)]
         if not victims:
             break
         kill(victims)
@@ -280,7 +280,7 @@ def abandon(engine: Engine) -> None:
     """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
     shell, engine.call = engine.shell, None
     if shell is not None:
-        kill(shell.descendants())
+        kill(shell.family.descendants())
         shell.signal(signal.SIGKILL)
         kill(shell.strays())
         shell.lost = True
@@ -288,7 +288,7 @@ def abandon(engine: Engine) -> None:
 
 def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
     for _ in range(_ROUNDS):
-        victims = [pid for pid in shell.descendants() if processes.alive(pid)]
+        victims = [pid for pid in shell.family.descendants() if processes.alive(pid)]
         if not victims:
             return
         kill(victims)

@@ -12,13 +12,13 @@ import signal
 import socket
 import termios
 import threading
-from collections.abc import Iterable
 from contextlib import suppress
 
 from ptyprocess import PtyProcess
 
 from ..errors import LimitReached, ShellUnavailable
 from . import cgroups, processes
+from .family import Family
 from .files import Files
 from .framing import Mark
 from .guard import Guard, Seat
@@ -57,7 +57,6 @@ class Shell:
         self.launch = launch
         self.pid: int = process.pid
         self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
-        self._adopter = 0  # who else gets the orphans of what bash runs: the first process of its PID namespace
         self._root = ""  # where bash's file system begins
         self._devices = -1  # its /dev/pts, where that is not ours
         self.control = control
@@ -86,8 +85,7 @@ class Shell:
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
         self.pidfd = self.child_fd = _pidfd(self.pid)
-        # Who has children, by the kernel's lists of them, and what the list says where nobody is to be counted.
-        self._children: tuple[tuple[int, bytes], ...] = _lists(((self.pid, b""),))
+        self.family = Family(self.pid)
         self._names = self._own_names()
         self.control_name = self._names[0]
 
@@ -97,15 +95,15 @@ class Shell:
         Raises ShellUnavailable.
         """
         try:
-            (self._adopter,) = processes.children(self._child)
-            (self.pid,) = processes.children(self._adopter)
+            (first,) = processes.children(self._child)
+            (self.pid,) = processes.children(first)
             self._root = f"/proc/{self.pid}/root"
             self._devices = os.open(self._root + "/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ShellUnavailable(f"bash runs in its sandbox, but cannot be found in /proc: {error}") from error
         self.pidfd = _pidfd(self.pid)
-        self._forget_children()
-        self._children = _lists(((self.pid, b""), (self._adopter, b"%d " % self.pid)))
+        self.family.close()
+        self.family = Family(self.pid, first)
         self._names = self._own_names()
         self.control_name = self._names[0]
 
@@ -275,36 +273,13 @@ class Shell:
 
     # -- looking
 
-    def has_children(self) -> bool:
-        """Cheap: one pread on a kept descriptor."""
-        try:
-            for fd, nobody in self._children:
-                if os.pread(fd, 16, 0) != nobody:
-                    return True
-        except OSError:
-            return False
-        return not self._children
-
-    def children(self) -> list[int]:
-        """What bash started, and the orphans of that."""
-        found = processes.children(self.pid)
-        if self._adopter:
-            found += [pid for pid in processes.children(self._adopter) if pid != self.pid]
-        return found
-
-    def descendants(self, besides: Iterable[int] = ()) -> list[int]:
-        """Everything that came of bash, nearest first, without the families of ``besides``."""
-        found = processes.descendants(self.pid, besides)
-        if self._adopter:
-            found += processes.descendants(self._adopter, (self.pid, *besides))
-        return found
-
     def place(self, said: bytes) -> str:
         """Bash's working directory: as it says itself (it keeps symbolic links), unless it was made to lie."""
         if said != self._cwd:
             there = processes.link(f"/proc/{self.pid}/cwd")
             try:
-                true = said.startswith(b"/") and os.path.samefile(self._root.encode() + said, f"/proc/{self.pid}/cwd")
+                same = not there or os.path.samefile(self._root.encode() + said, self._root + there)
+                true = said.startswith(b"/") and same
             except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
                 true = not there or there.endswith(" (deleted)")
             if not true:
@@ -355,7 +330,7 @@ class Shell:
                 self._reaped = True
             else:
                 if pid:
-                    if self._adopter and (told := processes.exit_status(self.pidfd)) is not None:
+                    if self.pid != self._child and (told := processes.exit_status(self.pidfd)) is not None:
                         status = told  # bubblewrap has made a status of the signal
                     self._reaped, self.status = True, os.waitstatus_to_exitcode(status)
         return self._reaped
@@ -364,11 +339,6 @@ class Shell:
         """What carries this session's mark, wherever it has gone; bash itself not counted."""
         ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
         return [pid for pid in processes.marked(self.seat.mark, self.seat.mark) if pid not in ours]
-
-    def _forget_children(self) -> None:
-        lists, self._children = self._children, ()
-        for fd, _ in lists:
-            os.close(fd)
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead."""
@@ -380,7 +350,7 @@ class Shell:
         fds = {self.pidfd, self.child_fd, self._devices, self._keeper, self.aside}
         # First: another thread may be about to signal.
         self.pidfd = self.child_fd = self._devices = self._keeper = self.aside = -1
-        self._forget_children()
+        self.family.close()
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
@@ -398,14 +368,6 @@ def kill(pids: list[int], number: int = signal.SIGKILL) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def _lists(of: Iterable[tuple[int, bytes]]) -> tuple[tuple[int, bytes], ...]:
-    opened: list[tuple[int, bytes]] = []
-    for pid, nobody in of:
-        with suppress(OSError):
-            opened.append((os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC), nobody))
-    return tuple(opened)
 
 
 def _pidfd(pid: int) -> int:

@@ -29,8 +29,8 @@ def start(engine: Engine, request: Request) -> Call:
     """Type the command. What bash does not need to begin is done while it works already."""
     shell = engine.live()
     older: list[int] = []
-    if engine.family and shell.has_children():
-        older = shell.descendants()
+    if engine.family and shell.family.has_children():
+        older = shell.family.descendants()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
     if request.may_trap:

@@ -31,8 +31,9 @@ class Sandbox:
     The file system is read-only. ``write``: files and directories that can be written; they and those of ``hide``
     exist, and are absolute or begin with ``~``. ``hide``: a directory is empty, a file cannot be opened. The more
     deeply nested path wins. /tmp, /dev/shm and /run are empty and private unless they, or what is in them, are in
-    ``write``; so is shellsession's own runtime directory, always. ``network``: False leaves a loopback of its own.
-    A Unix socket that can be seen can be connected to, whatever ``network`` says: hide those outside of /run and /tmp.
+    ``write``; so is shellsession's own runtime directory, always. ``network``: False leaves a loopback of its own,
+    True is all that the host has. A Unix socket that can be seen can be connected to in any case: hide those outside of
+    /run and /tmp. Root has no capabilities inside: it writes what belongs to root, or what everybody may write.
 
     ``memory``: bytes, or "512M" (K, M, G, T: powers of 1024), of everything in the sandbox together. ``processes``: how
     many there may be, threads too, bash itself among them. ``cpu``: how many processors' time it gets (0.5: half of

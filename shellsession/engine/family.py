@@ -1,0 +1,58 @@
+"""Bash, what it started, and the orphans of that.
+
+Law: it looks and never acts, and a look that comes with each command costs a system call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+
+from . import processes
+
+
+class Family:
+    """Everything that comes of bash.
+
+    Orphans become bash's own children; where bash is in a PID namespace they become those of its first process, the
+    ``adopter``.
+    """
+
+    def __init__(self, pid: int, adopter: int = 0) -> None:
+        self._pid, self._adopter = pid, adopter
+        # The kernel's lists of children, and what each one says while nobody is to be counted.
+        self._lists: list[tuple[int, bytes]] = []
+        for parent, nobody in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
+            with suppress(OSError):
+                path = f"/proc/{parent}/task/{parent}/children"
+                self._lists.append((os.open(path, os.O_RDONLY | os.O_CLOEXEC), nobody))
+
+    def has_children(self) -> bool:
+        """Cheap: a pread on a kept descriptor."""
+        try:
+            for fd, nobody in self._lists:
+                if os.pread(fd, 16, 0) != nobody:
+                    return True
+        except OSError:
+            return False
+        return not self._lists
+
+    def children(self) -> list[int]:
+        """What bash started, and the orphans of that."""
+        found = processes.children(self._pid)
+        if self._adopter:
+            found += [pid for pid in processes.children(self._adopter) if pid != self._pid]
+        return found
+
+    def descendants(self, besides: Iterable[int] = ()) -> list[int]:
+        """Everything below bash, nearest first, without the families of ``besides``."""
+        found = processes.descendants(self._pid, besides)
+        if self._adopter:
+            found += processes.descendants(self._adopter, (self._pid, *besides))
+        return found
+
+    def close(self) -> None:
+        lists, self._lists = self._lists, []
+        for fd, _ in lists:
+            os.close(fd)
