@@ -11,11 +11,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 # Loaded before anybody becomes another user: Python itself may be where only root looks.
+import shellsession.engine.dialogue  # noqa: F401
+from shellsession import Sandbox, Session
 
 needs_bwrap: Final = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -76,3 +78,26 @@ def _become_ordinary() -> None:
     os.environ.pop("XDG_RUNTIME_DIR", None)
     os.environ["HOME"] = "/"
     os.chdir("/")
+
+
+@pytest.fixture(params=USERS)
+def user(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def mine(user: str) -> Iterator[Path]:
+    """A directory that the user of the test can write."""
+    with open_place(user) as place:
+        yield place
+
+
+@pytest.fixture
+def ours() -> Iterator[Path]:
+    """A directory of who we are."""
+    with open_place("as who we are") as place:
+        yield place
+
+
+def sandboxed(place: Path, **options: Any) -> Session:
+    return Session(cwd=place, timeout=20, sandbox=Sandbox(write=[place], **options))
