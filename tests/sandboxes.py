@@ -44,22 +44,7 @@ def run_as(user: str, scenario: Callable[[], object]) -> None:
         scenario()
         return
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
-        child = os.fork()
-    if child == 0:
-        said = ""
-        try:
-            _become_ordinary()
-            scenario()
-        except pytest.skip.Exception as skipped:
-            said = f"skip: {skipped}"
-        except BaseException:
-            said = traceback.format_exc()
-        finally:
-            with suppress(OSError):
-                os.write(writing, said[-60_000:].encode())
-            os._exit(0)
+    child = fork_as(user, scenario, writing)
     os.close(writing)
     with open(reading, encoding="utf-8") as answer:
         said = answer.read()
@@ -69,9 +54,31 @@ def run_as(user: str, scenario: Callable[[], object]) -> None:
     assert (said, status) == ("", 0)
 
 
+def fork_as(user: str, scenario: Callable[[], object], writing: int) -> int:
+    """A child that does it; what fails there it writes down there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
+        child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_ALARM)
+            if "ordinary" in user:
+                _become_ordinary()
+            scenario()
+        except pytest.skip.Exception as skipped:
+            said = f"skip: {skipped}"
+        except BaseException:
+            said = traceback.format_exc()
+        finally:
+            with suppress(OSError):
+                os.write(writing, said[-60_000:].encode())
+            os._exit(0)
+    return child
+
+
 def _become_ordinary() -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(_ALARM)
     os.setgroups([])
     os.setgid(_ORDINARY)
     os.setuid(_ORDINARY)

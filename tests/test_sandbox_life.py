@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 import sandboxes
 from daemons import Daemon
-from sandboxes import needs_bwrap, run_as, sandboxed
+from sandboxes import fork_as, needs_bwrap, run_as, sandboxed
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
@@ -116,27 +117,23 @@ def test_a_thread_that_opened_it_may_end(ours: Path) -> None:
 
 def test_nothing_is_left_when_the_host_was_killed(user: str, mine: Path) -> None:
     seconds = unique_seconds()
-    program = (
-        "import sys; from shellsession import *\n"
-        f"sh = Session(cwd='/', sandbox=Sandbox(write=[{str(mine)!r}], **eval(sys.argv[1])))\n"
-        f"sh.run('sleep {seconds} & (setsid env -i sleep {seconds} &)')\n"
-        "print(*sh._engine.live().launch.groups, sep='|', flush=True); input()"
-    )
-    limits = "dict(memory='300M', processes=50)" if os.getuid() == 0 else "{}"
-    if "ordinary" in user:
-        pytest.skip("needs a Python that every user may start")
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(mine)}  # what a watcher forgets, nobody else sweeps up
-    with subprocess.Popen(
-        [sys.executable, "-c", program, limits],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as host:
-        assert host.stdout
-        groups = host.stdout.readline().strip().split("|")
+
+    def host() -> None:
+        os.environ["XDG_RUNTIME_DIR"] = str(mine)  # what a watcher forgets, nobody else sweeps up
+        sh = sandboxed(mine, memory="300M")
+        sh.run(f"sleep {seconds} & (setsid env -i sleep {seconds} &)")
+        (mine / "said").write_text("\n".join(sh._engine.live().launch.groups))
+        (mine / "said").rename(mine / "groups")
+        signal.pause()
+
+    child = fork_as(user, host, 2)
+    try:
+        wait_until((mine / "groups").exists, "the host")
         wait_until(lambda: len(with_argument(seconds)) == 2, "both")
-        host.kill()
+        groups = (mine / "groups").read_text().split("\n")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     wait_until(lambda: not with_argument(seconds) and not any(map(os.path.isdir, groups)), "the end of all", 2.0)
 
 
@@ -145,7 +142,7 @@ def test_what_was_killed_with_its_watcher_is_swept_up(ours: Path, monkeypatch: p
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(ours))
     program = (
         "import os; from shellsession import *; from shellsession.engine.guard import the_guard\n"
-        "sh = Session(cwd='/', sandbox=Sandbox(processes=50)).open()\n"
+        "sh = Session(cwd='/', sandbox=Sandbox(memory='300M')).open()\n"
         "print(*sh._engine.live().launch.groups, sep='|', flush=True)\n"
         "the_guard()._watcher.kill(); os.kill(os.getpid(), 9)"
     )
