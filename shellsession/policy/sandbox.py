@@ -9,10 +9,13 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InvalidRequest
 from ..models import to_bytes
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.ASCII)
@@ -41,11 +44,12 @@ class Sandbox:
     (RLIMIT_AS), ``processes`` is RLIMIT_NPROC, which does not bind root, and ``cpu`` cannot be had: what is asked for
     and cannot be held raises SandboxUnavailable at the session's start. None: no limit.
 
-    Processes see process ids of their own; a session's results and jobs have the host's. Raises InvalidRequest.
+    Processes see process ids of their own; a session's results and jobs have the host's. Before
+    Linux 6.15 a signal that ended bash itself is told by the exit status alone (128 + n). Raises InvalidRequest.
     """
 
-    write: Iterable[Any] = ()
-    hide: Iterable[Any] = ()
+    write: Iterable[str | PathLike[str]] = ()
+    hide: Iterable[str | PathLike[str]] = ()
     network: bool = False
     memory: int | str | None = None
     processes: int | None = None
@@ -63,7 +67,7 @@ class Sandbox:
     @property
     def paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What is to be writable and what hidden, as given."""
-        return tuple(self.write), tuple(self.hide)
+        return tuple(map(str, self.write)), tuple(map(str, self.hide))
 
     @property
     def memory_bytes(self) -> int | None:
