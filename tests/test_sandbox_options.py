@@ -162,7 +162,7 @@ class Tree:
 @pytest.mark.parametrize(
     ("lent", "held"),
     [("memory pids cpu", {"memory", "pids", "cpu"}), ("memory pids", {"memory", "pids"}), ("", set())],
-    ids=repr,
+    ids=["three", "two", "none"],
 )
 def test_groups_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lent: str, held: set[str]) -> None:
     tree = Tree(tmp_path, lent)
