@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -196,10 +197,25 @@ def test_a_script_comes_whole_or_not_at_all(daemon: Daemon, agent: str) -> None:
 def test_json_has_every_field_of_the_result(daemon: Daemon, agent: str) -> None:
     done = cli(daemon.socket, "run", "-s", agent, "--json", "--", r"printf 'a\xff\n'; echo err >&2; cd /tmp; (exit 3)")
     told = json.loads(done.stdout)
-    assert set(told) == {field.name.removesuffix("_bytes") for field in fields(Result)}
+    assert set(told) == {field.name.removesuffix("_bytes") for field in fields(Result)} | {"stdout_base64"}
     assert (told["stdout"], told["stderr"], told["exit_code"], told["cwd"]) == ("a\ufffd\n", "err\n", 3, "/tmp")
     assert (told["outcome"], told["state_kept"], told["killed"]) == ("exited", True, [])
     assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (3, b"", 1)
+
+
+def test_json_has_the_exact_bytes_of_what_is_no_text(daemon: Daemon, agent: str) -> None:
+    told = json.loads(cli(daemon.socket, "run", "-s", agent, "--json", "--", r"printf 'a\xff'; echo ü >&2").stdout)
+    assert base64.b64decode(told["stdout_base64"]) == b"a\xff"
+    assert (told["stdout"], told["stderr"], "stderr_base64" in told) == ("a\ufffd", "ü\n", False)
+
+
+def test_json_is_json_to_strict_readers(daemon: Daemon, agent: str, place: Path) -> None:
+    odd = os.fsdecode(os.fsencode(place) + b"/b\xff\xf0\x9f\x92\x80")
+    os.mkdir(odd)
+    with connect(agent, daemon.socket, False, cwd=odd) as session:
+        session.open()
+        (told,) = json.loads(cli(daemon.socket, "ls", "--json").stdout.decode("ascii"))
+    assert told["cwd"] == f"{place}/b\ufffd\N{SKULL}"
 
 
 def test_json_says_a_timeout_itself(daemon: Daemon, agent: str) -> None:

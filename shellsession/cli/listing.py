@@ -62,10 +62,17 @@ def show(*lines: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """One JSON value on a line; in ASCII, so that it shows as what it is."""
+    """One JSON value on a line; in ASCII, so that it shows as what it is.
+
+    A byte that is no UTF-8 (of a path, of a command) is U+FFFD: half a surrogate pair, strict readers refuse.
+    """
     import json
 
-    print(json.dumps(value))
+    text = json.dumps(value)
+    if "\\ud" in text:
+        whole = json.dumps(value, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+        text = json.dumps(json.loads(whole.decode("utf-16-le", "replace")))
+    print(text)
 
 
 def talk(text: str) -> None:

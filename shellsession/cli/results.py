@@ -76,9 +76,17 @@ def tell(result: Result, agent: str, json: bool) -> None:
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """Every field of a Result, with its output as text."""
+    """Every field of a Result, with its output as text, and in base64 too where it is no UTF-8."""
     rest = {one.name: getattr(result, one.name) for one in fields(result) if not one.name.endswith("_bytes")}
-    return {"stdout": result.stdout, "stderr": result.stderr, **rest}
+    told = {"stdout": result.stdout, "stderr": result.stderr, **rest}
+    for name, data in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            from base64 import b64encode
+
+            told[f"{name}_base64"] = b64encode(data).decode()
+    return told
 
 
 def write(stream: Stream, data: bytes) -> None:
