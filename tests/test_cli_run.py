@@ -100,7 +100,28 @@ def test_no_name_and_no_directory_are_refused(daemon: Daemon, place: Path) -> No
     assert (unnamed.returncode, b"an agent's name is text" in unnamed.stderr) == (125, True)
     words = ["bash", "-c", f'cd {place} && rmdir {place} && "$@"', "bash", *PROGRAM, "run", "-s", "x", "--", "true"]
     lost = subprocess.run(words, capture_output=True, env=environment(daemon.socket, {}), timeout=PATIENCE, check=False)
-    assert (lost.returncode, lost.stderr.endswith(b"or name one by --cwd\n")) == (125, True)
+    assert (lost.returncode, lost.stderr.endswith(b"or name one by cwd= or --cwd\n")) == (125, True)
+
+
+def test_a_session_that_is_there_needs_no_directory(daemon: Daemon, agent: str, place: Path) -> None:
+    with opened(agent, daemon):
+        words = [
+            "bash",
+            "-c",
+            f'cd {place} && rmdir {place} && "$@"',
+            "bash",
+            *PROGRAM,
+            "run",
+            "-s",
+            agent,
+            "--",
+            "pwd",
+        ]
+        done = subprocess.run(words, capture_output=True, env=environment(daemon.socket, {}), check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"/\n", b"")
+        done = cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "pwd")
+    assert (done.returncode, done.stdout) == (0, b"/\n")
+    assert done.stderr.endswith(b"has a session, which stays where it is: --cwd is for a new one\n")
 
 
 def test_an_output_limit_of_the_session_ends_the_command(daemon: Daemon, agent: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from ..errors import InvalidRequest
 from . import arguments, results
-from .listing import show_json
+from .listing import show_json, talk
 
 EXAMPLES: Final = (
     ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; what it sets stays"),
@@ -64,7 +64,10 @@ def main(words: Sequence[str]) -> int:
 
     script = results.read_stdin() if reads_script else _text(command)
     agent = arguments.default_agent() if given.session is None else given.session
-    with connect(agent, given.socket, not given.no_start, cwd=_place(given.cwd)) as session:
+    place = None if given.cwd is None else _place(given.cwd)
+    with connect(agent, given.socket, not given.no_start, cwd=place) as session:
+        if place is not None and not session.opened_here:
+            talk(f"agent {agent!r} has a session, which stays where it is: --cwd is for a new one")
         result = session.run(
             script,
             timeout=given.timeout,
@@ -83,13 +86,13 @@ def main(words: Sequence[str]) -> int:
     return results.status(result)
 
 
-def _place(wanted: str | None) -> str:
+def _place(wanted: str) -> str:
     """Where a session is opened, as the wire has it in any locale."""
     try:
-        return os.path.abspath(os.fsencode(wanted or ".")).decode("utf-8", "surrogateescape")
+        return os.path.abspath(os.fsencode(wanted)).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise InvalidRequest(
-            "the directory that this runs in was removed: go to another, or name one by --cwd"
+            "the directory that this runs in was removed: go to another, or name a whole path by --cwd"
         ) from error
 
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ..daemon.audit import default_path
-from ..daemon.remote import limits_fields, told
+from ..daemon.opening import limits_fields
+from ..daemon.remote import told
 from ..daemon.wire import Message, to_error
 from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Limits

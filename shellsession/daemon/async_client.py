@@ -17,8 +17,9 @@ from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked
 from .birth import find
 from .client import RemoteSession
 from .link import LOST, Exchange, Wire
+from .opening import opening
 from .place import reach, socket_path
-from .remote import Remote, Said, Seconds, Text, opening, told
+from .remote import Remote, Said, Seconds, Text, told
 from .wire import Message
 
 

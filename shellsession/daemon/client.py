@@ -16,8 +16,9 @@ from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
 from .birth import find
 from .link import LOST, Exchange, Wire
+from .opening import opening
 from .place import socket_path
-from .remote import Remote, Said, Seconds, Text, opening, told
+from .remote import Remote, Said, Seconds, Text, told
 from .wire import Message
 
 

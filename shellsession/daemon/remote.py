@@ -5,19 +5,16 @@ Law: bad arguments are refused here, before anything is sent; everything else is
 
 from __future__ import annotations
 
-import os
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ..engine.processes import umask
 from ..errors import (
     IN_CALLBACK,
     DaemonUnavailable,
-    InvalidRequest,
     NoSuchAgent,
     OutcomeUnknown,
     SessionBusy,
@@ -27,18 +24,16 @@ from ..errors import (
 from ..models import Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, Terminal, check_seconds, to_bytes
 from .jobs import RemoteJob
 from .link import Pool
+from .opening import limits_fields
 from .place import reach
 from .wire import Message, to_result
 
 if TYPE_CHECKING:
     from ..engine.dialogue import Dialogue
-    from ..policy.sandbox import Sandbox
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
 Said = tuple[dict[str, Any], tuple[bytes, ...]]
-
-_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "size", "bash"}
 
 
 class Remote:
@@ -49,6 +44,7 @@ class Remote:
         self._path, self._start = path, start
         self._opening = opening
         self._incarnation = ""  # of the daemon that has our session; "" while none has
+        self.opened_here = False  # was the session made for us, and not there before?
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
@@ -157,6 +153,7 @@ class Remote:
 
     def _opened(self, message: Message) -> None:
         self._incarnation = str(message.header["id"]).partition(".")[0]
+        self.opened_here = bool(message.header.get("value"))
 
     def _hear(self, caller: object, on_output: OnOutput, message: Message) -> object:
         """Give a piece of output to its callback, which cannot use the session whose command waits for it."""
@@ -281,83 +278,6 @@ class Search:
         return index
 
 
-def _utf8(data: bytes) -> str:
-    """What this process was given, as the wire has it in any locale."""
-    return data.decode("utf-8", "surrogateescape")
-
-
 def told(message: Message) -> Result:
     """The Result in a reply."""
     return to_result(message.header["result"], message.parts)
-
-
-def limits_fields(limits: Limits) -> dict[str, object]:
-    """``Limits`` for the wire; a place for the spill is the client's, wherever the daemon runs."""
-    spill = None if limits.spill is None else os.path.abspath(limits.spill)
-    return {
-        "max_output": limits.max_output,
-        "spill": spill,
-        "spill_max": limits.spill_max,
-        "on_overflow": limits.on_overflow,
-    }
-
-
-def _sandbox_fields(sandbox: object) -> dict[str, object]:
-    """``Sandbox`` for the wire; ``~`` is the client's home."""
-    from ..policy.sandbox import Sandbox
-
-    if not isinstance(sandbox, Sandbox):
-        raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r}")
-    write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
-    limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
-    return {"write": write, "hide": hide, "network": sandbox.network, **limits}
-
-
-def opening(
-    cwd: str | os.PathLike[str] | None = None,
-    env: Mapping[str, str] | None = None,
-    extra_env: Mapping[str, str] | None = None,
-    limits: Limits | None = None,
-    startup: Iterable[Text] = (),
-    sandbox: Sandbox | None = None,
-    **options: Any,
-) -> dict[str, Any]:
-    """What a session is opened with: the options of ``Session``, and of this process what they do not name.
-
-    Raises InvalidRequest.
-    """
-    unknown = set(options) - _OPTIONS
-    if unknown:
-        raise InvalidRequest(f"a session has no option {', '.join(sorted(unknown))}")
-    for name, value in (("env", env), ("extra_env", extra_env)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
-    if limits is not None and not isinstance(limits, Limits):
-        raise InvalidRequest(f"limits is a Limits, not {limits!r}")
-    if "bash" in options:  # the one that this client means
-        from shutil import which  # 5 ms, and seldom needed
-
-        if not isinstance(options["bash"], str):
-            raise InvalidRequest(f"bash is the name or path of one, not {options['bash']!r}")
-        options["bash"] = os.path.abspath(which(options["bash"]) or options["bash"])
-    texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
-    check_seconds("timeout", options.get("timeout"))
-    try:
-        place = os.path.abspath(os.fspath(cwd)) if cwd is not None else _utf8(os.getcwdb())
-    except OSError as error:
-        raise InvalidRequest(f"this process's own working directory is gone ({error}): pass cwd=") from error
-    fields: dict[str, Any] = {
-        "cwd": place,
-        "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
-        "inherited": env is None,
-        "umask": umask(),
-        "startup": [to_bytes("startup", text).decode("utf-8", "surrogateescape") for text in texts],
-        **options,
-    }
-    if extra_env is not None:
-        fields["extra_env"] = dict(extra_env)
-    if limits is not None:
-        fields["limits"] = limits_fields(limits)
-    if sandbox is not None:
-        fields["sandbox"] = _sandbox_fields(sandbox)
-    return fields

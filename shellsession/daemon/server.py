@@ -18,13 +18,14 @@ from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnkn
 from ..models import VERSION
 from ..policy.secrets import Secrets
 from . import requests
+from .asked import Asked
 from .audit import Audit
 from .connection import LOG, Connection, too_many
 from .desk import Desk, Listener
 from .eager import begin
 from .journal import Journal
 from .ledger import Claim, Ledger
-from .verbs import Asked, serve
+from .verbs import serve
 from .wire import PROTOCOL, Message, encode, from_error
 
 MAX_CONNECTIONS: Final = 1024
@@ -159,6 +160,10 @@ class Server:
             return False
         for closed in [one for one in self._desks.values() if one.session.closed]:  # their time was up
             self.dismiss(closed)
+        if not request.cwd:
+            raise InvalidRequest(
+                "the directory that this runs in was removed: go to another, or name one by cwd= or --cwd"
+            )
         if not os.path.isdir(request.cwd):
             raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
         env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env

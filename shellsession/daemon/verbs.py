@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
@@ -18,40 +18,11 @@ from ..engine.jobs import Job
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import TTY, Result, check_seconds
 from . import requests
-from .connection import Connection
-from .desk import Desk, Listener, Speaker
-from .wire import HEADER_MAX, from_result
+from .asked import Answer, Asked, answer_with, room_for
+from .desk import Desk, Speaker
 
 if TYPE_CHECKING:
     from .server import Server
-
-
-class Answer(NamedTuple):
-    """The reply's header (``result`` or ``value``) and its parts."""
-
-    header: dict[str, Any]
-    parts: tuple[bytes, ...] = ()
-
-
-class Asked(NamedTuple):
-    """A request, what came with it, and from where."""
-
-    request: Any
-    parts: tuple[bytes, ...]
-    connection: Connection
-    listener: Listener
-
-    @property
-    def part(self) -> bytes:
-        if not self.parts:
-            raise InvalidRequest(f"{self.request.verb}: its bytes are to follow the header as a part")
-        return self.parts[0]
-
-    @property
-    def second(self) -> bytes:
-        if len(self.parts) < 2:
-            raise InvalidRequest(f"{self.request.verb}: its stdin is to follow the command as a second part")
-        return self.parts[1]
 
 
 async def serve(server: Server, asked: Asked) -> Answer:
@@ -105,7 +76,7 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
     desk.ran(command, result, speaker)
     if asked.listener.connection.is_gone:
         desk.unheard(request.id, result)
-    return _told(desk, result)
+    return answer_with(desk, result)
 
 
 async def _wait(desk: Desk, asked: Asked) -> Answer:
@@ -113,19 +84,19 @@ async def _wait(desk: Desk, asked: Asked) -> Answer:
     check_seconds("timeout", seconds)
     until = None if seconds is None else time.monotonic() + seconds
     if (result := await desk.along(until)) is not None:
-        return _told(desk, result)
+        return answer_with(desk, result)
     left = None if until is None else max(0.001, until - time.monotonic())
     return await _stay(desk, asked, desk.session.wait(left))
 
 
 async def _poll(desk: Desk, asked: Asked) -> Answer:
     if (result := await desk.along(time.monotonic())) is not None:
-        return _told(desk, result)
+        return answer_with(desk, result)
     return await _stay(desk, asked, desk.session.poll())
 
 
 async def _send(desk: Desk, asked: Asked) -> Answer:
-    return await _stay(desk, asked, desk.session.send(asked.part, **_limit(asked)))
+    return await _stay(desk, asked, desk.session.send(asked.part, **asked.limit))
 
 
 async def _interrupt(desk: Desk, asked: Asked) -> Answer:
@@ -144,8 +115,8 @@ async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
     desk.went_on(result)
     if asked.listener.connection.is_gone:
         desk.unheard(asked.request.id, result)
-        return _told(desk, result)
-    return _told(desk, desk.with_unheard(result))
+        return answer_with(desk, result)
+    return answer_with(desk, desk.with_unheard(result))
 
 
 async def _type(desk: Desk, asked: Asked) -> Answer:
@@ -174,7 +145,7 @@ async def _close(desk: Desk, _: Asked) -> Answer:
 
 async def _jobs(desk: Desk, _: Asked) -> Answer:
     jobs = desk.session.jobs()
-    return Answer({"value": [_described(job, _room_for(len(jobs))) for job in jobs]})
+    return Answer({"value": [_described(job, room_for(len(jobs))) for job in jobs]})
 
 
 async def _job_output(desk: Desk, asked: Asked) -> Answer:
@@ -198,7 +169,7 @@ async def _info(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _watch(desk: Desk, asked: Asked) -> Answer:
-    return Answer({"value": desk.watch(asked.connection)[: _room_for(1)]})
+    return Answer({"value": desk.watch(asked.connection)[: room_for(1)]})
 
 
 async def _hold(desk: Desk, asked: Asked) -> Answer:
@@ -248,7 +219,7 @@ async def _cancel(server: Server, asked: Asked) -> Answer:
 
 async def _list(server: Server, _: Asked) -> Answer:
     infos = server.agents.list()
-    room = _room_for(len(infos))
+    room = room_for(len(infos))
     return Answer(
         {"value": [{**asdict(info), "cwd": info.cwd[:room], "command": info.command[:room]} for info in infos]}
     )
@@ -286,23 +257,6 @@ def _heard(speaker: Speaker | None, asked: Asked | None) -> Iterator[None]:
         yield
     finally:
         speaker.listener = before
-
-
-def _limit(asked: Asked) -> dict[str, Any]:
-    return asked.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
-
-
-def _told(desk: Desk, result: Result) -> Answer:
-    header, parts = from_result(result)
-    answer: dict[str, Any] = {"result": header}
-    if unread := desk.unread(result):
-        answer["unread"] = unread.decode("latin-1")
-    return Answer(answer, parts)
-
-
-def _room_for(count: int) -> int:
-    """Characters of a text, so that a list of so many fits into a header (a character may take 6 bytes in JSON)."""
-    return min(4096, HEADER_MAX // (16 * max(1, count)))
 
 
 def _described(job: Job, room: int) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""A request as it came to the daemon, and the answer to it.
+
+Law: what is not there, and should be, is said by the verb's name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import InvalidRequest
+from ..models import Result
+from .wire import HEADER_MAX, from_result
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .desk import Desk, Listener
+
+
+class Answer(NamedTuple):
+    """The reply's header (``result`` or ``value``) and its parts."""
+
+    header: dict[str, Any]
+    parts: tuple[bytes, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A request, what came with it, and from where."""
+
+    request: Any
+    parts: tuple[bytes, ...]
+    connection: Connection
+    listener: Listener
+
+    @property
+    def part(self) -> bytes:
+        if not self.parts:
+            raise InvalidRequest(f"{self.request.verb}: its bytes are to follow the header as a part")
+        return self.parts[0]
+
+    @property
+    def second(self) -> bytes:
+        if len(self.parts) < 2:
+            raise InvalidRequest(f"{self.request.verb}: its stdin is to follow the command as a second part")
+        return self.parts[1]
+
+    @property
+    def limit(self) -> dict[str, Any]:
+        """The time limit that it names, if it does."""
+        return self.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
+
+
+def answer_with(desk: Desk, result: Result) -> Answer:
+    """The answer that brings a result, and what was typed for its command in vain."""
+    header, parts = from_result(result)
+    answer: dict[str, Any] = {"result": header}
+    if unread := desk.unread(result):
+        answer["unread"] = unread.decode("latin-1")
+    return Answer(answer, parts)
+
+
+def room_for(count: int) -> int:
+    """Characters of a text, so that a list of so many fits into a header (a character may take 6 bytes in JSON)."""
+    return min(4096, HEADER_MAX // (16 * max(1, count)))

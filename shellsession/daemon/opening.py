@@ -1,0 +1,100 @@
+"""What a client opens a session with: its options, and of its process what they do not name.
+
+Law: what the client means (its directory, home, environment, bash) is said whole; the daemon's own is nothing to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from ..engine.processes import umask
+from ..errors import InvalidRequest
+from ..models import Limits, check_seconds, to_bytes
+
+if TYPE_CHECKING:
+    from ..policy.sandbox import Sandbox
+
+_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "size", "bash"}
+
+
+def _utf8(data: bytes) -> str:
+    """What this process was given, as the wire has it in any locale."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def limits_fields(limits: Limits) -> dict[str, object]:
+    """``Limits`` for the wire; a place for the spill is the client's, wherever the daemon runs."""
+    spill = None if limits.spill is None else os.path.abspath(limits.spill)
+    return {
+        "max_output": limits.max_output,
+        "spill": spill,
+        "spill_max": limits.spill_max,
+        "on_overflow": limits.on_overflow,
+    }
+
+
+def _here() -> str:
+    """This process's directory; "" where that is gone: a session that is there already needs none."""
+    with suppress(OSError):
+        return _utf8(os.getcwdb())
+    return ""
+
+
+def _sandbox_fields(sandbox: object) -> dict[str, object]:
+    """``Sandbox`` for the wire; ``~`` is the client's home."""
+    from ..policy.sandbox import Sandbox
+
+    if not isinstance(sandbox, Sandbox):
+        raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r}")
+    write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
+    limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
+    return {"write": write, "hide": hide, "network": sandbox.network, **limits}
+
+
+def opening(
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    extra_env: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    startup: Iterable[str | bytes] = (),
+    sandbox: Sandbox | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """What a session is opened with: the options of ``Session``, and of this process what they do not name.
+
+    Raises InvalidRequest.
+    """
+    unknown = set(options) - _OPTIONS
+    if unknown:
+        raise InvalidRequest(f"a session has no option {', '.join(sorted(unknown))}")
+    for name, value in (("env", env), ("extra_env", extra_env)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidRequest(f"limits is a Limits, not {limits!r}")
+    if "bash" in options:  # the one that this client means
+        from shutil import which  # 5 ms, and seldom needed
+
+        if not isinstance(options["bash"], str):
+            raise InvalidRequest(f"bash is the name or path of one, not {options['bash']!r}")
+        options["bash"] = os.path.abspath(which(options["bash"]) or options["bash"])
+    texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
+    check_seconds("timeout", options.get("timeout"))
+    fields: dict[str, Any] = {
+        "cwd": os.path.abspath(os.fspath(cwd)) if cwd is not None else _here(),
+        "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
+        "inherited": env is None,
+        "umask": umask(),
+        "startup": [to_bytes("startup", text).decode("utf-8", "surrogateescape") for text in texts],
+        **options,
+    }
+    if extra_env is not None:
+        fields["extra_env"] = dict(extra_env)
+    if limits is not None:
+        fields["limits"] = limits_fields(limits)
+    if sandbox is not None:
+        fields["sandbox"] = _sandbox_fields(sandbox)
+    return fields
