@@ -30,7 +30,11 @@ _TOO_FAR: Final = 2 * _BEHIND
 IN_FLIGHT: Final = 32
 
 
-class Connection(asyncio.Protocol):
+# Where what comes is read to, by one connection after the other: asyncio's own 256 KiB for each read cost 15 us.
+_INBOX: Final = memoryview(bytearray(1 << 16))
+
+
+class Connection(asyncio.BufferedProtocol):
     """Reads requests for ``server`` and writes what it answers."""
 
     def __init__(self, server: Server) -> None:
@@ -61,9 +65,12 @@ class Connection(asyncio.Protocol):
         if refusal is not None:
             self.fail(refusal)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, _: int) -> memoryview:
+        return _INBOX
+
+    def buffer_updated(self, size: int) -> None:
         try:
-            self._messages += self._decoder.feed(data)
+            self._messages += self._decoder.feed(bytes(_INBOX[:size]))
             self._take_some(at_once=True)
             self._decoder.feed(b"")  # what is no message behind one that is
         except ProtocolError as error:
@@ -123,7 +130,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """To be sent; nothing happens when the client is gone."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     @property

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,7 @@ class Desk:
         self._holder: str | None = None
         self._refuses = False
         self._freed = asyncio.Event()
-        self._turn = asyncio.Lock()  # of commands: the oldest request first
+        self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
         session._when_it_stirs(self._stirred)
 
@@ -89,17 +89,6 @@ class Desk:
             if self._refuses:
                 raise SessionBusy("somebody holds this session for himself (attach): try again when he has left")
             await self._freed.wait()
-
-    @asynccontextmanager
-    async def turn(self, listener: Listener) -> AsyncIterator[None]:
-        """When the commands before it have been served. Raises SessionBusy, when its client has gone meanwhile.
-
-        Whoever asked may have given up, and asked anew: to run it now would be to run it twice.
-        """
-        async with self._turn:
-            if listener.connection.is_gone:
-                raise SessionBusy("its client left before its turn came: it was not run")
-            yield
 
     def hold(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""

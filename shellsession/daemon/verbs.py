@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import InvalidRequest, SessionBusy, ShellSessionError
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, room_for
@@ -49,7 +49,10 @@ async def _start(desk: Desk, _: Asked) -> Answer:
 
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
-    async with desk.turn(asked.listener):
+    async with desk.turn:
+        if asked.listener.connection.is_gone:
+            # Whoever asked may have given up, and asked anew: to run it now would be to run it twice.
+            raise SessionBusy("its client left before its turn came: it was not run")
         return await _run_now(desk, asked)
 
 

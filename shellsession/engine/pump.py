@@ -204,8 +204,9 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     if processes.state(shell.pid) == "T":
         shell.signal(signal.SIGCONT)
     elif not call.deaf and shell.idle():
-        return _rescue(shell, call)
+        return MARK if _hear(shell, call) else _rescue(shell, call)  # it may have come since we waited
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
+        read_streams(shell, call, now)  # what it asks may have come since we waited
         return INPUT
     return None
 

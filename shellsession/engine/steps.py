@@ -82,9 +82,14 @@ class Engine:
         except GeneratorExit:
             endings.abandon(self)
             raise
-        except BaseException:
+        except BaseException as error:
+            doom = self.doom
             if self.shell is not None:
                 yield from endings.surely(self, endings.destroy(self))
+            if isinstance(error, ShellUnavailable) and self.closed:
+                raise SessionClosed("this session was closed meanwhile: make a new one") from error
+            if isinstance(error, ShellUnavailable) and doom:
+                raise ShellUnavailable(f"{doom}, before its shell had started: nothing was run, ask again") from error
             raise
 
     def _prepare(self, text: bytes) -> Steps[None]:

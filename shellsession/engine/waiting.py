@@ -43,7 +43,7 @@ _LONGEST = 1e6
 # How long to look again and again before going to sleep, in seconds. To wake a core that has gone to sleep costs 20 to
 # 40 us in a virtual machine, as much as the command itself: `true` took 87 us instead of 112, `echo hi` 104 instead of
 # 130. Where bash and we share a core it costs 4 us instead: sched_yield does not always hand over at once.
-_KEEN = 100e-6
+_KEEN = 200e-6
 # Each look lets other Python threads run, and one that computes keeps the interpreter for 5 ms: leave it for a while.
 _TAKEN = 1e-3
 _CALM = 100
