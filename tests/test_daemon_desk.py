@@ -205,6 +205,22 @@ def test_a_command_whose_client_left_before_its_turn_is_not_run(daemon: Daemon, 
     assert not (place / "never").exists()
 
 
+def test_a_client_that_comes_back_for_its_turn_is_served(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    os.mkfifo(place / "go")
+    with Raw(daemon.socket) as first, Raw(daemon.socket) as again:
+        first.say("run", b"read <go; echo done", agent=sh.agent)
+        wait_until(lambda: sh.command, "the first command")
+        with Raw(daemon.socket) as second:
+            header = second.header("run", agent=sh.agent)
+            second.socket.sendall(encode(header, b"echo ran >>times; echo mine"))
+            second.ask("info", agent=sh.agent)
+        (place / "go").write_text("\n")
+        assert first.receive().parts[0] == b"done\n"
+        again.socket.sendall(encode(header, b"echo ran >>times; echo mine"))
+        assert again.receive().parts[0] == b"mine\n"
+    assert (place / "times").read_text() == "ran\n"
+
+
 def refused(session: RemoteSession) -> bool:
     try:
         session.run("true")

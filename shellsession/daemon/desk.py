@@ -49,6 +49,20 @@ class Listener:
 
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
+        self._returns = asyncio.Event()
+
+    def come_back(self, connection: Connection) -> None:
+        """Its client lost the first connection, and asks for the same on another."""
+        self.connection = connection
+        self._returns.set()
+
+    async def wait_for_client(self, seconds: float) -> bool:
+        """Is its client there, or does it come back within so many seconds?"""
+        if self.connection.is_gone:
+            self._returns.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._returns.wait(), seconds)
+        return not self.connection.is_gone
 
     def hear(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
         self.connection.send(encode({"id": self.request, "event": "output", "stream": stream}, data))

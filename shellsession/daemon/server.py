@@ -101,7 +101,7 @@ class Server:
                 desk.heard(request.id)
             connection.served()
         elif claim is Claim.RUNNING:
-            self._served[request.id].listener.connection = connection  # its first client is gone
+            self._served[request.id].listener.come_back(connection)
             connection.served()
         else:
             self._requests += 1

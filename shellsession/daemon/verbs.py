@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
@@ -23,6 +23,9 @@ from .desk import Desk, Speaker
 
 if TYPE_CHECKING:
     from .server import Server
+
+# Seconds that a client has to come back on another connection when the turn of its command has come.
+_GRACE: Final = 2.0
 
 
 async def serve(server: Server, asked: Asked) -> Answer:
@@ -49,11 +52,13 @@ async def _start(desk: Desk, _: Asked) -> Answer:
 
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
-    async with desk.turn:
-        if asked.listener.connection.is_gone:
-            # Whoever asked may have given up, and asked anew: to run it now would be to run it twice.
+    while True:
+        async with desk.turn:
+            if not asked.listener.connection.is_gone:
+                return await _run_now(desk, asked)
+        # Whoever asked may have given up, and asked anew: to run it now could be to run it twice.
+        if not await asked.listener.wait_for_client(_GRACE):
             raise SessionBusy("its client left before its turn came: it was not run")
-        return await _run_now(desk, asked)
 
 
 async def _run_now(desk: Desk, asked: Asked) -> Answer:
