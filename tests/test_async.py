@@ -255,3 +255,23 @@ def test_an_idle_loop_is_left_alone(place: Path) -> None:
             assert time.process_time() - before < 0.15
 
     asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
+    """As anyio does it: at each turn of the loop, until the task has left its scope."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            await session.run("kept=1")
+            task = asyncio.create_task(session.run("trap '' INT; sleep 1000; sleep 1000"))
+            while not session.command:
+                await asyncio.sleep(0)
+            told = []
+            while not task.done():
+                told.append(task.cancel())
+                await asyncio.sleep(0)
+            assert len(told) > 10
+            assert task.cancelled()
+            assert (await session.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing, suppress
 from typing import Any, Self, cast
 
-from ..engine.waiting import LoopPoller, adrive
+from ..engine.waiting import LoopPoller, adrive, to_its_end
 from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
 from .birth import find
@@ -65,7 +65,7 @@ class AsyncRemoteSession(Remote):
             raise self._meaning(error) from None
         finally:
             if not exchange.done:
-                await self._cancel(exchange)
+                await to_its_end(self._cancel(exchange))
             exchange.close()
 
     async def _connect(self, exchange: Exchange) -> Wire:

@@ -12,9 +12,10 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
+from contextlib import suppress
 from types import GeneratorType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -196,17 +197,48 @@ def _resolve(future: asyncio.Future[Ready]) -> None:
         future.set_result(())
 
 
-async def adrive(steps: Steps[T], poller: LoopPoller) -> T:
-    """Run steps to their end in this task."""
+async def adrive(steps: Steps[T], poller: LoopPoller, strike: BaseException | None = None) -> T:
+    """Run steps to their end in this task; from where that strikes, if it is given."""
     try:
-        wait = next(steps)
+        wait = next(steps) if strike is None else steps.throw(strike)
         while True:
             try:
                 ready = await poller.wait(wait)
             except BaseException as error:
+                if strike is None and _is_cancellation(error):
+                    return await _put_in_order(steps, poller, error)
                 wait = steps.throw(error)
             else:
                 wait = steps.send(ready)
     except StopIteration as stop:
         result: T = stop.value
         return result
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    import asyncio
+
+    return isinstance(error, asyncio.CancelledError)
+
+
+async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseException) -> T:
+    try:
+        return await to_its_end(adrive(steps, poller, strike))
+    except BaseException as error:
+        if _is_cancellation(error):
+            raise strike from None  # the very one: anyio knows its own by what they say
+        raise
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await what puts things in order, though this task is cancelled meanwhile, once (asyncio) or all the time (anyio).
+
+    Only the end of the loop, which cancels all tasks, reaches the work itself.
+    """
+    import asyncio
+
+    task = asyncio.get_running_loop().create_task(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()
