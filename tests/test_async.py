@@ -263,9 +263,10 @@ def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
     async def main() -> None:
         async with AsyncSession() as session:
             await session.run("kept=1")
-            task = asyncio.create_task(session.run("trap '' INT; sleep 1000; sleep 1000"))
-            while not session.command:
-                await asyncio.sleep(0)
+            begun = asyncio.Event()
+            command = "trap '' INT; echo begun; sleep 1000; sleep 1000"
+            task = asyncio.create_task(session.run(command, on_output=lambda *_: begun.set()))
+            await begun.wait()
             told = []
             while not task.done():
                 told.append(task.cancel())

@@ -37,7 +37,10 @@ def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) 
     ``settings`` are the Toolbox's. A session is one agent's: its calls are made one after the other.
     """
     toolbox = Toolbox(session, **settings)
-    return [function_tool(_telling(getattr(toolbox, name))) for name in Toolbox.VERBS]
+    return [
+        function_tool(_telling(getattr(toolbox, name)), failure_error_function=lambda _, error: f"Error: {error}")
+        for name in Toolbox.VERBS
+    ]
 
 
 def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
+from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, SessionBusy, ShellSessionError
 from ..models import TTY, Limits, Result, check_seconds
 from .telling import MAX_OUTPUT, clipped, told
@@ -60,7 +61,7 @@ class Toolbox:
         self._session, self._patience, self._timeout, self._max_output = session, patience, timeout, max_output
         self._limits = Limits(max_output=4 * max_output)  # a character is at most four bytes
         self._deadline = 0.0
-        self._busy = False
+        self._turn = asyncio.Lock()  # of calls: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
         self._late: asyncio.Task[None] | None = None
 
@@ -72,24 +73,33 @@ class Toolbox:
         """
         seconds = self._timeout if timeout is None else timeout
         check_seconds("timeout", seconds)
-        if not self._busy:
-            self._deadline = time.monotonic() + seconds
         stdin = TTY if interactive else None
         tick = min(_TICK, self._patience, seconds)
-        run = self._session.run(
-            command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
-        )
-        return await self._stay(run, self._patience)
+        async with self._alone() as until:
+            deadline, self._deadline = self._deadline, time.monotonic() + seconds
+            try:
+                first = await self._session.run(
+                    command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
+                )
+            except SessionBusy:
+                self._deadline = deadline
+                raise SessionBusy(
+                    "an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
+                ) from None
+            return await self._stay(first, until)
 
     async def wait(self, seconds: Patience = None) -> str:
         """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
         check_seconds("seconds", seconds)
-        patience = self._patience if seconds is None else min(seconds, self._patience)
-        return await self._stay(self._session.wait(self._tick(patience)), patience)
+        async with self._alone() as until:
+            if seconds is not None:
+                until = min(until, time.monotonic() + seconds)
+            return await self._stay(await self._session.wait(self._tick(until)), until)
 
     async def send(self, text: Typed) -> str:
         """Type into the running command's terminal, then stay with it as `wait` does."""
-        return await self._stay(self._session.send(text, self._tick(self._patience)), self._patience)
+        async with self._alone() as until:
+            return await self._stay(await self._session.send(text, self._tick(until)), until)
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
@@ -112,31 +122,41 @@ class Toolbox:
                 lines.append(output)
         return "\n".join(lines) or "[no jobs]"
 
-    async def _stay(self, first: Awaitable[Result], patience: float) -> str:
-        """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
-        if self._busy:
-            first.close()  # type: ignore[attr-defined]  # each verb of a session is a coroutine, never started here
-            raise SessionBusy("another call is with this session's command: wait for its answer")
-        self._busy = True
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[float]:
+        """When the calls before it have been answered; the moment at which its own patience ends."""
+        until = time.monotonic() + self._patience
         try:
-            self._relax()
-            begun, results = time.monotonic(), [await first]
-            while results[-1].outcome == "running" and (now := time.monotonic()) < begun + patience:
+            await asyncio.wait_for(self._turn.acquire(), self._patience)
+        except TimeoutError:
+            raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
+        try:
+            yield until
+        finally:
+            self._turn.release()
+
+    async def _stay(self, first: Result, until: float) -> str:
+        """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
+        self._relax()
+        begun, results = time.monotonic() - first.duration, [first]
+        try:
+            while results[-1].outcome == "running" and (now := time.monotonic()) < until:
                 if now >= self._deadline:
                     last = await self._session.interrupt()
                     results.append(replace(last, outcome="timed_out") if last.outcome == "interrupted" else last)
                     break
                 if (tell := PROGRESS.get()) is not None:
                     await tell(now - begun)
-                results.append(await self._session.wait(self._tick(begun + patience - now)))
-            if results[-1].outcome in ("running", "input"):
-                self._watch()
-            return told(results, self._max_output)
-        finally:
-            self._busy = False
+                results.append(await self._session.wait(self._tick(until)))
+        except BaseException:  # a client that gives up does not leave it running
+            await to_its_end(self._end())
+            raise
+        if results[-1].runs_on:
+            self._watch()
+        return told(results, self._max_output)
 
-    def _tick(self, patience: float) -> float:
-        return max(min(_TICK, patience, self._deadline - time.monotonic()), 0.001)
+    def _tick(self, until: float) -> float:
+        return max(min(_TICK, min(until, self._deadline) - time.monotonic()), 0.001)
 
     def _watch(self) -> None:
         """Nobody may come back for it: its time limit holds all the same."""

@@ -206,3 +206,29 @@ def test_a_named_agents_session_is_the_daemons(tmp_path: Path) -> None:
     finally:
         stop = [sys.executable, "-m", "shellsession", "stop", "--socket", str(socket)]
         subprocess.run(stop, check=False, capture_output=True)
+
+
+@pytest.mark.parametrize("options", [[], ["-s", "gives-up"]], ids=["its own", "the daemon's"])
+def test_a_client_that_gives_up_ends_its_command_and_keeps_the_shell(tmp_path: Path, options: list[str]) -> None:
+    socket = tmp_path / "home" / "socket"
+    socket.parent.mkdir(mode=0o700)
+
+    async def story(talk: Talk) -> None:
+        await talk.call("bash", command="kept=1; cd /")
+        with pytest.raises(Exception, match="timed out"):
+            await talk.client.call_tool("bash", {"command": "sleep 1000"}, read_timeout_seconds=0.5)
+        assert await talk.call("bash", command="echo $kept $PWD") == ("1 /", False)
+
+    try:
+        talk(story, *options, "--socket", str(socket))
+    finally:
+        stop = [sys.executable, "-m", "shellsession", "stop", "--socket", str(socket)]
+        subprocess.run(stop, check=False, capture_output=True)
+
+
+def test_calls_at_the_same_time_are_served_one_after_the_other() -> None:
+    async def story(talk: Talk) -> None:
+        calls = [talk.call("bash", command=f"sleep 0.05; echo {number}") for number in range(4)]
+        assert await asyncio.gather(*calls) == [(str(number), False) for number in range(4)]
+
+    talk(story)

@@ -110,6 +110,7 @@ def test_openai_function_tools_in_a_run() -> None:
                 [function_call("bash", {"command": "cd /; false"}, call_id="1")],
                 [function_call("interrupt", {}, call_id="2")],
                 [function_call("bash", {"command": "pwd"}, call_id="3")],
+                [function_call("bash", {"command": 5}, call_id="4")],
                 [assistant_message("done")],
             ]
             result = await Runner.run(OpenAIAgent(name="a", model=ScriptedModel(script), tools=[*tools]), "go")
@@ -118,6 +119,8 @@ def test_openai_function_tools_in_a_run() -> None:
             assert result.final_output == "done"
             assert (outputs["1"], outputs["3"]) == ("[exit status 1]", "/")
             assert outputs["2"].startswith("Error: there is no running command")
+            assert outputs["4"].startswith("Error: ")
+            assert "valid string" in outputs["4"]
 
     asyncio.run(main())
 
