@@ -140,7 +140,8 @@ class Result:
 
     ``exit_code`` is what bash's ``$?`` shows (128 + n when signal n killed the shell itself), None when nothing
     was reported. ``signal`` is set when the shell itself, or the command by our hand, died of a signal.
-    ``state_kept`` is False when the shell is gone: the next command starts in a fresh one.
+    ``state_kept`` is False when the shell is gone: the next command starts in a fresh one. ``ran`` is False when the
+    command was not run, as the shell was gone before it, or something else took it: it can safely be run again.
     ``reason`` says in words why the call came back other than by the command's own end.
     ``killed`` and ``background`` are process ids; ``duration`` is in seconds; ``*_omitted`` count dropped bytes.
     """
@@ -162,6 +163,7 @@ class Result:
     stderr_file: str | None = None
     stdout_cut: int = field(default=0, repr=False)
     stderr_cut: int = field(default=0, repr=False)
+    ran: bool = True
 
     @property
     def stdout(self) -> str:

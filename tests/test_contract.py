@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import Any, cast
 
 import pexpect
 import pytest
-from support import unique_seconds, wait_until, with_argument
+from support import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
     TTY,
@@ -266,3 +268,13 @@ def test_a_failing_callback_keeps_the_shell(sh: Session) -> None:
 def test_a_new_size_is_seen(sh: Session) -> None:
     sh.resize(99, 33)
     assert sh.run("stty size <&1").stdout == "33 99\n"
+
+
+def test_a_command_that_was_not_run_is_told_so(sh: Session, place: Path) -> None:
+    pid = int(sh.run("echo $$").stdout)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the end of the shell")
+    lost = sh.run("touch here")
+    assert (lost.ran, lost.outcome, lost.state_kept) == (False, "shell_exited", False)
+    assert not (place / "here").exists()
+    assert sh.run("touch here").ran

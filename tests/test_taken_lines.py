@@ -30,6 +30,7 @@ def test_a_line_that_a_prompt_command_took_is_no_command_that_ran(new_session: N
     assert lost is not None, "every command ran: nothing was taken"
     assert (lost.outcome, lost.state_kept) == ("shell_exited", False)
     assert "not run" in lost.reason
+    assert not lost.ran
     assert session.run("echo fresh").stdout == "fresh\n"
 
 
@@ -40,6 +41,7 @@ def test_a_line_that_a_signals_trap_took_is_no_command_that_ran(new_session: New
     lost = session.run(f": >{tmp_path}/ran")
     assert (lost.outcome, lost.state_kept, (tmp_path / "ran").exists()) == ("shell_exited", False, False)
     assert "not run" in lost.reason
+    assert not lost.ran
 
 
 @pytest.mark.parametrize("reader", ["read taken", "read -n1 taken", "read -N 2000 taken", "cat >/dev/null"])

@@ -217,6 +217,7 @@ _SELDOM: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "stderr_file": ((str, _NONE), None),
     "stdout_cut": ((int,), 0),
     "stderr_cut": ((int,), 0),
+    "ran": ((bool,), True),
 }
 
 

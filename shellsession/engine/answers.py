@@ -101,6 +101,7 @@ def result(
         err_file,
         stdout_cut,
         stderr_cut,
+        not call.unrun,
     )
     if final:
         call.result = said

@@ -166,6 +166,7 @@ class Engine:
     def _begin_or_announce(self, request: Request) -> Steps[Call]:
         if (call := self._begin(request)) is None:
             call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
+            call.unrun = True
             call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
             yield from endings.bury(self, call)
         return call

@@ -113,7 +113,8 @@ def must_retype(engine: Engine, call: Call) -> bool:
     eaten = call.eaten and mark.status != INTERRUPTED
     if eaten or mark.broken or call.retyped > UNGUARDED:
         # Where lines were typed to it a second time, the first one may have been run.
-        call.reason = EATEN if eaten and not call.idle_looks else BROKEN
+        call.unrun = eaten and not call.idle_looks
+        call.reason = EATEN if call.unrun else BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
