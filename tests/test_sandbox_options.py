@@ -116,7 +116,10 @@ LINES: dict[str, tuple[Sandbox, dict[str, Any], list[str], list[str]]] = {
     "our own files stay hidden": (
         Sandbox(),
         {"write": ("/run",)},
-        ["--bind /run /run --perms 0555 --tmpfs /run/user/1/home --ro-bind /run/user/1/home/seat"],
+        [
+            "--bind /run /run --bind /run/user /run/user --bind /run/user/1 /run/user/1"
+            " --perms 0555 --tmpfs /run/user/1/home --ro-bind /run/user/1/home/seat"
+        ],
         ["--tmpfs /run "],
     ),
     "a bound on what /tmp takes of the memory": (

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from ..errors import InvalidRequest, SandboxUnavailable, ShellUnavailable
 from ..models import Options
-from ..policy.sandbox import Facts, Sandbox, command_line
-from . import cgroups
+from ..policy.sandbox import Facts, Sandbox, command_line, is_within
+from . import cgroups, processes
 from .guard import Seat, the_guard
 
 # -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
@@ -75,7 +76,10 @@ def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
             raise SandboxUnavailable(f"no `{tool}` on PATH: install the package {package}, or leave sandbox= out")
         tools[tool] = found
     write, hide = sandbox.paths
+    writable = tuple(_real("write", path) for path in write)
     hidden = [_real("hide", path) for path in hide]
+    for path in (*write, *hide):
+        _refuse_changeable(path, writable)
     for socket in (os.environ.get("SHELLSESSION_SOCKET"), the_guard().socket):
         if socket and os.path.exists(socket):
             hidden.append(os.path.realpath(socket))  # the daemon runs commands outside for whoever may connect to it
@@ -91,7 +95,7 @@ def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
         os.path.dirname(os.path.dirname(directory)),
         directory,
         unreadable,
-        tuple(_real("write", path) for path in write),
+        writable,
         tuple((path, os.path.isdir(path)) for path in hidden),
         (resolver,) if resolver.startswith("/run/") and os.path.exists(resolver) else (),
     )
@@ -102,6 +106,26 @@ def _real(name: str, path: str) -> str:
     if not os.path.isabs(os.path.expanduser(path)) or not os.path.exists(real):
         raise InvalidRequest(f"sandbox.{name}: {path!r} does not exist: make it first, or leave it out")
     return real
+
+
+def _refuse_changeable(path: str, writable: tuple[str, ...]) -> None:
+    """A link that the sandbox itself can put elsewhere decides nothing: at the next start it would."""
+    for link in _links(os.path.expanduser(path)):
+        if any(is_within(link, one) for one in writable):
+            raise InvalidRequest(f"sandbox: {path!r} leads through {link!r}, a link in write=: name where it leads")
+
+
+def _links(path: str) -> Iterator[str]:
+    """The symbolic links that an existing path leads through."""
+    here, ahead = "/", path.split("/")
+    while ahead:
+        there = os.path.normpath(os.path.join(here, ahead.pop(0)))
+        if (target := processes.link(there)) == "":
+            here = there
+            continue
+        yield there
+        ahead = target.split("/") + ahead
+        here = "/" if target.startswith("/") else here
 
 
 def _limits(sandbox: Sandbox, seat: Seat) -> tuple[bytes, tuple[str, ...]]:

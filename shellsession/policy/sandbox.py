@@ -32,11 +32,12 @@ class Sandbox:
     """What a session's bash, and all that it starts, is confined to by bubblewrap (Linux; the program ``bwrap``).
 
     The file system is read-only. ``write``: files and directories that can be written; they and those of ``hide``
-    exist, and are absolute or begin with ``~``. ``hide``: a directory is empty, a file cannot be opened. The more
-    deeply nested path wins. /tmp, /dev/shm and /run are empty and private unless they, or what is in them, are in
-    ``write``; so is shellsession's own runtime directory, always. ``network``: False leaves a loopback of its own,
-    True is all that the host has. A Unix socket that can be seen can be connected to in any case: hide those outside of
-    /run and /tmp. Root has no capabilities inside: it writes what belongs to root, or what everybody may write.
+    exist, are absolute or begin with ``~``, and lead through no link that is in ``write``. ``hide``: a directory is
+    empty, a file cannot be opened. The more deeply nested path wins. /tmp, /dev/shm and /run are empty and private
+    unless they, or what is in them, are in ``write``; so is shellsession's own runtime directory, always.
+    ``network``: False leaves a loopback of its own, True is all that the host has. A Unix socket that can be seen can
+    be connected to in any case: hide those outside of /run and /tmp. Root has no capabilities inside: it writes what
+    belongs to root, or what everybody may write.
 
     ``memory``: bytes, or "512M" (K, M, G, T: powers of 1024), of everything in the sandbox together. ``processes``: how
     many there may be, threads too, bash itself among them. ``cpu``: how many processors' time it gets (0.5: half of
@@ -187,7 +188,20 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
     for path, _ in facts.hide:  # in what is hidden already there is nothing to hide
         if mounts[_above(mounts, posixpath.dirname(path))].empty:
             mounts.pop(path, None)
-    return mounts
+    return mounts | {path: _Mount(("--bind", path, path)) for path in _ways(mounts, facts.write)}
+
+
+def _ways(mounts: Iterable[str], writable: Iterable[str]) -> Iterator[str]:
+    """The directories between what can be written and what is mounted in it.
+
+    Renamed inside, they would lead the next start, after an `exit`, to other files. What is mounted cannot be renamed.
+    """
+    for path in mounts:
+        way = posixpath.dirname(path)
+        above = _above(mounts, way)
+        while way != above and above in writable:
+            yield way
+            way = posixpath.dirname(way)
 
 
 def _hidden(path: str) -> _Mount:
