@@ -44,6 +44,7 @@ FORBIDDEN = {
     "a hidden directory uncovered by a new root": "unshare -Urm umount hidden && cat hidden/secret",
     "a setting of the kernel": ": >/proc/sys/kernel/core_pattern",
     "a disk": "find /dev -type b | grep .",
+    "the mode of a device, which root owns": "chmod 666 /dev/full",
     "a terminal of somebody else": "ls /dev/pts | grep -vx -e ptmx -e 0 -e 1",
     "the host's /tmp": "cat OUTSIDE/secret",
     "the sockets of services": "ls -A /run | grep .",

@@ -25,6 +25,9 @@ _ITS_OWN: Final = 2
 # last of them has ended, and be left to whoever reaps orphans outside. Bash itself cannot be it: it would survive
 # its own `kill -9 $$`. It changes nothing in the environment, reads no file (-p), and says nothing of how bash ended.
 _FIRST: Final = '((SHLVL--)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
+# The device nodes inside are the host's, and root owns them: it could change their modes. Where /dev is read-only they
+# can still be written to; bubblewrap's own read-only mounts have no devices.
+_SHUT_DEVICES: Final = '"$0" -o rbind,ro /dev /dev && exec "$@"'
 _RESOLVER: Final = "/etc/resolv.conf"
 _NO_NAMESPACE: Final = ("unshare: ", "namespace", "uid map", "not permitted")
 _HINT: Final = (
@@ -63,15 +66,20 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
     sandbox = options.sandbox
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS])
-    first = [bash, "--noprofile", "--norc", "-p", "-c", _FIRST]
-    argv = command_line(sandbox, _facts(sandbox, cwd, seat), [*first, bash, *_ARGUMENTS])
+    argv = command_line(sandbox, _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS])
     prelude, groups = _limits(sandbox, seat)
     return Launch(argv[0], argv, prelude, groups, apart=True)
 
 
-def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
+def _script(bash: str, text: str) -> tuple[str, ...]:
+    """Runs that text, which changes nothing in the environment; its arguments follow, from $0 on."""
+    return bash, "--noprofile", "--norc", "-p", "-c", text
+
+
+def _facts(sandbox: Sandbox, bash: str, cwd: str, seat: Seat) -> Facts:
+    root = os.getuid() == 0
     tools = {}
-    for tool, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux")):
+    for tool, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux"), ("mount", "mount"))[: 3 if root else 2]:
         if (found := shutil.which(tool)) is None:
             raise SandboxUnavailable(f"no `{tool}` on PATH: install the package {package}, or leave sandbox= out")
         tools[tool] = found
@@ -88,7 +96,7 @@ def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
     os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
     resolver = os.path.realpath(_RESOLVER)
     return Facts(
-        os.getuid() == 0,
+        root,
         tools["unshare"],
         tools["bwrap"],
         os.path.realpath(cwd),
@@ -98,6 +106,7 @@ def _facts(sandbox: Sandbox, cwd: str, seat: Seat) -> Facts:
         writable,
         tuple((path, os.path.isdir(path)) for path in hidden),
         (resolver,) if resolver.startswith("/run/") and os.path.exists(resolver) else (),
+        (*_script(bash, _SHUT_DEVICES), tools["mount"]) if root else (),
     )
 
 

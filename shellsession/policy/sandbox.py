@@ -110,7 +110,8 @@ class Facts:
 
     ``write``: what can be written. ``hide``: what cannot be seen, and whether it is a directory. ``home``: where all
     hosts of this user have their files, and ``seat`` the part of it that is this session's. ``unreadable``: a file
-    without any permission. ``resolver``: what name resolution needs of /run.
+    without any permission. ``resolver``: what name resolution needs of /run. ``wrapper``: a command that runs
+    bubblewrap, with mounts of its own.
     """
 
     root: bool
@@ -123,6 +124,7 @@ class Facts:
     write: tuple[str, ...] = ()
     hide: tuple[tuple[str, bool], ...] = ()
     resolver: tuple[str, ...] = ()
+    wrapper: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ def command_line(sandbox: Sandbox, facts: Facts, command: list[str]) -> list[str
     # Root would keep every capability in there, and could undo the mounts.
     # No --die-with-parent: the kernel takes the end of the thread that started it for the parent's.
     # What is mounted outside later would be there inside, and writable, where mounts are shared (as systemd does).
-    alone = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--"]
+    alone = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--", *facts.wrapper]
     return [*alone, facts.bwrap, *apart, "--cap-drop", "ALL", *mounted, "--chdir", facts.cwd, "--", *command]
 
 
