@@ -22,7 +22,7 @@ from shellsession import Sandbox, Session
 needs_bwrap: Final = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 USERS: Final = ["as who we are", "as an ordinary user"] if os.getuid() == 0 else ["as who we are"]
-_ORDINARY: Final = 54321
+ORDINARY: Final = 54321
 _ALARM: Final = 50
 
 
@@ -32,7 +32,7 @@ def open_place(user: str) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(prefix="sandbox-", dir="/tmp"))
     try:
         if "ordinary" in user:
-            os.chown(place, _ORDINARY, _ORDINARY)
+            os.chown(place, ORDINARY, ORDINARY)
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -80,8 +80,8 @@ def fork_as(user: str, scenario: Callable[[], object], writing: int) -> int:
 
 def _become_ordinary() -> None:
     os.setgroups([])
-    os.setgid(_ORDINARY)
-    os.setuid(_ORDINARY)
+    os.setgid(ORDINARY)
+    os.setuid(ORDINARY)
     os.environ.pop("XDG_RUNTIME_DIR", None)
     os.environ["HOME"] = "/"
     os.chdir("/")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import encodings.ascii  # noqa: F401  # before anybody becomes another user: see ``sandboxes``
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sandboxes
 from sandboxes import needs_bwrap, open_place, run_as, sandboxed
+from support import wait_until
 
 from shellsession import InvalidRequest, Sandbox, Session
+from shellsession.engine import cgroups, processes
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
@@ -75,3 +79,36 @@ def test_a_link_that_can_be_changed_inside_is_refused(ours: Path, make: Callable
         with Session(cwd=outside, sandbox=Sandbox(write=[ours / "link"])) as sh:
             assert sh.run(f"echo x >{outside}/new").exit_code == 0
         assert os.listdir(ours) == ["link"]
+
+
+@contextmanager
+def delegated(user: str) -> Iterator[None]:
+    """This process is in a control group (of version 1, for its pids) that belongs to the user."""
+    groups = [group for group in processes.own_groups() if "pids" in group.controllers]
+    if os.getuid() != 0 or not groups:
+        pytest.skip("no control group can be made here")
+    before, after = Path(groups[0].directory), Path(groups[0].directory, f"delegated-{os.getpid()}")
+    after.mkdir()
+    try:
+        for path in (after, after / "cgroup.procs") if "ordinary" in user else ():
+            shutil.chown(path, sandboxes.ORDINARY)
+        (after / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        (before / "cgroup.procs").write_text(str(os.getpid()))
+        wait_until(lambda: cgroups.remove(str(after)), "the end of what was in it")
+
+
+def test_limits_cannot_be_lifted(user: str, mine: Path) -> None:
+    """Whose group it is could mount it in a user namespace, and write what it likes."""
+    lift = "unshare -UrmC bash -c 'mount -t cgroup -o pids none /mnt && echo 1000 >/mnt/pids.max; mkdir /mnt/sub'"
+
+    def scenario() -> None:
+        with sandboxed(mine, processes=20) as sh:
+            assert sh.run(lift).exit_code != 0
+            (group,) = sh._engine.live().launch.groups
+            assert Path(group, "pids.max").read_text() == "22\n"
+        assert not os.path.exists(group)
+
+    with delegated(user):
+        run_as(user, scenario)

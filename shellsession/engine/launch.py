@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,8 +67,11 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
     sandbox = options.sandbox
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS])
-    argv = command_line(sandbox, _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS])
-    prelude, groups = _limits(sandbox, seat)
+    facts, command = _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS]
+    with ExitStack() as on_failure:
+        prelude, groups = _limits(sandbox, seat, on_failure)
+        argv = command_line(sandbox, facts, command, grouped=bool(groups))
+        on_failure.pop_all()
     return Launch(argv[0], argv, prelude, groups, apart=True)
 
 
@@ -137,20 +141,17 @@ def _links(path: str) -> Iterator[str]:
         here = "/" if target.startswith("/") else here
 
 
-def _limits(sandbox: Sandbox, seat: Seat) -> tuple[bytes, tuple[str, ...]]:
+def _limits(sandbox: Sandbox, seat: Seat, on_failure: ExitStack) -> tuple[bytes, tuple[str, ...]]:
     """What bash sets for itself, and the groups it enters."""
     memory, processes = sandbox.memory_bytes, sandbox.processes
     asked = cgroups.limits(memory, None if processes is None else processes + _ITS_OWN, sandbox.cpu)
     name = f"shellsession-{seat.mark:x}"
     groups = cgroups.make(name, asked) if asked else cgroups.Groups((), frozenset())
-    try:
-        for number, directory in enumerate(groups.directories):  # for the watcher, should nobody else remove them
-            os.symlink(directory, os.path.join(seat.directory, f"group-{number}"))
-        return _rlimits(sandbox, groups.held), groups.directories
-    except BaseException:
-        for directory in groups.directories:
-            cgroups.remove(directory)
-        raise
+    for directory in groups.directories:
+        on_failure.callback(cgroups.remove, directory)
+    for number, directory in enumerate(groups.directories):  # for the watcher, should nobody else remove them
+        os.symlink(directory, os.path.join(seat.directory, f"group-{number}"))
+    return _rlimits(sandbox, groups.held), groups.directories
 
 
 def _rlimits(sandbox: Sandbox, held: frozenset[str]) -> bytes:

@@ -136,8 +136,11 @@ class _Mount:
     shut: bool = False
 
 
-def command_line(sandbox: Sandbox, facts: Facts, command: list[str]) -> list[str]:
-    """The command line that runs ``command`` confined. Raises InvalidRequest for paths that contradict each other."""
+def command_line(sandbox: Sandbox, facts: Facts, command: list[str], grouped: bool = False) -> list[str]:
+    """The command line that runs ``command`` confined. Raises InvalidRequest for paths that contradict each other.
+
+    ``grouped``: control groups of ours hold its limits.
+    """
     mounts = _mounts(sandbox, facts)
     above = _above(mounts, facts.cwd)
     if mounts[above].empty and above != facts.cwd:
@@ -151,9 +154,9 @@ def command_line(sandbox: Sandbox, facts: Facts, command: list[str]) -> list[str
     mounted += [word for path in order if mounts[path].shut for word in ("--remount-ro", path)]
     spaces = ["user", "pid", "ipc", "uts", *(() if sandbox.network else ("net",))]
     apart = [f"--unshare-{space}" for space in spaces] + ["--unshare-cgroup-try", "--as-pid-1"]
-    # What belongs to root in /proc, or in the control groups that it could mount in a user namespace of its own, is
-    # the host's: no capability is needed to write it.
-    apart += ["--disable-userns"] if facts.root else []
+    # What belongs to us in the control groups, which could be mounted in a user namespace of its own, is the host's:
+    # no capability is needed to write it.
+    apart += ["--disable-userns"] if facts.root or grouped else []
     # Root would keep every capability in there, and could undo the mounts.
     # No --die-with-parent: the kernel takes the end of the thread that started it for the parent's.
     # What is mounted outside later would be there inside, and writable, where mounts are shared (as systemd does).
