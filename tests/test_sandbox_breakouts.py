@@ -5,15 +5,18 @@ from __future__ import annotations
 import encodings.ascii  # noqa: F401  # before anybody becomes another user: see ``sandboxes``
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sandboxes
+from daemons import running
 from sandboxes import needs_bwrap, open_place, run_as, sandboxed
 from support import wait_until
 
+import shellsession
 from shellsession import InvalidRequest, Sandbox, Session
 from shellsession.engine import cgroups, processes
 
@@ -112,3 +115,17 @@ def test_limits_cannot_be_lifted(user: str, mine: Path) -> None:
 
     with delegated(user):
         run_as(user, scenario)
+
+
+def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
+    """Its socket could not be hidden at the start; what it runs, and for whom it was asked, is not confined."""
+    client = f"{sys.executable} -c 'import sys; from shellsession import connect; connect(*sys.argv[1:], False)'"
+    write = [ours, Path(shellsession.__file__).parents[1]]  # wherever we are installed, it shall be there
+    with Session(cwd=write[1], timeout=20, sandbox=Sandbox(write=write)) as sh, Session(cwd=write[1]) as outside:
+        sh.open()
+        with running(ours / "daemon") as daemon:
+            assert sh.run(f"[[ -S {daemon.socket} ]]").exit_code == 0
+            assert outside.run(f"{client} agent {daemon.socket}").stderr == ""
+            result = sh.run(f"{client} agent {daemon.socket}")
+            assert "DaemonUnavailable" in result.stderr
+            assert f"refused a connection of user {os.getuid()} from a sandbox" in daemon.said

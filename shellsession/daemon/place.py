@@ -91,14 +91,14 @@ def reach(path: str) -> socket.socket | None:
         ours.close()
         raise DaemonUnavailable(f"the daemon at {path} cannot be reached: {error.strerror}") from error
     # What is said next is the whole environment: it is for a daemon of ours, or of root, who could read it anyway.
-    if (user := peer(ours)) not in (os.geteuid(), 0):
+    if (user := peer(ours)[1]) not in (os.geteuid(), 0):
         ours.close()
         raise DaemonUnavailable(f"who listens at {path} is user {user}, not you: nothing was sent")
     return ours
 
 
-def peer(ours: socket.socket) -> int:
-    """The user at the other end, as the kernel has it: unix(7), SO_PEERCRED."""
+def peer(ours: socket.socket) -> tuple[int, int]:
+    """The process and the user at the other end, as the kernel has them: unix(7), SO_PEERCRED."""
     credentials = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    user: int = struct.unpack("3i", credentials)[1]
-    return user
+    pid, user, _ = struct.unpack("3i", credentials)
+    return pid, user

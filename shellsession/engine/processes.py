@@ -148,6 +148,24 @@ def namespace() -> str:
         return "0"
 
 
+def is_confined(pid: int) -> bool:
+    """Is it in a PID namespace below ours, and another user namespace, as what is in a sandbox is?
+
+    What has ended or keeps itself from being looked at counts as confined; 0, a process above or beside us, does not.
+    """
+    ours = _user_namespace("self")
+    # As many numbers as it has PID namespaces, from ours on: everybody may read that.
+    numbers = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    return pid != 0 and ours != 0 and len(numbers) != 1 and _user_namespace(pid) != ours
+
+
+def _user_namespace(pid: int | str) -> int:
+    try:
+        return os.stat(f"/proc/{pid}/ns/user").st_ino
+    except OSError:
+        return 0
+
+
 def idle_at(pid: int, fd_target: str) -> bool:
     """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
     words = _read(f"/proc/{pid}/syscall").split()
