@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import sandboxes
 from sandboxes import needs_bwrap, run_as, sandboxed
 from support import descendants, unique_seconds, with_argument
 
+import shellsession
 from shellsession import (
     SandboxUnavailable,
     Session,
@@ -119,3 +121,21 @@ def test_root_without_groups_is_told_before_anything_runs(ours: Path, monkeypatc
     assert not list(ours.iterdir())
     with sandboxed(ours, memory="128M") as sh:
         assert sh.run("ulimit -v").stdout == f"{128 << 10}\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_the_groups_are_found_among_many_mounts(tmp_path: Path) -> None:
+    """With names as anybody may give them to a mount of FUSE."""
+    if not processes.own_groups():
+        pytest.skip("no control groups here")
+    script = (
+        f"cd '{tmp_path}'\n"
+        "for i in {1..99}; do mkdir $'\\v - '$i && mount -t tmpfs none $'\\v - '$i || exit; done\n"
+        "mount --rbind /sys/fs/cgroup /sys/fs/cgroup\n"  # so that they come after the others
+        """exec "$0" -c 'from shellsession.engine import processes; print(len(processes.own_groups()))'"""
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, sys.executable], check=True, capture_output=True, text=True,
+        cwd=Path(shellsession.__file__).parents[1],
+    )  # fmt: skip
+    assert int(done.stdout) == 2 * len(processes.own_groups())

@@ -35,6 +35,15 @@ def _read(path: str) -> bytes:
         os.close(fd)
 
 
+def _lines(path: str) -> list[str]:
+    """Of a file that one read may not give whole: of a list, the kernel gives a page at a time."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().split("\n")[:-1]  # a name may hold what else ends a line
+    except OSError:
+        return []
+
+
 def available() -> bool:
     """Is there a /proc that shows our own children?"""
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
@@ -235,10 +244,10 @@ class Group(NamedTuple):
 
 def own_groups() -> list[Group]:
     """The control groups of this process, as far as they can be seen."""
-    ours = [line.split(":", 2) for line in _read("/proc/self/cgroup").decode("utf-8", "replace").splitlines()]
+    ours = [line.split(":", 2) for line in _lines("/proc/self/cgroup")]
     paths = {frozenset(names.split(",")) - {""}: path for _, names, path in ours}
     found = []
-    for line in _read("/proc/self/mountinfo").decode("utf-8", "replace").splitlines():
+    for line in _lines("/proc/self/mountinfo"):
         before, _, after = line.partition(" - ")
         kind, _, options = after.split(" ", 2)
         root, mount = before.split(" ")[3:5]
