@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import encodings.ascii  # noqa: F401  # before anybody becomes another user: see ``sandboxes``
 import os
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,3 +131,24 @@ def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
             result = sh.run(f"{client} agent {daemon.socket}")
             assert "DaemonUnavailable" in result.stderr
             assert f"refused a connection of user {os.getuid()} from a sandbox" in daemon.said
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the system calls")
+def test_the_keys_of_our_login_stay_outside() -> None:
+    read = (
+        "import ctypes; libc, text = ctypes.CDLL(None), ctypes.create_string_buffer(9)\n"
+        'libc.syscall(250, 11, libc.syscall(250, 10, -3, b"user", b"ours", 0), text, 9); print(text.value)'
+    )
+    program = (
+        "import ctypes, sys; from shellsession import *\n"
+        "libc = ctypes.CDLL(None)\n"
+        "if libc.syscall(250, 1, None) < 0 or libc.syscall(248, b'user', b'ours', b'secret', 6, -3) < 0:\n"
+        "    sys.exit('no keys')\n"
+        "for options in {}, {'sandbox': Sandbox()}:\n"
+        "    with Session(cwd='/', **options) as sh: print(sh.run(sys.argv[1]).stdout)"
+    )
+    inside = shlex.join([os.path.realpath(sys.executable), "-I", "-c", read])
+    done = subprocess.run([sys.executable, "-c", program, inside], check=False, capture_output=True, text=True)
+    if "no keys" in done.stderr:
+        pytest.skip("the kernel keeps no keys for us")
+    assert done.stdout.split() == ["b'secret'", "b''"], done.stderr

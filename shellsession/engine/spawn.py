@@ -6,6 +6,7 @@ Law: on failure all that was taken is given back, and the error says what to do.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import resource
 import shutil
@@ -56,6 +57,8 @@ _DROPPED = (
 # Descriptors that one session may need at its busiest, and what a host needs beside them.
 _DESCRIPTORS = 24
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
+_KEYCTL_JOIN_SESSION_KEYRING = 1  # <linux/keyctl.h>; glibc has no function for it
+_KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -176,6 +179,8 @@ def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int,
                 resource.setrlimit(locks, (mark, hard))
             if _usual is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, _usual)
+            if launch.apart:
+                _leave_keyring()
             os.chdir(cwd)
             cgroups.enter(launch.groups)
             os.execve(program, launch.argv, env)
@@ -200,6 +205,14 @@ def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int,
             dimensions=(rows, columns),
             pass_fds=(control, aside),
         )
+
+
+def _leave_keyring() -> None:
+    """Keys of our login (Kerberos has its tickets there) go down to children, whatever namespace these are in."""
+    if _KEYCTL is None or _libc.syscall(_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, None) >= 0:
+        return
+    if (number := ctypes.get_errno()) not in (errno.ENOSYS, errno.EPERM):  # which a sandbox would get as well
+        raise OSError(number, f"no keyring of its own ({os.strerror(number)}; see /proc/sys/kernel/keys/maxkeys)")
 
 
 def _check_descriptors(newest: int) -> None:
