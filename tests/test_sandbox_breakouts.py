@@ -152,3 +152,21 @@ def test_the_keys_of_our_login_stay_outside() -> None:
     if "no keys" in done.stderr:
         pytest.skip("the kernel keeps no keys for us")
     assert done.stdout.split() == ["b'secret'", "b''"], done.stderr
+
+
+def test_hosts_with_another_runtime_directory_are_not_to_be_seen(user: str, mine: Path) -> None:
+    """The files from which their bash reads what it runs could be written."""
+    fill(mine, "theirs", "ours")
+
+    def scenario() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", str(mine / "theirs"))
+            theirs = mine / "theirs" / f"shellsession-{os.getuid()}"
+            theirs.mkdir(0o700)
+            (theirs / "text").write_text("secret")
+            patch.setenv("XDG_RUNTIME_DIR", str(mine / "ours"))
+            with sandboxed(mine) as sh:
+                assert sh.run(f"ls -A {theirs}; echo x >{theirs}/new").stdout == ""
+            assert os.listdir(theirs) == ["text"]
+
+    run_as(user, scenario)

@@ -17,6 +17,7 @@ from ..models import Options
 from ..policy.sandbox import Facts, Sandbox, command_line, is_within
 from . import cgroups, processes
 from .guard import Seat, the_guard
+from .places import homes
 
 # -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
 _ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
@@ -96,6 +97,9 @@ def _facts(sandbox: Sandbox, bash: str, cwd: str, seat: Seat) -> Facts:
         if socket and os.path.exists(socket):
             hidden.append(os.path.realpath(socket))  # the daemon runs commands outside for whoever may connect to it
     directory = os.path.realpath(seat.directory)
+    home = os.path.dirname(os.path.dirname(directory))
+    # Hosts with another XDG_RUNTIME_DIR have theirs elsewhere: what they type is there, and commands outside read it.
+    hidden += {os.path.realpath(one) for one in homes() if os.path.isdir(one)} - {home}
     unreadable = os.path.join(directory, "hidden")
     os.close(os.open(unreadable, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0))
     resolver = os.path.realpath(_RESOLVER)
@@ -104,7 +108,7 @@ def _facts(sandbox: Sandbox, bash: str, cwd: str, seat: Seat) -> Facts:
         tools["unshare"],
         tools["bwrap"],
         os.path.realpath(cwd),
-        os.path.dirname(os.path.dirname(directory)),
+        home,
         directory,
         unreadable,
         writable,

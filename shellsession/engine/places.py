@@ -7,17 +7,23 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
+
+
+def homes() -> Iterator[str]:
+    """Where this user's hosts may have their directory, best first."""
+    user = os.getuid()
+    wished = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
+    for base in (*wished, "/tmp", "/var/tmp"):
+        if base and os.path.isabs(base):
+            yield os.path.join(base, f"shellsession-{user}")
 
 
 def private_home() -> str:
     """The directory of this user's hosts: private, in memory where there is such a place."""
     user = os.getuid()
-    wished = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
-    for base in (*wished, "/tmp", "/var/tmp"):
-        if not base or not os.path.isabs(base):
-            continue
-        path = os.path.join(base, f"shellsession-{user}")
+    for path in homes():
         with suppress(OSError):
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
