@@ -39,6 +39,10 @@ class Sandbox:
     be connected to in any case: hide those outside of /run and /tmp. Root has no capabilities inside: it writes what
     belongs to root, or what everybody may write.
 
+    What the host puts in the place of a hidden file or directory later is seen, as the kernel takes the cover away with
+    what was covered; most programs save a file so: hide its directory. Inside, root makes no user namespaces, and so no
+    further sandbox; nor does anybody whose limits are held by cgroups.
+
     ``memory``: bytes, or "512M" (K, M, G, T: powers of 1024), of everything in the sandbox together. ``processes``: how
     many there may be, threads too, bash itself among them. ``cpu``: how many processors' time it gets (0.5: half of
     one's). All three are held by cgroups where one can be made. Elsewhere ``memory`` bounds each process by itself
