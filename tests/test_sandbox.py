@@ -171,6 +171,21 @@ def test_the_network_when_asked_for(user: str, mine: Path) -> None:
         run_as(user, scenario)
 
 
+def test_the_working_directory_behind_a_link(user: str, mine: Path) -> None:
+    """It is told as `pwd` does, also where the link leads to what is only there inside."""
+
+    def scenario() -> None:
+        with sandboxed(mine) as sh:
+            sh.run(f"mkdir -p /tmp/new/in; ln -s /tmp/new link; ln -s ../{mine.name}/link/in nested; ln -s loop loop")
+            for path in (mine / "link", mine / "nested", mine / "link" / "in"):
+                result = sh.run(f"cd {path} && pwd")
+                assert (result.cwd, result.stdout) == (str(path), f"{path}\n")
+            for lie in (mine / "loop", "/etc", "/nowhere"):
+                assert sh.run(f"unset DIRSTACK; DIRSTACK={lie}").cwd == "/tmp/new/in"
+
+    run_as(user, scenario)
+
+
 def test_paths_within_paths(user: str, mine: Path) -> None:
     """The more deeply nested one wins, whatever the order."""
     for path in (mine / "a", mine / "a" / "b", mine / "a" / "b" / "c"):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -127,22 +126,9 @@ def _real(name: str, path: str) -> str:
 
 def _refuse_changeable(path: str, writable: tuple[str, ...]) -> None:
     """A link that the sandbox itself can put elsewhere decides nothing: at the next start it would."""
-    for link in _links(os.path.expanduser(path)):
+    for link in processes.resolve(os.path.expanduser(path))[1]:
         if any(is_within(link, one) for one in writable):
             raise InvalidRequest(f"sandbox: {path!r} leads through {link!r}, a link in write=: name where it leads")
-
-
-def _links(path: str) -> Iterator[str]:
-    """The symbolic links that an existing path leads through."""
-    here, ahead = "/", path.split("/")
-    while ahead:
-        there = os.path.normpath(os.path.join(here, ahead.pop(0)))
-        if (target := processes.link(there)) == "":
-            here = there
-            continue
-        yield there
-        ahead = target.split("/") + ahead
-        here = "/" if target.startswith("/") else here
 
 
 def _limits(sandbox: Sandbox, seat: Seat, on_failure: ExitStack) -> tuple[bytes, tuple[str, ...]]:

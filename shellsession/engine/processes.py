@@ -18,6 +18,7 @@ _READ, _POLLS = {
     "aarch64": (63, {72, 73, 22}),
 }.get(os.uname().machine, (-1, set()))
 
+_LINKS = 40  # as many as the kernel follows: what leads round in a circle leads nowhere
 _PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct pidfd_info
 _PIDFD_INFO_EXIT = 1 << 3
 
@@ -192,6 +193,21 @@ def link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
+
+
+def resolve(path: str, root: str = "") -> tuple[str, list[str]]:
+    """An existing path as it is without symbolic links, and those that it leads through, for who has that root."""
+    here, ahead = "/", path.split("/")
+    links: list[str] = []
+    while ahead and len(links) <= _LINKS:
+        there = os.path.normpath(os.path.join(here, ahead.pop(0)))
+        if (target := link(root + there)) == "":
+            here = there
+            continue
+        links.append(there)
+        ahead = target.split("/") + ahead
+        here = "/" if target.startswith("/") else here
+    return here, links
 
 
 def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:

@@ -277,8 +277,10 @@ class Shell:
         """Bash's working directory: as it says itself (it keeps symbolic links), unless it was made to lie."""
         if said != self._cwd:
             there = processes.link(f"/proc/{self.pid}/cwd")
+            # Apart, a link may lead to what is elsewhere, or nowhere, for us.
+            where = processes.resolve(os.fsdecode(said), self._root)[0] if self._root else os.fsdecode(said)
             try:
-                same = not there or os.path.samefile(self._root.encode() + said, self._root + there)
+                same = not there or os.path.samefile(self._root + where, self._root + there)
                 true = said.startswith(b"/") and same
             except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
                 true = not there or there.endswith(" (deleted)")
