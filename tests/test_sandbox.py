@@ -214,6 +214,14 @@ def test_without_bubblewrap(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(caught.value, ShellUnavailable)
 
 
+def test_with_an_old_bubblewrap(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (ours / "bwrap").write_text("#!/bin/sh\necho 'bwrap: Unknown option --disable-userns' >&2; exit 1")
+    (ours / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ours}:{os.environ['PATH']}")
+    with pytest.raises(SandboxUnavailable, match=r"--disable-userns; .*bubblewrap 0\.8"):
+        sandboxed(ours).run("true")
+
+
 def test_where_the_kernel_forbids_user_namespaces(ours: Path) -> None:
     program = (
         "from shellsession import *\n"

@@ -35,6 +35,8 @@ _HINT: Final = (
     "; it needs user namespaces: as root, see `sysctl user.max_user_namespaces kernel.unprivileged_userns_clone"
     " kernel.apparmor_restrict_unprivileged_userns`; in a container, let it make namespaces and mount /proc"
 )
+_UNKNOWN: Final = "Unknown option"
+_OLD: Final = "; it is too old: bubblewrap 0.8 (Debian 12, Ubuntu 24.04) knows all that is used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Launch:
     def failed(self, said: str) -> ShellUnavailable:
         """The error when nothing came of it."""
         if self.apart:
-            hint = _HINT if any(word in said for word in _NO_NAMESPACE) else ""
+            hint = _HINT if any(word in said for word in _NO_NAMESPACE) else _OLD if _UNKNOWN in said else ""
             return SandboxUnavailable(f"the sandbox could not be made; it said: {said or 'nothing'}{hint}")
         return ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
 
