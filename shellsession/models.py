@@ -141,7 +141,7 @@ class Result:
     ``exit_code`` is what bash's ``$?`` shows (128 + n when signal n killed the shell itself), None when nothing
     was reported. ``signal`` is set when the shell itself, or the command by our hand, died of a signal.
     ``state_kept`` is False when the shell is gone: the next command starts in a fresh one. ``ran`` is False when the
-    command was not run, as the shell was gone before it, or something else took it: it can safely be run again.
+    command is known not to have run, as the shell was gone before it, or something else took it: run it again safely.
     ``reason`` says in words why the call came back other than by the command's own end.
     ``killed`` and ``background`` are process ids; ``duration`` is in seconds; ``*_omitted`` count dropped bytes.
     """

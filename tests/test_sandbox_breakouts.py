@@ -122,7 +122,8 @@ def test_limits_cannot_be_lifted(user: str, mine: Path) -> None:
 def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
     """Its socket could not be hidden at the start; what it runs, and for whom it was asked, is not confined."""
     client = f"{sys.executable} -c 'import sys; from shellsession import connect; connect(*sys.argv[1:], False)'"
-    write = [ours, Path(shellsession.__file__).parents[1]]  # wherever we are installed, it shall be there
+    # Wherever we and Python are installed, it shall be there.
+    write = [ours, Path(shellsession.__file__).parents[1], Path(sys.prefix)]
     with Session(cwd=write[1], timeout=20, sandbox=Sandbox(write=write)) as sh, Session(cwd=write[1]) as outside:
         sh.open()
         with running(ours / "daemon") as daemon:
