@@ -77,14 +77,17 @@ async def _work(langchain: Any, name: str, task: str, with_bash: bool) -> str:
         state: Any
         async for state in agent.astream({"messages": [{"role": "user", "content": task}]}, stream_mode="values"):
             for message in state["messages"][len(messages) :]:
-                _follow(message)
+                _follow(message, with_bash)
             messages = state["messages"]
         return str(messages[-1].text)
 
 
-def _follow(message: Any) -> None:
+def _follow(message: Any, with_bash: bool) -> None:
     """Say what it runs, and what went wrong there."""
     for call in getattr(message, "tool_calls", ()):
+        if not with_bash:
+            talk(f"the model asked for the tool {call['name']!r}, which it was not given (see --bash): nothing was run")
+            continue
         talk(f"{call['name']}: {call['args'].get('command', call['args'])}")
     if getattr(message, "status", "") == "error":
         talk(f"{message.name}: {str(message.text).partition(chr(10))[0]}")

@@ -35,6 +35,22 @@ def test_only_with_bash_is_there_a_tool() -> None:
     assert allowed.stderr.decode() == f"shellsession: bash: {script}\n"
 
 
+_INSISTS = """
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+call = {"name": "bash", "args": {"command": "touch ran"}, "id": "1"}
+insists = GenericFakeChatModel(messages=iter([AIMessage(content="", tool_calls=[call])]))
+"""
+
+
+def test_a_model_that_insists_on_a_tool_it_has_not_runs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "insists.py").write_text(_INSISTS)
+    words = ("agent", "--model", "python:insists:insists", "do it")
+    done = cli("", *words, env={"PYTHONPATH": str(tmp_path)}, cwd=str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+    assert "which it was not given (see --bash): nothing was run" in done.stderr.decode()
+
+
 def test_the_agent_recovers_from_an_error() -> None:
     done = run("--bash", *_MODEL, "try", script="echo part; exit 3\necho better")
     assert report(done)["heard"][2::2] == ["Command failed with exit status 3\n[stdout]\npart", "better\n"]
