@@ -272,7 +272,8 @@ def test_a_new_size_is_seen(sh: Session) -> None:
 
 def test_a_command_that_was_not_run_is_told_so(sh: Session, place: Path) -> None:
     sh.run("true")
-    assert (pid := sh.pid) is not None
+    pid = sh.pid
+    assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), "the end of the shell")
     lost = sh.run("touch here")
