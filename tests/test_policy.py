@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,14 +211,6 @@ def test_nobody_is_asked_about_what_is_denied() -> None:
     assert verdict(policy, "rm x") == "it contains 'rm'"
 
 
-def test_who_must_be_awaited_is_not_asked_here() -> None:
-    async def confirm(*_: str) -> bool:
-        return True
-
-    with pytest.raises(InvalidRequest, match="async tools"):
-        Policy(confirm=confirm).check(Request(b"ls"))
-
-
 @pytest.mark.parametrize(
     ("low", "high", "asked", "given"),
     [
@@ -353,3 +346,23 @@ def test_no_secret_is_shown_on_either_side_of_a_cut(head: str, tail: str, size: 
     assert _TOKEN.encode() not in after
     assert size < 3 or not before.endswith(_TOKEN[:size].encode())
     assert len(_TOKEN) - size < 3 or not after.startswith(_TOKEN[size:].encode())
+
+
+class _Says:
+    async def __call__(self, *_: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    "confirm", [_Says().__call__, lambda *names: _Says()(*names), _Says()], ids=["function", "lambda", "object"]
+)
+def test_a_coroutine_is_no_yes(confirm: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidRequest, match="only by an async tool"):
+        Policy(confirm=confirm).check(Request(b"rm x"))
+
+
+def test_a_policy_does_not_show_its_secrets() -> None:
+    assert _TOKEN not in repr(Policy(secrets=[_TOKEN]))
+    wrong: Any = [_TOKEN.encode()]
+    with pytest.raises(InvalidRequest, match=r"^secrets are texts, not bytes$"):
+        Policy(secrets=wrong)

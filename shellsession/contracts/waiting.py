@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import ShellSessionError
 from ..models import Result
+from ..policy import rules
 
 _PAUSES: Final = (0.001, 0.05)  # seconds between tries to end a command that is yet to begin: soon, then seldom
 _PATIENCE: Final = 5.0  # seconds for what a thread of ours does when all is over
-_COROUTINE: Final = "a coroutine function can be asked only by an async tool: bind it to AsyncSession or AsyncAgents"
 
 
 class CallCancelled(ShellSessionError):
@@ -182,12 +182,10 @@ def ask(
     first told what it would be told otherwise.
     """
     cancel = _fresh(cancel)
-    if inspect.iscoroutinefunction(function):
-        raise InvalidRequest(_COROUTINE)
     if timeout is None:
-        return _plain(function(*arguments))
+        return rules.ask(function, arguments)
     heard = threading.Event()
-    asked = _Asked(function, arguments, heard.set)
+    asked = _Asked(rules.ask, (function, arguments), heard.set)
     if cancel is None:
         in_time = heard.wait(timeout)
     else:
@@ -195,19 +193,11 @@ def ask(
             in_time = heard.wait(timeout)
     if not asked.answered:
         raise TimeoutError if not in_time else CallCancelled
-    return _plain(asked.answer())
+    return asked.answer()
 
 
 def _fresh(cancel: CancelToken | None) -> CancelToken | None:
     return None if cancel is None or cancel.cancelled else cancel
-
-
-def _plain(answer: Any) -> Any:
-    if inspect.isawaitable(answer):
-        if isinstance(answer, Coroutine):
-            answer.close()
-        raise InvalidRequest(_COROUTINE)
-    return answer
 
 
 async def aask(

@@ -9,7 +9,7 @@ import fnmatch
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..errors import InvalidRequest, ShellSessionError
@@ -20,6 +20,7 @@ from .words import Word
 
 Pattern = str | re.Pattern[str]
 UNCONFIRMED: Final = "it was not confirmed"
+_COROUTINE: Final = "a coroutine function can be asked only by an async tool: bind it to AsyncSession or AsyncAgents"
 _SHOWN: Final = 80  # characters of a command that a reason quotes
 
 
@@ -75,7 +76,7 @@ class Policy:
     hide_names: Sequence[Pattern] = ()
     hide_values: Sequence[Pattern] = ()
     mask_secrets: bool = False
-    secrets: Sequence[str] = ()
+    secrets: Sequence[str] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         for name in ("deny", "hide_names", "hide_values"):
@@ -116,11 +117,8 @@ class Policy:
         ``confirm`` is a coroutine function, which only async tools can ask.
         """
         verdict = self.judge(request)
-        if verdict.question:
-            if inspect.iscoroutinefunction(self.confirm):
-                raise InvalidRequest("confirm is a coroutine function, which only async tools can ask")
-            if self.confirm is None or not self.confirm(verdict.question, agent, cwd):
-                raise refused(UNCONFIRMED)
+        if verdict.question and (self.confirm is None or not ask(self.confirm, (verdict.question, agent, cwd))):
+            raise refused(UNCONFIRMED)
         return verdict.request
 
     def judge(self, request: Request) -> Verdict:
@@ -185,6 +183,18 @@ class Policy:
         return Secrets(environ, [*self.secrets, *hidden])
 
 
+def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """A function's answer, here and now. Raises InvalidRequest for a coroutine function: a coroutine is no answer, and
+    would count as a yes."""
+    if not inspect.iscoroutinefunction(function):
+        answer = function(*arguments)
+        if not inspect.isawaitable(answer):
+            return answer
+        if inspect.iscoroutine(answer):
+            answer.close()  # nobody will await it
+    raise InvalidRequest(_COROUTINE)
+
+
 def refused(reason: str) -> PolicyRefused:
     """The error for this reason."""
     return PolicyRefused(f"refused by policy: {reason}")
@@ -201,8 +211,9 @@ def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise InvalidRequest(f"{name} is a list, not {type(values).__name__}")
     for value in values:
-        if not isinstance(value, kinds) or value == "":
-            raise InvalidRequest(f"{name}: {value!r} is no text{' or pattern' if re.Pattern in kinds else ''}")
+        if not isinstance(value, kinds) or value == "":  # not shown: it may be a secret of the wrong type
+            found = "one that is empty" if value == "" else type(value).__name__
+            raise InvalidRequest(f"{name} are texts{' or patterns' if re.Pattern in kinds else ''}, not {found}")
         if isinstance(value, re.Pattern) and not isinstance(value.pattern, str):
             raise InvalidRequest(f"{name}: {value!r} is a pattern of bytes, not of text")
 
