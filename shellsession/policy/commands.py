@@ -5,8 +5,8 @@ Law: what cannot be known before it runs is said to be unknown, and never taken 
 
 from __future__ import annotations
 
-import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -37,14 +37,15 @@ class Run:
 class _Starter:
     """A command that starts another one: which of its options take a word, and what stands before the other one."""
 
-    options: str = ""  # letters, and names, of options that take the next word
+    options: str = ""  # letters, and names, of options that take a word
     operands: int = 0
     assignments: bool = False
     only_looks: str = ""  # letters of options with which it starts nothing
+    texts: str = ""  # letters, and names, of options whose word is a text of bash
 
 
 _STARTERS: Final = {
-    "env": _Starter("u C S unset chdir split-string", assignments=True),
+    "env": _Starter("u C unset chdir", assignments=True, texts="S split-string"),
     "sudo": _Starter("C D g h p R r T t U u user group host chdir chroot prompt", 0, True, "l v k K"),
     "doas": _Starter("C u"),
     "nohup": _Starter(),
@@ -66,18 +67,18 @@ _STARTERS: Final = {
     "busybox": _Starter(),
     "toybox": _Starter(),
     "strace": _Starter("e o p s u E a P I O S X"),
-    "flock": _Starter("w E timeout conflict-exit-code", 1),
+    "flock": _Starter("w E timeout conflict-exit-code", 1, texts="c command"),
+    # All words of these are their own.
+    "su": _Starter("g G s w group supp-group shell whitelist-environment", sys.maxsize, texts="c command"),
+    "script": _Starter(
+        "B E I m o O T echo log-in log-io log-out log-timing logging-format output-limit",
+        sys.maxsize,
+        texts="c command",
+    ),
 }
 # After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
 _RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
 _STDIN: Final = frozenset({"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
-# Options whose word is a text of bash.
-_TEXTS: Final = {
-    "su": ("-c", "--command"),
-    "script": ("-c", "--command"),
-    "flock": ("-c", "--command"),
-    "env": ("-S", "--split-string"),
-}
 
 
 def commands(source: bytes) -> Run:
@@ -124,28 +125,33 @@ class _Reader:
             if special is not None:
                 special(self, name, simple, words, depth)
                 return
-            self._texts_of_options(name, words, depth)
             starter = _STARTERS.get(name)
-            words = () if starter is None else self._started(name, starter, words)
+            words = () if starter is None else self._started(name, starter, words, depth)
 
-    def _started(self, name: str, starter: _Starter, words: tuple[Word, ...]) -> tuple[Word, ...]:
+    def _started(self, name: str, starter: _Starter, words: tuple[Word, ...], depth: int) -> tuple[Word, ...]:
         """The words of the command that is started; none when there is none, or none that is known."""
-        takes = set(starter.options.split())
+        texts = starter.texts.split()
+        takes = {*starter.options.split(), *texts}
         rest, operands = list(words[1:]), starter.operands
         while rest:
             word = rest.pop(0)
-            if word is None:
+            if word is None and operands:
+                self.unknown.append(f"what {name} starts")
+                operands -= 1
+            elif word is None:
                 rest.insert(0, word)
                 break
-            if word == "--":
+            elif word == "--":
                 takes = set()
             elif word.startswith("-") and len(word) > 1:
-                option = word.lstrip("-")
-                if not word.startswith("--") and set(starter.only_looks.split()) & set(option):
+                flags, option, value = _option(word, takes)
+                if set(starter.only_looks.split()) & set(flags):
                     return ()
-                if "=" not in word and (option in takes or (not word.startswith("--") and option[-1] in takes)):
-                    rest[:1] = []
-            elif starter.assignments and _ASSIGNMENT.fullmatch(word):
+                if option and value == "":
+                    value = rest.pop(0) if rest else ""
+                if option in texts:
+                    self._script(name, value, depth)
+            elif starter.assignments and (word == "-" or _ASSIGNMENT.fullmatch(word)):
                 continue
             elif operands:
                 operands -= 1
@@ -157,11 +163,6 @@ class _Reader:
         if rest:
             self.unknown.append(f"what {name} starts")
         return ()
-
-    def _texts_of_options(self, name: str, words: tuple[Word, ...], depth: int) -> None:
-        for option, text in itertools.pairwise(words):
-            if option in _TEXTS.get(name, ()):
-                self._script(name, text, depth)
 
     # -- those that are not like the others
 
@@ -221,7 +222,7 @@ class _Reader:
         self._script(name, " ".join(known) if len(known) == len(words) else None, depth)
 
     def _watch(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
-        self._joined(name, self._started(name, _Starter("n interval"), words), depth)
+        self._joined(name, self._started(name, _Starter("n interval"), words, depth), depth)
 
     def _trap(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
         operands = [word for word in words[1:] if word not in ("--", "-p", "-l")]
@@ -234,6 +235,17 @@ class _Reader:
                 inner = words[index + 1 :]
                 ends = [at for at, one in enumerate(inner) if one in (";", "+")]
                 self._command(Simple(inner[: ends[0]] if ends else inner), depth)
+
+
+def _option(word: str, takes: set[str]) -> tuple[str, str, Word]:
+    """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
+    if word.startswith("--"):
+        name, _, value = word[2:].partition("=")
+        return ("", name, value) if name in takes else ("", "", "")
+    for at, letter in enumerate(word[1:], 1):
+        if letter in takes:
+            return word[1:at], letter, word[at + 1 :]
+    return word[1:], "", ""
 
 
 _Special = Callable[[_Reader, str, Simple, tuple[Word, ...], int], None]
