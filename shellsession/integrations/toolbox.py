@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from ..engine.waiting import to_its_end
-from ..errors import InvalidRequest, SessionBusy, ShellSessionError
+from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import TTY, Limits, Result, check_seconds
 from .telling import MAX_OUTPUT, clipped, told
 
@@ -60,10 +58,10 @@ class Toolbox:
             check_seconds(name, seconds)
         self._session, self._patience, self._timeout, self._max_output = session, patience, timeout, max_output
         self._limits = Limits(max_output=4 * max_output)  # a character is at most four bytes
-        self._deadline = 0.0
-        self._turn = asyncio.Lock()  # of calls: models make several at once
+        self._deadline: float | None = None  # when the command is to be ended that was handed back
+        self._busy = False
         self._alarm: asyncio.TimerHandle | None = None
-        self._late: asyncio.Task[None] | None = None
+        self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
         """Run a command in a bash that stays open: directory, variables and functions persist between calls.
@@ -73,42 +71,35 @@ class Toolbox:
         """
         seconds = self._timeout if timeout is None else timeout
         check_seconds("timeout", seconds)
+        deadline = time.monotonic() + seconds
         stdin = TTY if interactive else None
         tick = min(_TICK, self._patience, seconds)
-        async with self._alone() as until:
-            deadline, self._deadline = self._deadline, time.monotonic() + seconds
-            try:
-                first = await self._session.run(
-                    command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
-                )
-            except SessionBusy:
-                self._deadline = deadline
-                raise SessionBusy(
-                    "an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
-                ) from None
-            return await self._stay(first, until)
+        run = self._session.run(
+            command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
+        )
+        return await self._stay(run, self._patience, deadline)
 
     async def wait(self, seconds: Patience = None) -> str:
         """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
         check_seconds("seconds", seconds)
-        async with self._alone() as until:
-            if seconds is not None:
-                until = min(until, time.monotonic() + seconds)
-            return await self._stay(await self._session.wait(self._tick(until)), until)
+        patience = self._patience if seconds is None else min(seconds, self._patience)
+        return await self._stay(self._session.wait(self._tick(patience)), patience, self._deadline)
 
     async def send(self, text: Typed) -> str:
         """Type into the running command's terminal, then stay with it as `wait` does."""
-        async with self._alone() as until:
-            return await self._stay(await self._session.send(text, self._tick(until)), until)
+        send = self._session.send(text, self._tick(self._patience))
+        return await self._stay(send, self._patience, self._deadline)
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
         self._relax()
-        return told([await self._session.interrupt()], self._max_output)
+        self._deadline = None
+        return told([await self._or_late(self._session.interrupt())], self._max_output)
 
     async def restart(self) -> str:
         """Start a fresh bash: first directory and environment, nothing that was set before."""
         self._relax()
+        self._deadline = self._late = None
         await self._session.restart()
         return "[a fresh bash was started]"
 
@@ -122,46 +113,49 @@ class Toolbox:
                 lines.append(output)
         return "\n".join(lines) or "[no jobs]"
 
-    @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[float]:
-        """When the calls before it have been answered; the moment at which its own patience ends."""
-        until = time.monotonic() + self._patience
-        try:
-            await asyncio.wait_for(self._turn.acquire(), self._patience)
-        except TimeoutError:
-            raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
-        try:
-            yield until
-        finally:
-            self._turn.release()
-
-    async def _stay(self, first: Result, until: float) -> str:
+    async def _stay(self, first: Awaitable[Result], patience: float, deadline: float | None) -> str:
         """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
-        self._relax()
-        begun, results = time.monotonic() - first.duration, [first]
+        if self._busy:
+            first.close()  # type: ignore[attr-defined]  # each verb of a session is a coroutine, never started here
+            raise SessionBusy("another call is with this session's command: wait for its answer")
+        self._busy = True
         try:
-            while results[-1].outcome == "running" and (now := time.monotonic()) < until:
-                if now >= self._deadline:
-                    last = await self._session.interrupt()
-                    results.append(replace(last, outcome="timed_out") if last.outcome == "interrupted" else last)
+            self._relax()
+            begun, results = time.monotonic(), [await self._or_late(first)]
+            self._deadline, self._late = deadline, None
+            while results[-1].outcome == "running" and (now := time.monotonic()) < begun + patience:
+                if deadline is not None and now >= deadline:
+                    results.append(await self._time_out())
                     break
                 if (tell := PROGRESS.get()) is not None:
                     await tell(now - begun)
-                results.append(await self._session.wait(self._tick(until)))
-        except BaseException:  # a client that gives up does not leave it running
-            await to_its_end(self._end())
-            raise
-        if results[-1].runs_on:
-            self._watch()
-        return told(results, self._max_output)
+                results.append(await self._session.wait(self._tick(begun + patience - now)))
+            if results[-1].outcome not in ("running", "input"):
+                self._deadline = None
+            return told(results, self._max_output)
+        finally:
+            self._busy = False
+            self._watch()  # also where the call was refused, or given up: the command may run on
 
-    def _tick(self, until: float) -> float:
-        return max(min(_TICK, min(until, self._deadline) - time.monotonic()), 0.001)
+    async def _or_late(self, verb: Awaitable[Result]) -> Result:
+        """What the verb gives; where no command runs any more, the end of the one that its time limit has ended."""
+        try:
+            return await verb
+        except NotRunning:
+            late, self._late, self._deadline = self._late, None, None
+            if late is None or (result := await asyncio.shield(late)) is None:
+                raise
+            return result
+
+    def _tick(self, patience: float) -> float:
+        left = patience if self._deadline is None else self._deadline - time.monotonic()
+        return max(min(_TICK, patience, left), 0.001)
 
     def _watch(self) -> None:
         """Nobody may come back for it: its time limit holds all the same."""
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._strike)
+        if self._deadline is not None:
+            loop = asyncio.get_running_loop()
+            self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._strike)
 
     def _relax(self) -> None:
         if self._alarm is not None:
@@ -169,8 +163,15 @@ class Toolbox:
             self._alarm = None
 
     def _strike(self) -> None:
+        self._deadline = None
         self._late = asyncio.get_running_loop().create_task(self._end())
 
-    async def _end(self) -> None:
-        with suppress(ShellSessionError):  # it has ended meanwhile, or its shell, or the session
-            await self._session.interrupt()
+    async def _end(self) -> Result | None:
+        try:
+            return await self._time_out()
+        except ShellSessionError:
+            return None  # it has ended meanwhile, or its shell, or the session
+
+    async def _time_out(self) -> Result:
+        last = await self._session.interrupt()
+        return replace(last, outcome="timed_out") if last.outcome == "interrupted" else last

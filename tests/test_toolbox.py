@@ -1,0 +1,87 @@
+"""The verbs as models call them: whatever comes in between, a command's time limit holds and its end is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from shellsession import AsyncSession, NotRunning, SessionBusy, ShellSessionError
+from shellsession.integrations import toolbox
+from shellsession.integrations.toolbox import PROGRESS, Toolbox
+
+Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
+
+
+def play(story: Story) -> None:
+    """With a session in which a command runs that was handed back, and has about 0.6 seconds."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, patience=0.2, timeout=0.6)
+            assert "still running" in await tools.bash("echo begun; sleep 0.3; echo more; sleep 1000")
+            await story(session, tools)
+
+    asyncio.run(main())
+
+
+async def ended(session: AsyncSession) -> None:
+    for _ in range(100):
+        if session.state != "running":
+            return
+        await asyncio.sleep(0.05)
+    pytest.fail("its time limit has passed")
+
+
+def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        with pytest.raises(SessionBusy):
+            await tools.bash("echo never", timeout=1000)
+        with pytest.raises(ShellSessionError, match="not given the terminal"):
+            await tools.send("x")
+        await ended(session)
+
+    play(story)
+
+
+def test_a_call_that_is_given_up_leaves_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolbox, "_TICK", 0.05)
+
+    async def fail(_: float) -> None:
+        raise ConnectionError("nobody listens")
+
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        token = PROGRESS.set(fail)
+        with pytest.raises(ConnectionError):
+            await tools.wait()
+        PROGRESS.reset(token)
+        assert session.state == "running"
+        await ended(session)
+
+    play(story)
+
+
+@pytest.mark.parametrize("verb", ["wait", "interrupt"])
+def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        await ended(session)
+        said = await getattr(tools, verb)()
+        assert said.startswith("more\n[ended by its time limit after ")
+        with pytest.raises(NotRunning):
+            await tools.wait()
+        assert await tools.bash("echo on") == "on"
+
+    play(story)
+
+
+def test_one_call_at_a_time() -> None:
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        waiting = asyncio.create_task(tools.wait())
+        await asyncio.sleep(0)
+        with pytest.raises(SessionBusy, match="another call is with"):
+            await tools.wait()
+        assert "still running" in await waiting
+        assert "interrupted" in await tools.interrupt()
+
+    play(story)
