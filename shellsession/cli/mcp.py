@@ -9,7 +9,6 @@ import argparse
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import InvalidRequest
 from . import arguments
 
 EXAMPLES: Final = (
@@ -34,11 +33,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    try:
-        from ..integrations.mcp import serve
-    except ModuleNotFoundError as error:
-        if error.name != "mcp":
-            raise
-        raise InvalidRequest("the MCP server needs the package mcp: pip install 'shellsession[mcp]'") from None
+    from ..integrations.mcp import serve  # raises MissingExtra
+
     serve(given.session, given.socket, patience=given.patience, timeout=given.timeout)
     return 0

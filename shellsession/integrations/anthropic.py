@@ -15,6 +15,7 @@ from ..contracts.binding import AsyncTool, Binder, Tool
 from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
 from ..errors import ContractError, ShellSessionError
 from ..models import Limits, Request, Result
+from .extras import missing
 from .telling import MAX_OUTPUT, told
 
 # What goes into the request's list of tools; the model brings its own description and schema.
@@ -68,20 +69,20 @@ tool = Binder(Bash)
 
 def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
     """Run a ``tool_use`` block (the SDK's object, or its JSON); the ``tool_result`` block that answers it."""
-    name, call = _parts(block)
+    block_id, call = _parts(block)
     try:
-        return _answer(name, bash(call), is_error=False)
+        return _answer(block_id, bash(call), is_error=False)
     except BashToolError as error:
-        return _answer(name, str(error), is_error=True)
+        return _answer(block_id, str(error), is_error=True)
 
 
 async def atool_result(bash: AsyncTool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
     """As ``tool_result``, for asyncio."""
-    name, call = _parts(block)
+    block_id, call = _parts(block)
     try:
-        return _answer(name, await bash(call), is_error=False)
+        return _answer(block_id, await bash(call), is_error=False)
     except BashToolError as error:
-        return _answer(name, str(error), is_error=True)
+        return _answer(block_id, str(error), is_error=True)
 
 
 def _parts(block: Mapping[str, Any] | Any) -> tuple[str, object]:
@@ -90,15 +91,24 @@ def _parts(block: Mapping[str, Any] | Any) -> tuple[str, object]:
     return block.id, block.input
 
 
-def _answer(name: str, text: str, *, is_error: bool) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": name, "content": text, "is_error": is_error}
+def _answer(block_id: str, text: str, *, is_error: bool) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": block_id, "content": text, "is_error": is_error}
+
+
+def _sdk() -> Any:
+    """Where the SDK keeps what tools are made of; all else here does without it. Raises MissingExtra."""
+    try:
+        from anthropic.lib import tools
+    except ImportError as error:
+        raise missing("anthropic", error) from error
+    return tools
 
 
 def runnable(bash: Tool[str]) -> Any:
     """The tool for the SDK's own loop: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``."""
-    from anthropic.lib.tools import BetaBuiltinFunctionTool, ToolError
+    tools = _sdk()
 
-    class Runnable(BetaBuiltinFunctionTool):
+    class Runnable(tools.BetaBuiltinFunctionTool):  # type: ignore[name-defined]
         def to_dict(self) -> Any:
             return dict(TOOL)
 
@@ -106,16 +116,16 @@ def runnable(bash: Tool[str]) -> Any:
             try:
                 return bash(input)
             except BashToolError as error:
-                raise ToolError(str(error)) from error
+                raise tools.ToolError(str(error)) from error
 
     return Runnable()
 
 
 def async_runnable(bash: AsyncTool[str]) -> Any:
     """As ``runnable``, for the asynchronous client."""
-    from anthropic.lib.tools import BetaAsyncBuiltinFunctionTool, ToolError
+    tools = _sdk()
 
-    class Runnable(BetaAsyncBuiltinFunctionTool):
+    class Runnable(tools.BetaAsyncBuiltinFunctionTool):  # type: ignore[name-defined]
         def to_dict(self) -> Any:
             return dict(TOOL)
 
@@ -123,6 +133,6 @@ def async_runnable(bash: AsyncTool[str]) -> Any:
             try:
                 return await bash(input)
             except BashToolError as error:
-                raise ToolError(str(error)) from error
+                raise tools.ToolError(str(error)) from error
 
     return Runnable()

@@ -10,14 +10,18 @@ from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
-from mcp.server import MCPServer
-from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
-
 from ..errors import ShellSessionError
 from ..models import VERSION
+from .extras import missing
 from .toolbox import PROGRESS, Command, Interactive, Patience, Timeout, Toolbox, Typed
+
+try:
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import ToolAnnotations
+except ImportError as error:
+    raise missing("mcp", error) from error
 
 _INSTRUCTIONS: Final = """\
 One bash that stays open. `bash` runs a command in it; directory, variables and functions persist between calls. A

@@ -9,19 +9,23 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
-from agents import (
-    FunctionTool,
-    ShellCallOutcome,
-    ShellCommandOutput,
-    ShellCommandRequest,
-    ShellResult,
-    ShellTool,
-    function_tool,
-)
-
 from ..errors import ShellSessionError
 from ..models import Limits, Result
+from .extras import missing
 from .toolbox import Toolbox
+
+try:
+    from agents import (
+        FunctionTool,
+        ShellCallOutcome,
+        ShellCommandOutput,
+        ShellCommandRequest,
+        ShellResult,
+        ShellTool,
+        function_tool,
+    )
+except ImportError as error:
+    raise missing("openai", error) from error
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession

@@ -9,11 +9,15 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from pydantic_ai import FunctionToolset
-from pydantic_ai.exceptions import ToolFailed
-
 from ..errors import ShellSessionError
+from .extras import missing
 from .toolbox import Toolbox
+
+try:
+    from pydantic_ai import FunctionToolset
+    from pydantic_ai.exceptions import ToolFailed
+except ImportError as error:
+    raise missing("pydantic-ai", error) from error
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +162,3 @@ def test_who_is_cancelled_ends_his_command(threads: bool) -> None:
             assert await tool.ainvoke({"command": "echo again"}) == "again\n"
 
     asyncio.run(main())
-
-
-def test_without_langchain_one_line_says_what_to_install() -> None:
-    program = "import sys; sys.modules['langchain_core'] = None; import shellsession.integrations.langchain"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("shellsession.integrations.extras.MissingExtra: ")
-    assert last.endswith("`pip install 'shellsession[langchain]'`")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -139,11 +137,3 @@ def test_who_is_cancelled_ends_his_command(way: str) -> None:
         assert found["content"] == [{"text": output("kept")[0]}]
 
     asyncio.run(main())
-
-
-def test_without_strands_one_line_says_what_to_install() -> None:
-    program = "import sys; sys.modules['strands'] = None; import shellsession.integrations.strands"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("shellsession.integrations.extras.MissingExtra: ")
-    assert last.endswith("`pip install 'shellsession[strands]'`")

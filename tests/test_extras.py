@@ -1,0 +1,41 @@
+"""Where an SDK is not installed, or is not the one that is needed, one line says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import cli
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "program"),
+    [
+        ("anthropic", "anthropic", "from shellsession.integrations import anthropic; anthropic.runnable(None)"),
+        ("anthropic", "anthropic", "from shellsession.integrations import anthropic; anthropic.async_runnable(None)"),
+        ("langchain", "langchain_core", "import shellsession.integrations.langchain"),
+        ("mcp", "mcp", "import shellsession.integrations.mcp"),
+        ("openai", "agents", "import shellsession.integrations.openai"),
+        ("pydantic-ai", "pydantic_ai", "import shellsession.integrations.pydantic_ai"),
+        ("strands", "strands", "import shellsession.integrations.strands"),
+    ],
+)
+def test_a_missing_sdk_is_told_in_a_line(extra: str, package: str, program: str) -> None:
+    words = [sys.executable, "-c", f"import sys; sys.modules[{package!r}] = None; {program}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("shellsession.integrations.extras.MissingExtra: ")
+    assert last.endswith(f"`pip install 'shellsession[{extra}]'`")
+
+
+def test_the_server_tells_of_an_older_sdk(tmp_path: Path) -> None:
+    """Version 1 of mcp is a package of the same name, without the server that we need."""
+    (tmp_path / "mcp").mkdir()
+    (tmp_path / "mcp" / "__init__.py").touch()
+    (tmp_path / "mcp" / "server.py").write_text("class FastMCP: ...\n")
+    done = cli("", "mcp", env={"PYTHONPATH": str(tmp_path)})
+    said = done.stderr.decode()
+    assert (done.returncode, said.count("\n")) == (125, 1)
+    assert said.endswith("install what this needs with `pip install 'shellsession[mcp]'`\n")
