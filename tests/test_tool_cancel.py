@@ -424,3 +424,26 @@ def test_async_while_somebody_is_asked(tmp_path: Path) -> None:
                 await asyncio.wait_for(call, 20)
 
     asyncio.run(main())
+
+
+class Unheard(CancelToken):
+    """Its bell has not rung yet when somebody looks: the moment between the two is long here."""
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+
+def test_a_turn_is_not_lost_with_who_was_cancelled_just_then(
+    agents: Agents, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    bash, token, go = bashtool.tool(agents, agent="a1"), Unheard(), tmp_path / "go"
+    calls = [pool.submit(bash, {"command": f"until [[ -e {go} ]]; do sleep 0.01; done; echo again"})]
+    for cancel in (token, None):
+        threading.Event().wait(0.1)
+        calls.append(pool.submit(bash, {"command": "echo again"}, cancel))
+    threading.Event().wait(0.1)
+    token.cancel()
+    go.touch()
+    assert calls[0].result(20) == calls[2].result(5) == _OK
+    with pytest.raises(Cancelled):
+        calls[1].result(5)

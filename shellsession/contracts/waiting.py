@@ -88,17 +88,19 @@ class _Turn:
         if self.holder == me:  # a signal handler within a call: the session tells it that it is busy
             yield
             return
-        with self.changed:
-            self.changed.wait_for(lambda: not self.holder or (cancel is not None and cancel.cancelled))
-            if cancel is not None and cancel.cancelled:
-                raise CallCancelled
-            self.holder = me
         try:
+            with self.changed:
+                self.changed.wait_for(lambda: not self.holder or (cancel is not None and cancel.cancelled))
+                if cancel is not None and cancel.cancelled:
+                    raise CallCancelled
+                self.holder = me
             yield
         finally:
             with self.changed:
-                self.holder = 0
-                self.changed.notify()
+                if self.holder == me:
+                    self.holder = 0
+                # To all: one that was told of its turn may be cancelled just then, or struck by Ctrl-C.
+                self.changed.notify_all()
 
 
 _turns: weakref.WeakKeyDictionary[Any, _Turn] = weakref.WeakKeyDictionary()
