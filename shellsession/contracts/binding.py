@@ -12,7 +12,7 @@ import os
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
@@ -166,11 +166,6 @@ class Tool(_Bound[P]):
                 answer, move = self._perform(action, cancel), steps.send
             except ShellSessionError as error:
                 answer, move = error, steps.throw
-
-    def interrupt(self) -> None:
-        """End the command that a call in another thread is at; the call then tells of it. Nothing where none runs."""
-        with suppress(ShellSessionError):
-            self._session().interrupt()
 
     def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):

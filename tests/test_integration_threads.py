@@ -1,0 +1,54 @@
+"""A tool for threads in a loop: who is cancelled ends his own command, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+from support import unique_seconds, wait_until, with_argument
+
+from shellsession import Session
+from shellsession.contracts import langchain
+from shellsession.integrations.threads import call_in_thread
+
+
+async def started(seconds: str) -> None:
+    await asyncio.to_thread(wait_until, lambda: with_argument(seconds), "the command's start")
+
+
+@pytest.mark.parametrize("way", ["the task is cancelled", "a flag is set"])
+def test_the_command_of_a_cancelled_call_is_ended(way: str) -> None:
+    async def main() -> None:
+        with Session() as session:
+            flag, seconds = threading.Event(), unique_seconds()
+            bash = langchain.tool(session, persistent=True)
+            task = asyncio.create_task(call_in_thread(bash, {"command": f"X=kept; sleep {seconds}"}, flag.is_set))
+            await started(seconds)
+            flag.set() if way == "a flag is set" else task.cancel()
+            error: Any = langchain.BashToolError if flag.is_set() else asyncio.CancelledError
+            with pytest.raises(error):
+                await task
+            assert with_argument(seconds) == []
+            assert await call_in_thread(bash, {"command": "echo $X"}) == "kept\n"
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
+    async def main() -> None:
+        with Session() as session:
+            seconds = unique_seconds()
+            bash = langchain.tool(session)
+            first = asyncio.create_task(call_in_thread(bash, {"command": f"sleep {seconds} & sleep 0.5; echo whole"}))
+            await started(seconds)
+            second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
+            await asyncio.sleep(0.1)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert not first.done()
+            assert await first == "whole\n"
+
+    asyncio.run(main())
