@@ -45,7 +45,7 @@ _LAYERS: Final = (
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
     ("daemon.service",),
-    ("contracts.waiting",),
+    ("contracts.surroundings", "contracts.waiting"),
     ("contracts.binding",),
     ("contracts.failing", "contracts.phoenix_background", "contracts.phoenix_git"),
     ("contracts.bashtool", "contracts.langchain", "contracts.phoenix", "contracts.spec", "contracts.strands"),

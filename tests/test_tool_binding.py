@@ -15,7 +15,7 @@ import pytest
 from daemons import Daemon
 
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
-from shellsession.contracts import spec
+from shellsession.contracts import phoenix, spec
 from shellsession.contracts.binding import AsyncTool, Tool
 
 
@@ -53,6 +53,26 @@ def test_the_environment_is_the_hosts_of_now(agents: Agents, monkeypatch: pytest
     monkeypatch.setenv("COMES", "*")
     found = bash({"command": 'printf "[%s]" "${GOES-none}" "$CHANGES" "$COMES"; env | grep -c ^COMES='})
     assert found["stdout"] == "[none][it's a\nnew \\one][*]1\n"
+
+
+def test_it_is_the_hosts_of_now_whichever_tool_was_there_before(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = {"command": "echo ${COMES-none} ${OPENAI_KEY-none} ${EDITOR-none}"}
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.setenv("OPENAI_KEY", "key")
+    phoenix.tool(agents, agent="a1")(look)
+    monkeypatch.setenv("COMES", "new")
+    assert spec.tool(agents, agent="a1")(look)["stdout"] == "new key none\n"
+    assert phoenix.tool(agents, agent="a1")(look).output == "new none /bin/false\n"
+
+
+def test_what_bash_alone_may_set_stays_as_it_is(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    bash = spec.tool(agents, agent="a1")
+    bash({"command": "true"})
+    monkeypatch.setenv("UID", "77")
+    monkeypatch.setenv("SHELLOPTS", "posix")
+    assert bash({"command": "echo $UID"}) == {"stdout": f"{os.getuid()}\n", "stderr": "", "exitCode": 0}
 
 
 def test_an_isolated_call_runs_where_the_host_is_now(
@@ -113,6 +133,8 @@ def test_agents_need_an_agent_and_a_session_needs_none(agents: Agents) -> None:
     nobody: Any = None
     with pytest.raises(InvalidRequest, match="needs its agent"):
         spec.tool(agents, agent=nobody)
+    with pytest.raises(InvalidRequest, match="held weakly, not 5"):
+        spec.tool(agents, agent=5)
     with Session() as session, pytest.raises(InvalidRequest, match="already"):
         spec.tool(session, agent="a1")
 

@@ -1,7 +1,8 @@
 """Binding: a contract over a session, or over agents' sessions; the one place where contracts meet the host.
 
 Law: a contract's steps are told once and driven here, for threads and for asyncio; what an isolated call runs in is
-the host's working directory and environment as they are at the time of the call.
+the host's working directory and environment as they are at the time of the call; a session of the caller's own keeps
+the environment that he gave it.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
-from ..engine import processes
 from ..engine.spawn import inherited
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused
 from . import waiting
-from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition, quoted
+from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition
+from .surroundings import changes, cwd, enter
 from .waiting import CancelToken
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     Async = AsyncSession | AsyncRemoteSession
 
 _log: Final = logging.getLogger("shellsession.interaction")
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What an agent's session was started with, whichever tool of his was the first.
+_environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
 
 
 class _Bound(Generic[P]):
@@ -51,9 +52,7 @@ class _Bound(Generic[P]):
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
         self.contract, self._where, self._policy = contract, where, policy
-        # An agent that is an object is held weakly, here as there.
-        self._agent = (lambda: agent) if agent is None or isinstance(agent, str) else weakref.ref(agent)
-        self._inherited: weakref.WeakKeyDictionary[Any, dict[str, str]] = weakref.WeakKeyDictionary()
+        self._agent = _held(agent)
 
     @property
     def name(self) -> str:
@@ -81,9 +80,9 @@ class _Bound(Generic[P]):
             return self._where
         if (agent := self._agent()) is None:
             raise InvalidRequest("the agent of this tool is gone")
-        environ = inherited()
-        session = self._where.session(agent, **self._session_options(environ))
-        self._inherited.setdefault(session, environ)
+        options = self._session_options(inherited())
+        session = self._where.session(agent, **options)
+        _environments.setdefault(session, options["env"])
         return session
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -119,25 +118,25 @@ class _Bound(Generic[P]):
         return self._policy.known_secrets(inherited())
 
     def _place(self) -> str:
-        return _cwd() if self.contract.cwd is None else os.path.join(_cwd(), self.contract.cwd)
+        return cwd() if self.contract.cwd is None else os.path.join(cwd(), self.contract.cwd)
 
     def _command(self, session: Any, request: Request) -> bytes:
         """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
         text = request.text if isinstance(request, Dressed) else request.command
         if not request.isolated:
             return text
-        prelude = [f"\\builtin cd -- {_word(self._place())}", _before()]
-        now, then = inherited(), self._inherited.get(session)
-        if then is not None and then != now:
-            prelude += _changes(self._session_options(then)["env"], self._session_options(now)["env"])
+        prelude = enter(self._place())
+        now, then = inherited(), _environments.get(session)
+        if then is not None:
+            prelude += changes(then, self._session_options(now)["env"])
         if self._policy is not None:  # who made this session may have hidden less
             environ = self.contract.session_options(now)["env"]
-            prelude += _changes(environ, self._policy.environment(environ))
+            prelude += changes(environ, self._policy.environment(environ))
         return after(" && ".join(prelude), text)
 
     def _answer(self, action: Look | Log) -> Any:
         if isinstance(action, Look):
-            path = _cwd() if action.path is None else action.path
+            path = cwd() if action.path is None else action.path
             return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")
         record = dict(action.record)
         if (secrets := self._secrets()) is not None:
@@ -263,34 +262,17 @@ class Binder(Generic[P]):
         return kind(contract, where, agent, policy)
 
 
+def _held(agent: object) -> Callable[[], object]:
+    """Who the agent is; one that is an object is held weakly, here as by Agents."""
+    if agent is None or isinstance(agent, str):
+        return lambda: agent
+    try:
+        return weakref.ref(agent)
+    except TypeError:
+        said = f"an agent is a name (str), or an object that can be held weakly, not {agent!r}"
+        raise InvalidRequest(said) from None
+
+
 def _options(request: Request) -> dict[str, Any]:
     names = ("timeout", "on_timeout", "stdin", "tty", "merge_stderr", "isolated", "limits")
     return {name: getattr(request, name) for name in names}
-
-
-def _cwd() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        # Removed under us: said by whoever goes there.
-        return processes.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
-
-
-def _before() -> str:
-    """Bash text that undoes what our ``cd`` did to OLDPWD, which bash exports; it takes a directory only."""
-    path = os.environ.get("OLDPWD", "")
-    if os.path.isdir(path):
-        return f"\\builtin export OLDPWD={_word(path)}"
-    return "\\builtin unset -v OLDPWD && \\builtin export OLDPWD"
-
-
-def _word(text: str) -> str:
-    return quoted(os.fsencode(text)).decode("utf-8", "surrogateescape")
-
-
-def _changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Bash text that makes one environment of another (names that bash cannot set stay as they were)."""
-    gone = [name for name in then if name not in now and _NAME.fullmatch(name)]
-    new = {name: value for name, value in now.items() if then.get(name) != value and _NAME.fullmatch(name)}
-    unset = [f"\\builtin unset -v {name}" for name in gone]
-    return unset + [f"\\builtin export {name}={_word(value)}" for name, value in new.items()]

@@ -1,0 +1,53 @@
+"""Surroundings: the host's directory and environment of now, and bash text that takes a call there.
+
+Law: only names that bash can set are touched; all text is quoted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ..engine import processes
+from .contract import quoted
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Bash sets these itself, and lets nobody else.
+_READ_ONLY: Final = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+
+
+def cwd() -> str:
+    """The host's working directory."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        # Removed under us: said by whoever goes there.
+        return processes.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
+
+
+def enter(place: str) -> list[str]:
+    """Bash text that goes there, and undoes what that did to OLDPWD, which bash exports; it takes a directory only."""
+    path = os.environ.get("OLDPWD", "")
+    if os.path.isdir(path):
+        before = [f"\\builtin export OLDPWD={_word(path)}"]
+    else:
+        before = ["\\builtin unset -v OLDPWD", "\\builtin export OLDPWD"]
+    return [f"\\builtin cd -- {_word(place)}", *before]
+
+
+def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Bash text that makes one environment of another."""
+    gone = [name for name in then if name not in now and _can_be_set(name)]
+    new = {name: value for name, value in now.items() if then.get(name) != value and _can_be_set(name)}
+    unset = [f"\\builtin unset -v {name}" for name in gone]
+    return unset + [f"\\builtin export {name}={_word(value)}" for name, value in new.items()]
+
+
+def _can_be_set(name: str) -> bool:
+    return name not in _READ_ONLY and _NAME.fullmatch(name) is not None
+
+
+def _word(text: str) -> str:
+    return quoted(os.fsencode(text)).decode("utf-8", "surrogateescape")
