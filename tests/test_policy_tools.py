@@ -15,7 +15,7 @@ import pytest
 from daemons import Daemon
 
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, connect
-from shellsession.contracts import bashtool, spec
+from shellsession.contracts import bashtool, phoenix, spec
 from shellsession.contracts.bashtool import Failed
 from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
@@ -286,3 +286,11 @@ def test_secrets_are_masked_in_results_and_logs(
     assert _TOKEN in spec.tool(agents, agent="a2", policy=Policy())({"command": "echo $MY_API_TOKEN"})["stdout"]
     bash_003 = bashtool.tool(agents, agent="a3", policy=policy)
     assert text_of(bash_003({"command": "echo $MY_API_TOKEN"})) == "***\n"
+
+
+def test_what_a_contract_adds_is_not_judged(agents: Agents) -> None:
+    """The first command in a bash that all calls share is preceded by its preparation."""
+    policy = Policy(deny=[re.compile("^(?!echo )")], allow=["echo"], max_command=9)
+    bash = phoenix.tool(agents, agent="a1", persistent=True, policy=policy)
+    assert bash({"command": "echo hi"}).output == "hi\n"
+    assert bash({"command": "ls"}).code == "policy_refused"

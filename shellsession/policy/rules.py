@@ -125,14 +125,17 @@ class Policy:
         """What is to be said without asking anybody. Raises PolicyRefused."""
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
+        limited = replace(request, timeout=self._limit(request.timeout))
         text = request.command.decode("utf-8", "surrogateescape")
+        if not text:
+            return Verdict(limited)  # it runs nothing
         run = commands(request.command) if self._reads else Run(())
         self._deny(text, run)
         objection = self._objection(run)
         if objection and self.confirm is None:
             raise refused(objection)
         asks = self.confirm is not None and (self.allow is None or bool(objection))
-        return Verdict(replace(request, timeout=self._limit(request.timeout)), text if asks else "")
+        return Verdict(limited, text if asks else "")
 
     def _deny(self, text: str, run: Run) -> None:
         lines = [text, *shown(run)]
