@@ -85,3 +85,20 @@ def test_one_call_at_a_time() -> None:
         assert "interrupted" in await tools.interrupt()
 
     play(story)
+
+
+def test_all_that_is_not_shown_is_counted() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, max_output=1000)
+            assert "\n[2500 characters omitted]\n" in await tools.bash("printf %3500s")
+            # Four bytes for each character are kept, and a line says what was not: 23 characters of it.
+            assert "\n[3023 characters and 96000 bytes omitted]\n" in await tools.bash("printf %100000s")
+            await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
+            for _ in range(100):
+                if (said := await tools.jobs()).endswith("end"):
+                    break
+                await asyncio.sleep(0.05)
+            assert " bytes omitted]\n" in said
+
+    asyncio.run(main())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ShellSessionError
 from ..models import Limits, Result
 from .extras import missing
+from .telling import streams
 from .toolbox import Toolbox
 
 try:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.async_client import AsyncRemoteSession
 
-# What the API lets a command print where it names no limit: enough for a build's end, and bounded.
+# What is shown of each stream where the call names no limit: both ends of a build, and bounded.
 _MAX_OUTPUT: Final = 1 << 16  # characters
 
 
@@ -61,21 +62,23 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
         for command in action.commands:
             try:
                 result = await session.run(command, timeout=seconds, tty=False, limits=Limits(max_output=4 * limit))
-                outputs.append(_output(command, result))
+                outputs.append(_output(command, result, limit))
             except ShellSessionError as error:
                 outputs.append(ShellCommandOutput(stderr=str(error), outcome=_exited(1), command=command))
             if outputs[-1].status == "timeout":
                 break
-        return ShellResult(output=outputs, max_output_length=action.max_output_length or limit)
+        # With a limit the SDK keeps so much from the start of all outputs together: only where the call wants that.
+        return ShellResult(output=outputs, max_output_length=action.max_output_length)
 
     return ShellTool(executor=execute)
 
 
-def _output(command: str, result: Result) -> ShellCommandOutput:
+def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
     said = "" if timed_out or result.outcome == "exited" else f"[{result.reason or result.outcome}]\n"
-    return ShellCommandOutput(stdout=result.stdout, stderr=result.stderr + said, outcome=outcome, command=command)
+    stdout, stderr = streams([result], limit)
+    return ShellCommandOutput(stdout=stdout, stderr=stderr + said, outcome=outcome, command=command)
 
 
 def _exited(exit_code: int | None) -> ShellCallOutcome:

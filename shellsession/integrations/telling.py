@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..models import Result, text_of
+from ..contracts.failing import shown
+from ..models import Result
 
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
 MAX_OUTPUT: Final = 30_000  # characters, of each stream
@@ -19,8 +20,7 @@ _NEXT: Final = "`wait` goes on waiting, `send` answers it, `interrupt` ends it"
 def told(results: Sequence[Result], limit: int = MAX_OUTPUT) -> str:
     """What a command did, as one text: the pieces of its output in their order, and how the last of them ended."""
     last = results[-1]
-    stdout = clipped("".join(_shown(one.stdout_bytes, one.stdout_omitted, one.stdout_cut) for one in results), limit)
-    stderr = clipped("".join(_shown(one.stderr_bytes, one.stderr_omitted, one.stderr_cut) for one in results), limit)
+    stdout, stderr = streams(results, limit)
     parts = [stdout.removesuffix("\n")] if stdout else []
     if stderr:
         parts.append("[stderr]\n" + stderr.removesuffix("\n"))
@@ -56,17 +56,20 @@ def _kept(result: Result) -> str:
     return "the next command starts in a fresh shell, without this one's directory and variables"
 
 
-def _shown(data: bytes, omitted: int, cut: int) -> str:
-    """A piece of output, with a word at the place where bytes of it were dropped."""
-    if not omitted:
-        return text_of(data, 0, 0)
-    gap = f"\n[... {omitted} bytes omitted ...]\n"
-    return text_of(data[:cut], 1, cut) + gap + text_of(data[cut:], 1, 0)
+def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:
+    """stdout and stderr of a command, each without its middle where that is longer than so many characters."""
+    stdout, stderr = ("".join(pieces) for pieces in zip(*map(shown, results), strict=True))
+    return (
+        clipped(stdout, limit, sum(one.stdout_omitted for one in results)),
+        clipped(stderr, limit, sum(one.stderr_omitted for one in results)),
+    )
 
 
-def clipped(text: str, limit: int) -> str:
-    """The text, without its middle where it is longer than so many characters."""
+def clipped(text: str, limit: int, omitted: int) -> str:
+    """The text, without its middle where it is longer than so many characters. ``omitted`` bytes were missing there
+    before: what said so may go with it."""
     if len(text) <= limit:
         return text
     head, tail = limit // 2, limit - limit // 2
-    return f"{text[:head]}\n[... {len(text) - limit} characters omitted ...]\n{text[len(text) - tail :]}"
+    more = f" and {omitted} bytes" if omitted else ""
+    return f"{text[:head]}\n[{len(text) - limit} characters{more} omitted]\n{text[len(text) - tail :]}"

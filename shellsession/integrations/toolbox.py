@@ -104,12 +104,13 @@ class Toolbox:
         return "[a fresh bash was started]"
 
     async def jobs(self) -> str:
-        """List what earlier commands left running in the background, and what it printed since."""
+        """List what earlier commands left running in the background, and what that printed."""
         lines = []
         for job in self._session.jobs():
             pids = ", ".join(str(pid) for pid in job.pids)
             lines.append(f"[{job.status}: process {pids}: {job.command}]")
-            if output := clipped(job.stdout + job.stderr, self._max_output // 10).removesuffix("\n"):
+            omitted = sum(job.output(stream)[1] for stream in ("stdout", "stderr"))
+            if output := clipped(job.stdout + job.stderr, self._max_output // 10, omitted).removesuffix("\n"):
                 lines.append(output)
         return "\n".join(lines) or "[no jobs]"
 

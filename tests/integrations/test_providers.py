@@ -149,6 +149,24 @@ def test_openai_shell_calls_are_run_in_order_and_keep_state() -> None:
     asyncio.run(main())
 
 
+def test_openai_shell_output_has_both_ends_and_says_what_is_missing() -> None:
+    """Of every command, where the call names no limit of its own."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            found = await shell(session, "seq 1000000", "seq 20000 >&2")
+            assert found.max_output_length is None
+            for text, last in ((found.output[0].stdout, "1000000"), (found.output[1].stderr, "20000")):
+                head, tail = text.split(" omitted]\n")
+                assert head.startswith("1\n2\n")
+                assert tail.endswith(f"\n{last}\n")
+                assert len(text) < 70_000
+            found = await shell(session, "seq 10000", max_output_length=100)
+            assert " bytes omitted]\n" in found.output[0].stdout
+
+    asyncio.run(main())
+
+
 def test_pydantic_ai_toolset_in_a_run() -> None:
     calls = [("bash", {"command": "cd /; false"}), ("interrupt", {}), ("bash", {"command": "pwd"})]
 
