@@ -1,4 +1,4 @@
-"""Every error a caller can meet, each with a stable code.
+"""Every error of a session, of agents and of the daemon, each with a stable code.
 
 ShellSessionError            error
 ├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
@@ -19,6 +19,9 @@ ShellSessionError            error
 └── CommandError             command             raised only with check=True; carries ``result``
     ├── CommandFailed        command_failed      the exit status was not 0
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
+
+Rooms above add their own, where they are raised: PolicyRefused (policy.rules), CallCancelled (contracts.waiting),
+MissingExtra (integrations.extras), the errors of each contract, and AgentFailed (cli.agent).
 
 Law: a message says what happened, with what, and what to do next.
 """
