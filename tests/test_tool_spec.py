@@ -151,6 +151,17 @@ def test_what_bash_could_not_run_is_an_error_beside_the_outcome(
     assert found.keys() >= {"stdout", "stderr"}
 
 
+def test_a_script_without_its_interpreter_could_not_be_run(bash: Bash, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    found = bash({"command": str(script)})
+    assert (found["exitCode"], found["error"]) in (
+        (127, f"bash: {script}: cannot execute: required file not found"),
+        (126, f"bash: {script}: /no/such/interpreter: bad interpreter: No such file or directory"),  # before bash 5.2
+    )
+
+
 @pytest.mark.parametrize("more", [-1, 0, 1, spec.MAX_OUTPUT, 5 * spec.MAX_OUTPUT])
 @pytest.mark.parametrize("redirection", ["", ">&2"])
 def test_each_stream_is_cut_at_its_limit(bash: Bash, more: int, redirection: str) -> None:

@@ -22,9 +22,11 @@ SUFFIX: Final = "... (truncated)"
 _DESCRIPTION: Final = "Execute a bash command and return stdout/stderr"
 _STATE: Final = ". Working directory, variables and functions persist between calls"
 # What bash itself says before it gives 127 or 126; a program's own status 127 comes without it.
+_MISSING: Final = r"command not found|No such file or directory|cannot execute.*"
+_FORBIDDEN: Final = r"Permission denied|Is a directory|bad interpreter: .*|cannot execute.*"
 _REFUSED: Final = {
-    127: re.compile(r"^bash: .*(?:command not found|No such file or directory)$", re.MULTILINE),
-    126: re.compile(r"^bash: .*(?:Permission denied|Is a directory|cannot execute.*)$", re.MULTILINE),
+    status: re.compile(rf"^bash: .*(?:{endings})$", re.MULTILINE)
+    for status, endings in ((127, _MISSING), (126, _FORBIDDEN))
 }
 
 
