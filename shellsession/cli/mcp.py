@@ -6,6 +6,7 @@ Law: the session is the client's own unless an agent is named; then it is that a
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from typing import Final
 
@@ -35,5 +36,7 @@ def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     from ..integrations.mcp import serve  # raises MissingExtra
 
+    # The SDK's thread that reads stdin cannot be woken: Ctrl-C ends us as SIGTERM does, and our bash with us.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     serve(given.session, given.socket, patience=given.patience, timeout=given.timeout)
     return 0

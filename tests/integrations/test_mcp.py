@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from support import unique_seconds, wait_until, with_argument
 
 from shellsession import connect
 
@@ -232,3 +235,29 @@ def test_calls_at_the_same_time_are_served_one_after_the_other() -> None:
         assert await asyncio.gather(*calls) == [(str(number), False) for number in range(4)]
 
     talk(story)
+
+
+_HELLO = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
+
+
+def test_ctrl_c_ends_the_server_and_its_bash() -> None:
+    seconds = unique_seconds()
+    calls: list[dict[str, object]] = [
+        {"method": "initialize", "id": 1, "params": _HELLO},
+        {"method": "notifications/initialized"},
+        {"method": "tools/call", "id": 2, "params": {"name": "bash", "arguments": {"command": f"sleep {seconds} &"}}},
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "shellsession", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            assert process.stdin is not None
+            for call in calls:
+                process.stdin.write(json.dumps({"jsonrpc": "2.0", **call}).encode() + b"\n")
+                process.stdin.flush()
+            wait_until(lambda: with_argument(seconds), "the command's start")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == -signal.SIGINT
+        finally:
+            process.kill()
+    wait_until(lambda: not with_argument(seconds), "the end of what it started")
