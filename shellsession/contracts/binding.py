@@ -107,6 +107,8 @@ class _Bound(Generic[P]):
         try:
             yield seconds
         except TimeoutError:
+            if seconds is None:
+                raise  # who was asked raised it himself
             raise refused(f"it was not confirmed within {seconds} s") from None
 
     def _shown(self, result: Result) -> Result:

@@ -14,7 +14,7 @@ from pydantic import Field
 from ..contracts.binding import AsyncTool, Binder, Tool
 from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
 from ..errors import ContractError, ShellSessionError
-from ..models import Limits, Request, Result
+from ..models import Limits, Request, Result, check_seconds
 from .extras import missing
 from .telling import MAX_OUTPUT, told
 
@@ -34,12 +34,15 @@ class BashInput(Input):
 
 
 class Bash(Contract[str]):
-    """``timeout``: seconds that a command may run. ``max_output``: characters of each stream that the model sees."""
+    """``timeout``: seconds that a command may run (None: no limit). ``max_output``: characters of each stream that the
+    model sees. Raises InvalidRequest.
+    """
 
     Input = BashInput
     persistent = True
 
-    def __init__(self, timeout: float = 120.0, max_output: int = MAX_OUTPUT) -> None:
+    def __init__(self, timeout: float | None = 120.0, max_output: int = MAX_OUTPUT) -> None:
+        check_seconds("timeout", timeout)
         self._timeout, self._max_output = timeout, max_output
         self._limits = Limits(max_output=4 * max_output)
 

@@ -16,7 +16,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from shellsession import Agents, AsyncSession, Session
+from shellsession import Agents, AsyncSession, InvalidRequest, Session
 from shellsession.integrations import anthropic, openai
 from shellsession.integrations.pydantic_ai import toolset
 
@@ -65,6 +65,11 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
 def test_anthropic_bad_calls_are_error_results(session: Session, call: dict[str, object], said: str) -> None:
     found = answer(session, **call)
     assert (found["content"], found["is_error"]) == (said, True)
+
+
+def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
+    with pytest.raises(InvalidRequest, match="positive number of seconds"):
+        anthropic.tool(session, timeout=-1)
 
 
 def test_anthropic_says_what_a_time_limit_did(session: Session) -> None:
