@@ -5,11 +5,13 @@ Law: a contract's error reaches the model, as a tool message with status "error"
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import Agents, AsyncAgents
 from ..contracts import langchain as contract
 from ..contracts.binding import AsyncTool, Tool
+from ..contracts.phoenix import ToolResult
 from ..errors import ShellSessionError
 from .extras import missing
 from .threads import call_in_thread
@@ -41,7 +43,7 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
 
     def call(**arguments: Any) -> Any:
         try:
-            return bound(arguments)
+            return _content(bound(arguments))
         except ShellSessionError as error:
             raise ToolException(str(error)) from error
         finally:
@@ -49,7 +51,8 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
 
     async def acall(**arguments: Any) -> Any:
         try:
-            return await (bound(arguments) if isinstance(bound, AsyncTool) else call_in_thread(bound, arguments))
+            answer = bound(arguments) if isinstance(bound, AsyncTool) else call_in_thread(bound, arguments)
+            return _content(await answer)
         except ShellSessionError as error:
             raise ToolException(str(error)) from error
         finally:
@@ -66,7 +69,16 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
     return tool
 
 
+def _content(payload: Any) -> Any:
+    """What the model is told. Raises ToolException for a payload that is an error."""
+    if not isinstance(payload, ToolResult):
+        return payload
+    if payload.is_error:
+        raise ToolException(payload.output)
+    return payload.output
+
+
 def _tell(tool: StructuredTool, bound: Tool[Any] | AsyncTool[Any]) -> None:
     """A description may name the working directory: the model is told where it is now."""
-    if tool.description != (now := bound.description):
-        tool.description = now
+    with suppress(ShellSessionError):  # the session is gone, which the call has told
+        tool.description = bound.description

@@ -15,7 +15,7 @@ from scripted_langchain import Scripted, runs, says
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import Agents, AsyncAgents, Session
-from shellsession.contracts import langchain, spec, strands
+from shellsession.contracts import langchain, phoenix, spec, strands
 from shellsession.integrations.langchain import bash_tool, structured_tool
 
 
@@ -115,6 +115,15 @@ def test_other_contracts_are_tools_too() -> None:
         (timeout, status), restarted = results(messages)
         assert timeout.startswith("Command timed out after 0.2 seconds")
         assert (status, restarted) == ("error", ("Bash session restarted", "success"))
+
+
+def test_phoenix_tells_its_output_and_its_errors() -> None:
+    with Agents() as agents:
+        tool = structured_tool(phoenix.tool(agents, "a1", persistent=True))
+        messages, _ = work(tool, runs("echo hi"), runs("(exit 3)"), says("done"))
+        assert results(messages) == [("hi\n", "success"), ("[command failed: exit code 3]\n", "error")]
+    messages, _ = work(tool, runs("echo hi"), says("done"))
+    assert results(messages) == [("these agents were closed: make a new Agents", "error")]
 
 
 class Placed(langchain.LangChain):
