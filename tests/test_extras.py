@@ -39,3 +39,21 @@ def test_the_server_tells_of_an_older_sdk(tmp_path: Path) -> None:
     said = done.stderr.decode()
     assert (done.returncode, said.count("\n")) == (125, 1)
     assert said.endswith("install what this needs with `pip install 'shellsession[mcp]'`\n")
+
+
+def test_the_runner_tells_of_an_older_sdk(tmp_path: Path) -> None:
+    """Before 0.84 there was no ToolError: the tool was made, and its first failure was an ImportError."""
+    tools = tmp_path / "anthropic" / "lib" / "tools"
+    tools.mkdir(parents=True)
+    for package in (tmp_path / "anthropic", tools.parent, tools):
+        (package / "__init__.py").touch()
+    (tools / "__init__.py").write_text("class BetaBuiltinFunctionTool: ...\n")
+    program = f"""import sys; sys.path.insert(0, {str(tmp_path)!r})
+from shellsession.integrations import anthropic, extras
+try:
+    anthropic.runnable(None)
+except extras.MissingExtra as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.endswith("`pip install 'shellsession[anthropic]'`\n")

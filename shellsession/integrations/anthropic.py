@@ -102,6 +102,7 @@ def _sdk() -> Any:
     """Where the SDK keeps what tools are made of; all else here does without it. Raises MissingExtra."""
     try:
         from anthropic.lib import tools
+        from anthropic.lib.tools import ToolError  # noqa: F401 - the youngest of what is needed
     except ImportError as error:
         raise missing("anthropic", error) from error
     return tools
