@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +425,35 @@ def test_async_while_somebody_is_asked(tmp_path: Path) -> None:
                 await asyncio.wait_for(call, 20)
 
     asyncio.run(main())
+
+
+class Late(Session):
+    """A session that thinks before it interrupts."""
+
+    def interrupt(self) -> Result:
+        threading.Event().wait(0.3)
+        return super().interrupt()
+
+
+def test_the_next_command_is_not_ended_instead(monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor) -> None:
+    """Whoever has started the thread that ends a command may be slow to come back from that."""
+    start = threading.Thread.start
+
+    def slow(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "shellsession-cancel":
+            threading.Event().wait(0.6)
+
+    monkeypatch.setattr(threading.Thread, "start", slow)
+    with Late() as session:
+        bash, token = bashtool.tool(session), CancelToken()
+        first = pool.submit(bash, {"command": "sleep 0.2; echo again"}, token)
+        threading.Event().wait(0.1)
+        cancelled = pool.submit(token.cancel)
+        with suppress(Cancelled):
+            first.result(20)
+        assert bash({"command": "sleep 0.5; echo again"}) == _OK
+        cancelled.result(20)
 
 
 class Unheard(CancelToken):

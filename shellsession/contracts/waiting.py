@@ -127,19 +127,19 @@ class _Ending:
     def __init__(self, session: Any, command: bytes) -> None:
         self._session, self._text = session, command.decode("utf-8", "replace")
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._acts = False
 
     def begin(self) -> None:
-        thread = threading.Thread(target=self._end, name="shellsession-cancel", daemon=True)
-        thread.start()
-        self._thread = thread
+        self._thread = threading.Thread(target=self._end, name="shellsession-cancel", daemon=True)
+        self._thread.start()
 
     def finish(self) -> None:
         self._over.set()
-        if self._thread is not None:
+        if self._acts:
             self._thread.join(_PATIENCE)
 
     def _end(self) -> None:
+        self._acts = True  # before the look whether it is over: who finishes sees this, or is seen
         pause, longest = _PAUSES
         while not self._over.is_set():
             # Who uses the session without a tool may be at a command of his own, while ours waits for its turn.
