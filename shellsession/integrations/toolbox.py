@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
+from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import TTY, Limits, Result, check_seconds
 from .telling import MAX_OUTPUT, clipped, told
@@ -59,7 +61,7 @@ class Toolbox:
         self._session, self._patience, self._timeout, self._max_output = session, patience, timeout, max_output
         self._limits = Limits(max_output=4 * max_output)  # a character is at most four bytes
         self._deadline: float | None = None  # when the command is to be ended that was handed back
-        self._busy = False
+        self._turn = asyncio.Lock()  # of calls: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
         self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
 
@@ -71,24 +73,26 @@ class Toolbox:
         """
         seconds = self._timeout if timeout is None else timeout
         check_seconds("timeout", seconds)
-        deadline = time.monotonic() + seconds
         stdin = TTY if interactive else None
         tick = min(_TICK, self._patience, seconds)
-        run = self._session.run(
-            command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
-        )
-        return await self._stay(run, self._patience, deadline)
+        async with self._alone() as until:
+            run = self._session.run(
+                command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
+            )
+            return await self._stay(run, until, time.monotonic() + seconds)
 
     async def wait(self, seconds: Patience = None) -> str:
         """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
         check_seconds("seconds", seconds)
-        patience = self._patience if seconds is None else min(seconds, self._patience)
-        return await self._stay(self._session.wait(self._tick(patience)), patience, self._deadline)
+        async with self._alone() as until:
+            if seconds is not None:
+                until = min(until, time.monotonic() + seconds)
+            return await self._stay(self._session.wait(self._tick(until)), until, self._deadline)
 
     async def send(self, text: Typed) -> str:
         """Type into the running command's terminal, then stay with it as `wait` does."""
-        send = self._session.send(text, self._tick(self._patience))
-        return await self._stay(send, self._patience, self._deadline)
+        async with self._alone() as until:
+            return await self._stay(self._session.send(text, self._tick(until)), until, self._deadline)
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
@@ -114,29 +118,47 @@ class Toolbox:
                 lines.append(output)
         return "\n".join(lines) or "[no jobs]"
 
-    async def _stay(self, first: Awaitable[Result], patience: float, deadline: float | None) -> str:
-        """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
-        if self._busy:
-            first.close()  # type: ignore[attr-defined]  # each verb of a session is a coroutine, never started here
-            raise SessionBusy("another call is with this session's command: wait for its answer")
-        self._busy = True
+    @asynccontextmanager
+    async def _alone(self) -> AsyncIterator[float]:
+        """When the calls before it have been answered; the moment at which its own patience ends."""
+        until = time.monotonic() + self._patience
         try:
-            self._relax()
-            begun, results = time.monotonic(), [await self._or_late(first)]
+            await asyncio.wait_for(self._turn.acquire(), self._patience)
+        except TimeoutError:
+            raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
+        try:
+            yield until
+        finally:
+            self._turn.release()
+
+    async def _stay(self, first: Awaitable[Result], until: float, deadline: float | None) -> str:
+        """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
+        self._relax()
+        begun, results = time.monotonic(), list[Result]()
+        try:
+            results.append(await self._or_late(first))
             self._deadline, self._late = deadline, None
-            while results[-1].outcome == "running" and (now := time.monotonic()) < begun + patience:
+            while results[-1].outcome == "running" and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
                     results.append(await self._time_out())
                     break
                 if (tell := PROGRESS.get()) is not None:
                     await tell(now - begun)
-                results.append(await self._session.wait(self._tick(begun + patience - now)))
-            if results[-1].outcome not in ("running", "input"):
+                results.append(await self._session.wait(self._tick(until)))
+            if not results[-1].runs_on:
                 self._deadline = None
             return told(results, self._max_output)
+        except SessionBusy:
+            raise SessionBusy(
+                "an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
+            ) from None
+        except asyncio.CancelledError:  # a client that gives up leaves nothing running
+            if results and results[-1].runs_on:
+                self._deadline = None
+                await to_its_end(self._end())
+            raise
         finally:
-            self._busy = False
-            self._watch()  # also where the call was refused, or given up: the command may run on
+            self._watch()  # also where the call was refused, or its progress could not be told: the command may run on
 
     async def _or_late(self, verb: Awaitable[Result]) -> Result:
         """What the verb gives; where no command runs any more, the end of the one that its time limit has ended."""
@@ -148,9 +170,9 @@ class Toolbox:
                 raise
             return result
 
-    def _tick(self, patience: float) -> float:
-        left = patience if self._deadline is None else self._deadline - time.monotonic()
-        return max(min(_TICK, patience, left), 0.001)
+    def _tick(self, until: float) -> float:
+        moment = until if self._deadline is None else min(until, self._deadline)
+        return max(min(_TICK, moment - time.monotonic()), 0.001)
 
     def _watch(self) -> None:
         """Nobody may come back for it: its time limit holds all the same."""
