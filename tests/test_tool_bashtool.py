@@ -120,6 +120,15 @@ def test_what_is_not_denied_runs(agents: Agents) -> None:
     assert bash({"command": "echo rm -rf . sudo"}) == told("Exit code: 0\nrm -rf . sudo\n")
 
 
+@pytest.mark.parametrize("answer", ["no", "n", 1, [False]], ids=repr)
+def test_what_is_neither_true_nor_false_is_no_yes(tmp_path: Path, answer: object) -> None:
+    with Session() as session:
+        bash = bashtool.tool(session, confirm=lambda _: answer)
+        with pytest.raises(bashtool.Failed, match="return True or False"):
+            bash({"command": f"touch {tmp_path}/ran"})
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.parametrize("answer", [False, None, 0])
 def test_unless_it_is_confirmed_nothing_runs(agents: Agents, tmp_path: Path, answer: object) -> None:
     bash = bashtool.tool(agents, agent="confirm", confirm=lambda command: answer)

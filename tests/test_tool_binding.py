@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import subprocess
 import weakref
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from daemons import Daemon
+from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
 from shellsession.contracts import phoenix, spec
@@ -91,7 +93,26 @@ def test_a_removed_working_directory_is_told(agents: Agents, tmp_path: Path, mon
     bash({"command": "true"})
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert bash({"command": "touch here"})["exitCode"] != 0
+    told = bash({"command": "touch here"})
+    assert list(told) == ["error"]
+    assert told["error"].endswith("gone does not exist: nothing was run; go to another")
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_shell_that_an_earlier_call_has_killed(agents: Agents, tmp_path: Path, persistent: bool) -> None:
+    """A call that promises nothing between calls gets a fresh one; with state that was lost, it is told so."""
+    bash = spec.tool(agents, agent="a1", persistent=persistent)
+    bash({"command": "true"})
+    pid = agents.session("a1").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the end of the shell")
+    told = bash({"command": "echo ran"})
+    if persistent:
+        assert list(told) == ["error"]
+        assert "was not run" in told["error"]
+        told = bash({"command": "echo ran"})
+    assert told == {"stdout": "ran\n", "stderr": "", "exitCode": 0}
 
 
 def test_messages_are_those_of_the_command_alone(agents: Agents) -> None:

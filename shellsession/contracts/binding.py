@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
 from ..engine.spawn import inherited
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
-from ..policy.rules import UNCONFIRMED, Policy, refused
+from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition
 from .surroundings import changes, cwd, enter
@@ -127,7 +127,10 @@ class _Bound(Generic[P]):
         text = request.text if isinstance(request, Dressed) else request.command
         if not request.isolated:
             return text
-        prelude = enter(self._place())
+        place = self._place()
+        if not os.path.isdir(place):
+            raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
+        prelude = enter(place)
         now, then = inherited(), _environments.get(session)
         if then is not None:
             prelude += changes(then, self._session_options(now)["env"])
@@ -172,12 +175,15 @@ class Tool(_Bound[P]):
         if isinstance(action, Request):
             request = self._approved(action, cancel)
             session = self._session()
-            return self._shown(waiting.run(session, self._command(session, request), _options(request), cancel))
+            result = waiting.run(session, self._command(session, request), _options(request), cancel)
+            if _is_lost(request, result):
+                result = waiting.run(session, self._command(session, request), _options(request), cancel)
+            return self._shown(result)
         if isinstance(action, Restart):
             session = self._session()
             return session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
-            return waiting.ask(action.function, action.arguments, None, cancel)
+            return yes(waiting.ask(action.function, action.arguments, None, cancel))
         return self._answer(action)
 
     def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
@@ -185,7 +191,7 @@ class Tool(_Bound[P]):
         if question is not None:
             with self._patience() as seconds:
                 answer = waiting.ask(question.function, question.arguments, seconds, cancel)
-            if not answer:
+            if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
 
@@ -212,12 +218,15 @@ class AsyncTool(_Bound[P]):
         if isinstance(action, Request):
             request = await self._approved(action, cancel)
             session = self._session()
-            return self._shown(await waiting.arun(session, self._command(session, request), _options(request), cancel))
+            result = await waiting.arun(session, self._command(session, request), _options(request), cancel)
+            if _is_lost(request, result):
+                result = await waiting.arun(session, self._command(session, request), _options(request), cancel)
+            return self._shown(result)
         if isinstance(action, Restart):
             session = self._session()
             return await session.restart() if session.state != "new" else None
         if isinstance(action, Ask):
-            return await waiting.aask(action.function, action.arguments, None, cancel)
+            return yes(await waiting.aask(action.function, action.arguments, None, cancel))
         return self._answer(action)
 
     async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
@@ -225,7 +234,7 @@ class AsyncTool(_Bound[P]):
         if question is not None:
             with self._patience() as seconds:
                 answer = await waiting.aask(question.function, question.arguments, seconds, cancel)
-            if not answer:
+            if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
 
@@ -273,6 +282,15 @@ def _held(agent: object) -> Callable[[], object]:
     except TypeError:
         said = f"an agent is a name (str), or an object that can be held weakly, not {agent!r}"
         raise InvalidRequest(said) from None
+
+
+def _is_lost(request: Request, result: Result) -> bool:
+    """Was it not run, as an earlier one's doing had killed the shell? It is run in a fresh one, where nothing is kept
+    between calls. Raises ShellUnavailable where state was lost with the shell.
+    """
+    if not result.ran and not request.isolated:
+        raise ShellUnavailable(result.reason)
+    return not result.ran
 
 
 def _options(request: Request) -> dict[str, Any]:

@@ -34,6 +34,8 @@ def told(results: Sequence[Result], limit: int = MAX_OUTPUT) -> str:
 
 def ending(result: Result) -> str:
     """How a command ended, where it did not simply succeed; "" where it did."""
+    if not result.ran:
+        return f"not run: {result.reason}"
     match result.outcome:
         case "exited":
             return f"exit status {result.exit_code}" if result.exit_code else ""

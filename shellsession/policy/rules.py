@@ -117,7 +117,7 @@ class Policy:
         ``confirm`` is a coroutine function, which only async tools can ask.
         """
         verdict = self.judge(request)
-        if verdict.question and (self.confirm is None or not ask(self.confirm, (verdict.question, agent, cwd))):
+        if verdict.question and (self.confirm is None or not yes(ask(self.confirm, (verdict.question, agent, cwd)))):
             raise refused(UNCONFIRMED)
         return verdict.request
 
@@ -196,6 +196,13 @@ def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if inspect.iscoroutine(answer):
             answer.close()  # nobody will await it
     raise InvalidRequest(_COROUTINE)
+
+
+def yes(answer: object) -> bool:
+    """An answer. Raises InvalidRequest for what is neither True nor False: "no" would count as a yes."""
+    if answer and answer is not True:
+        raise InvalidRequest(f"who was asked for a yes or no said {answer!r:.60}: return True or False")
+    return bool(answer)
 
 
 def refused(reason: str) -> PolicyRefused:
