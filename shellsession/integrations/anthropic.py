@@ -6,14 +6,15 @@ one bash that keeps its state.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from pydantic import Field
 
 from ..contracts.binding import AsyncTool, Binder, Tool
 from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
-from ..errors import ContractError, ShellSessionError
+from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_seconds
 from .extras import missing
 from .telling import MAX_OUTPUT, told
@@ -71,7 +72,10 @@ tool = Binder(Bash)
 
 
 def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
-    """Run a ``tool_use`` block (the SDK's object, or its JSON); the ``tool_result`` block that answers it."""
+    """Run a ``tool_use`` block (the SDK's object, or its JSON); the ``tool_result`` block that answers it.
+
+    Raises InvalidRequest for a block that is not for this tool.
+    """
     block_id, call = _parts(block)
     try:
         return _answer(block_id, bash(call), is_error=False)
@@ -89,9 +93,12 @@ async def atool_result(bash: AsyncTool[str], block: Mapping[str, Any] | Any) -> 
 
 
 def _parts(block: Mapping[str, Any] | Any) -> tuple[str, object]:
-    if isinstance(block, Mapping):
-        return str(block.get("id", "")), block.get("input")
-    return block.id, block.input
+    """Its id, by which it is answered, and the call. Raises InvalidRequest for what is no call of this tool."""
+    get: Callable[[str, object], Any] = block.get if isinstance(block, Mapping) else partial(getattr, block)
+    block_id, name = get("id", None), get("name", None)
+    if not isinstance(block_id, str) or name != TOOL["name"]:
+        raise InvalidRequest(f"a tool_use block has an id, and the name {TOOL['name']!r}: nothing was run")
+    return block_id, get("input", None)
 
 
 def _answer(block_id: str, text: str, *, is_error: bool) -> dict[str, Any]:

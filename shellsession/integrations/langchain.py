@@ -71,6 +71,8 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
 
 def _content(payload: Any) -> Any:
     """What the model is told. Raises ToolException for a payload that is an error."""
+    if isinstance(payload, dict) and list(payload) == ["error"]:  # spec's, where nothing came of the call
+        raise ToolException(payload["error"])
     if not isinstance(payload, ToolResult):
         return payload
     if payload.is_error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,15 @@ def test_other_contracts_are_tools_too() -> None:
         (timeout, status), restarted = results(messages)
         assert timeout.startswith("Command timed out after 0.2 seconds")
         assert (status, restarted) == ("error", ("Bash session restarted", "success"))
+
+
+def test_spec_tells_its_payload_and_its_errors() -> None:
+    with Agents() as agents:
+        messages, _ = work(structured_tool(spec.tool(agents, "a1")), runs(""), runs("echo x"), says("done"))
+    told = results(messages)
+    assert told[0] == ("Invalid input: command: is empty", "error")
+    assert told[1][1] == "success"
+    assert json.loads(told[1][0]) == {"stdout": "x\n", "stderr": "", "exitCode": 0}
 
 
 def test_phoenix_tells_its_output_and_its_errors() -> None:

@@ -72,9 +72,20 @@ def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
         anthropic.tool(session, timeout=-1)
 
 
+@pytest.mark.parametrize(
+    "block",
+    [None, {}, {"id": "1", "name": "other", "input": {"command": "touch ran"}}, {"name": "bash", "input": {}}],
+    ids=["none", "empty", "another tool", "no id"],
+)
+def test_what_is_no_call_of_anthropics_tool_is_refused(session: Session, block: Any) -> None:
+    with pytest.raises(InvalidRequest, match="nothing was run"):
+        anthropic.tool_result(anthropic.tool(session), block)
+    assert session.pid is None
+
+
 def test_anthropic_says_what_a_time_limit_did(session: Session) -> None:
     bash = anthropic.tool(session, timeout=0.2)
-    found = anthropic.tool_result(bash, {"id": "1", "input": {"command": "echo begun; sleep 1000"}})
+    found = anthropic.tool_result(bash, {"id": "1", "name": "bash", "input": {"command": "echo begun; sleep 1000"}})
     assert found["content"].startswith("begun\n[ended by its time limit")
 
 
@@ -93,7 +104,7 @@ def test_anthropics_runner_runs_it(session: Session) -> None:
             assert await made.call({"command": "echo hi"}) == "hi"
             with pytest.raises(ToolError, match="is missing"):
                 await made.call({})
-            block = {"id": "1", "input": {"command": "false"}}
+            block = {"id": "1", "name": "bash", "input": {"command": "false"}}
             assert (await anthropic.atool_result(anthropic.tool(session), block))["content"] == "[exit status 1]"
 
     asyncio.run(main())
