@@ -130,7 +130,7 @@ def to_text(name: str, value: str) -> bytes:
 
 
 def after(prelude: str, command: bytes) -> bytes:
-    """The command, run where the prelude has succeeded; bash's messages and line numbers stay the command's own."""
+    """The command, run where the prelude has succeeded; what bash says of errors stays what it says of the command."""
     return b"%b && \\builtin eval -- %b" % (prelude.encode("utf-8", "surrogateescape"), quoted(command))
 
 
