@@ -121,6 +121,15 @@ COMMITS: Final[dict[str, list[str]]] = {
     "git commit -qm $'a\\n\\nb\\n---\\nc' && git commit -q --amend --no-edit": ["a\n\nb"],
     "git commit -qm $'a\\n\\n# b' && git commit -q --amend --no-edit": ["a"],
 }
+# Where git itself would not see that the trailer is there, or would write it in its own way.
+ONCE: Final = [
+    f"git commit -qm 't\n\n{TRAILER}\n\nFixes #12'",
+    f"git commit -qm t -m '{TRAILER}' -m 'Fixes #12'",
+    f"git commit -qm '{TRAILER}'",
+    "git config trailer.separators '=#'; git commit -qm t",
+    "git config trailer.ifmissing doNothing; git commit -qm t",
+    "git commit -qm 'not the line: " + TRAILER + " in a text'",
+]
 # Where somebody else starts git: reached where nothing is left behind by it.
 BEHIND: Final = [
     "command git commit -qm m",
@@ -155,6 +164,13 @@ def bare(message: str) -> str:
     assert [line.lower() for line in trailers].count(TRAILER.lower()) == 1, message
     assert message.lower().count(TRAILER.lower()) == 1, message
     return message[: message.index("\n\n" + trailers[0])]
+
+
+@pytest.mark.parametrize("command", ONCE)
+def test_the_trailer_is_a_line_once(bash: Bash, repository: Repository, command: str) -> None:
+    assert not bash({"command": command}).is_error
+    (message,) = repository.messages()
+    assert message.split("\n").count(TRAILER) == 1
 
 
 @pytest.mark.parametrize("command", COMMITS, ids=range(len(COMMITS)))

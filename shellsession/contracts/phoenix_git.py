@@ -50,12 +50,18 @@ if [[ ${_phoenix_known%%%% *} != commit || ${_phoenix_rest[0]} == @(-h|--help) ]
   \builtin command "$@"
   \builtin return
 fi
+# A line of the message already, where git would not look for it: in another paragraph, as the subject.
+\builtin local IFS=$'\n'
+if [[ $'\n'"${_phoenix_rest[*]}"$'\n' == *$'\n'%(trailer)s$'\n'* ]]; then
+  \builtin command "$@"
+  \builtin return
+fi
 _phoenix_version=$(\builtin command "$1" version)
 _phoenix_version=${_phoenix_version#git version }
 _phoenix_version=${_phoenix_version%%%%[!0-9.]*}.0
 _phoenix_known=${_phoenix_version#*.}
 _phoenix_known=${_phoenix_known%%%%.*} _phoenix_version=${_phoenix_version%%%%.*}
-_phoenix_git+=(-c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add)
+_phoenix_git+=(-c trailer.separators=: -c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add)
 if (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )); then
   \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
   \builtin return
