@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from . import processes
 from .output import Capture
@@ -23,6 +23,10 @@ class Reader(Protocol):
 
     def add(self, fd: int, read: Callable[[], bool]) -> None: ...
     def remove(self, fd: int) -> None: ...
+
+
+# Reads of 4 KiB: one that lives, and prints without end, is not listened to for ever.
+_LAST_WORDS: Final = 16
 
 
 class Job:
@@ -55,10 +59,17 @@ class Job:
         self.adopt(name, stream, capture, reader)
 
     def give_back(self) -> None:
-        """The terminal is wanted for another command, or the job has ended: read it no more."""
+        """The terminal is wanted for another command, or the job has ended: what is there is its last word."""
         with self._lock:
-            if self._open.pop(self._lent, None) and self._reader is not None:
+            if (lent := self._open.pop(self._lent, None)) is None:
+                return
+            if self._reader is not None:
                 self._reader.remove(self._lent)
+            stream, capture = lent
+            for _ in range(_LAST_WORDS):
+                if not (data := stream.read()):
+                    break
+                capture.feed(data)
 
     def _read(self, fd: int) -> bool:
         with self._lock:
