@@ -75,12 +75,12 @@ class _Bound(Generic[P]):
         session = self._session() if self.contract.persistent else None
         return session.cwd if session is not None else self._place()
 
-    def _session(self) -> Any:
+    def _session(self, environ: Mapping[str, str] | None = None) -> Any:
         if not isinstance(self._where, Agents | AsyncAgents):
             return self._where
         if (agent := self._agent()) is None:
             raise InvalidRequest("the agent of this tool is gone")
-        options = self._session_options(inherited())
+        options = self._session_options(inherited() if environ is None else environ)
         session = self._where.session(agent, **options)
         _environments.setdefault(session, options["env"])
         return session
@@ -122,7 +122,13 @@ class _Bound(Generic[P]):
     def _place(self) -> str:
         return cwd() if self.contract.cwd is None else os.path.join(cwd(), self.contract.cwd)
 
-    def _command(self, session: Any, request: Request) -> bytes:
+    def _prepared(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
+        """The session of a call, its text, and how it is run."""
+        now = inherited()
+        session = self._session(now)
+        return session, self._command(session, request, now), _options(request)
+
+    def _command(self, session: Any, request: Request, now: Mapping[str, str]) -> bytes:
         """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
         text = request.text if isinstance(request, Dressed) else request.command
         if not request.isolated:
@@ -131,8 +137,7 @@ class _Bound(Generic[P]):
         if not os.path.isdir(place):
             raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
         prelude = enter(place)
-        now, then = inherited(), _environments.get(session)
-        if then is not None:
+        if (then := _environments.get(session)) is not None:
             prelude += changes(then, self._session_options(now)["env"])
         if self._policy is not None:  # who made this session may have hidden less
             environ = self.contract.session_options(now)["env"]
@@ -174,10 +179,10 @@ class Tool(_Bound[P]):
     def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             request = self._approved(action, cancel)
-            session = self._session()
-            result = waiting.run(session, self._command(session, request), _options(request), cancel)
+            prepared = self._prepared(request)
+            result = waiting.run(*prepared, cancel)
             if _is_lost(request, result):
-                result = waiting.run(session, self._command(session, request), _options(request), cancel)
+                result = waiting.run(*prepared, cancel)
             return self._shown(result)
         if isinstance(action, Restart):
             session = self._session()
@@ -217,10 +222,10 @@ class AsyncTool(_Bound[P]):
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             request = await self._approved(action, cancel)
-            session = self._session()
-            result = await waiting.arun(session, self._command(session, request), _options(request), cancel)
+            prepared = self._prepared(request)
+            result = await waiting.arun(*prepared, cancel)
             if _is_lost(request, result):
-                result = await waiting.arun(session, self._command(session, request), _options(request), cancel)
+                result = await waiting.arun(*prepared, cancel)
             return self._shown(result)
         if isinstance(action, Restart):
             session = self._session()

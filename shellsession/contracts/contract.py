@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..models import Request, unfinished
+from ..models import Limits, Request, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -107,6 +107,32 @@ class Contract(Generic[P]):
     def steps(self, call: object) -> Steps[P]:
         """What a call does. Raises the contract's own errors, and no others."""
         raise NotImplementedError
+
+
+class CommandInput(Input):
+    command: str = Field(description="The bash command to execute")
+
+
+class OneShot(Contract[P]):
+    """What documents 000 and 002 have word for word. ``persistent``: one bash for all calls, and the model knows."""
+
+    Input = CommandInput
+
+    def __init__(self, persistent: bool = False) -> None:
+        self.persistent = persistent
+
+    @property
+    def description(self) -> str:
+        state = ". Working directory, variables and functions persist between calls" if self.persistent else ""
+        return f"Execute a bash command and return stdout/stderr{state}"
+
+    def request(self, call: object, timeout: float, limits: Limits) -> Request:
+        """The call as a request. Raises BadCall."""
+        command = CommandInput.read(call).command
+        if not command.strip():
+            raise BadCall("command: is empty")
+        text = to_text("command", command)
+        return Request(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)
 
 
 def definition(contract: Contract[Any]) -> dict[str, object]:

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field
-
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Contract, Input, Steps, to_text
+from .contract import BadCall, OneShot, Steps
 from .failing import CallError, ending, shown
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_BUFFER: Final = 1 << 20  # bytes per stream
-_DESCRIPTION: Final = "Execute a bash command and return stdout/stderr"
-_STATE: Final = ". Working directory, variables and functions persist between calls"
 
 
 class BashToolError(CallError):
@@ -43,34 +39,12 @@ class BashToolError(CallError):
         return type(self), (self.message, self.stdout, self.stderr, self.exit_status)
 
 
-class LangChainInput(Input):
-    command: str = Field(description="The bash command to execute")
-
-
-class LangChain(Contract[str]):
-    """The tool of document 002. ``persistent``: one bash for all calls, and the model is told so."""
-
-    Input = LangChainInput
-
-    def __init__(self, persistent: bool = False) -> None:
-        self.persistent = persistent
-
-    @property
-    def description(self) -> str:
-        return _DESCRIPTION + (_STATE if self.persistent else "")
+class LangChain(OneShot[str]):
+    """The tool of document 002."""
 
     def parse(self, call: object) -> Request:
         """The call as a request. Raises BadCall."""
-        command = LangChainInput.read(call).command
-        if not command.strip():
-            raise BadCall("command: is empty")
-        return Request(
-            to_text("command", command),
-            timeout=TIMEOUT,
-            tty=False,
-            isolated=not self.persistent,
-            limits=Limits(max_output=MAX_BUFFER, on_overflow="kill"),
-        )
+        return self.request(call, TIMEOUT, Limits(max_output=MAX_BUFFER, on_overflow="kill"))
 
     def steps(self, call: object) -> Steps[str]:
         """Raises BashToolError."""

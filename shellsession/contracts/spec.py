@@ -9,18 +9,14 @@ from __future__ import annotations
 import re
 from typing import Final, TypedDict
 
-from pydantic import Field
-
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Contract, Input, Log, Steps, first, to_text
+from .contract import BadCall, Log, OneShot, Steps, first
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^20
 SUFFIX: Final = "... (truncated)"
-_DESCRIPTION: Final = "Execute a bash command and return stdout/stderr"
-_STATE: Final = ". Working directory, variables and functions persist between calls"
 # What bash itself says before it gives 127 or 126; a program's own status 127 comes without it.
 _MISSING: Final = r"command not found|No such file or directory|cannot execute.*"
 _FORBIDDEN: Final = r"Permission denied|Is a directory|bad interpreter: .*|cannot execute.*"
@@ -39,35 +35,13 @@ class Payload(TypedDict, total=False):
     error: str
 
 
-class SpecInput(Input):
-    command: str = Field(description="The bash command to execute")
-
-
-class Spec(Contract[Payload]):
-    """The tool of document 000. ``persistent``: one bash for all calls, and the model is told so."""
-
-    Input = SpecInput
-
-    def __init__(self, persistent: bool = False) -> None:
-        self.persistent = persistent
-
-    @property
-    def description(self) -> str:
-        return _DESCRIPTION + (_STATE if self.persistent else "")
+class Spec(OneShot[Payload]):
+    """The tool of document 000."""
 
     def parse(self, call: object) -> Request:
         """The call as a request. Raises BadCall."""
-        command = SpecInput.read(call).command
-        if not command.strip():
-            raise BadCall("command: is empty")
-        return Request(
-            to_text("command", command),
-            timeout=TIMEOUT,
-            tty=False,
-            isolated=not self.persistent,
-            # Kept from both ends; twice the limit, so that all that is shown is in the first half.
-            limits=Limits(max_output=2 * MAX_OUTPUT),
-        )
+        # Kept from both ends; twice the limit, so that all that is shown is in the first half.
+        return self.request(call, TIMEOUT, Limits(max_output=2 * MAX_OUTPUT))
 
     def steps(self, call: object) -> Steps[Payload]:
         try:
