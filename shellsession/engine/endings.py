@@ -14,7 +14,7 @@ from ..models import Outcome, Result
 from . import processes, pump
 from .answers import leave, result
 from .call import Call
-from .framing import Mark, guard, is_blank
+from .framing import NOWHERE, Mark, guard, is_blank
 from .pump import DEAD, MARK, What
 from .shell import Shell, kill
 from .waiting import Steps, T, Wait
@@ -224,7 +224,7 @@ def retire(engine: Engine, call: Call, mark: Mark) -> Steps[Result]:
 def _last_words(call: Call) -> Mark | None:
     """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
     capture = call.stdout if call.request.merge_stderr else call.stderr
-    said = capture.cut_after(b": /" + call.framer.nonce + b" ") if call.framer.nonce else b""
+    said = capture.cut_after(b": " + NOWHERE + call.framer.nonce + b" ") if call.framer.nonce else b""
     if not said:
         return None
     capture.cut_line()

@@ -5,13 +5,12 @@ Law: a bash that does not answer as it should is one clear error.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Final
 
 from ..errors import SessionClosed, ShellUnavailable
-from .framing import Framer, version_line
+from .framing import Framer, fresh_nonce, version_line
 from .shell import Shell
 from .spawn import BOOTSTRAP
 from .waiting import Steps, Wait
@@ -23,7 +22,7 @@ _OLDEST: Final = 404
 
 def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
     """Set up the shell; raises ShellUnavailable, and SessionClosed when another thread has closed the session."""
-    framer = Framer(os.urandom(16).hex().encode())
+    framer = Framer(fresh_nonce())
     shell.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
     if not shell.launch.apart:
         shell.make_streams()  # the first command's are made while bash starts

@@ -5,7 +5,6 @@ Law: it reads and looks, and decides nothing; the reasons it returns are the onl
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import time
@@ -14,7 +13,7 @@ from typing import Final, Literal
 from ..models import Stream as StreamName
 from . import processes
 from .call import LOOK_PLAIN, LOOK_TERMINAL, Call
-from .framing import Framer, mark_line
+from .framing import Framer, fresh_nonce, mark_line
 from .shell import Shell
 from .streams import CHUNK, SMALL, Stream
 from .waiting import Steps, Wait
@@ -254,7 +253,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
-    framer = Framer(os.urandom(16).hex().encode())
+    framer = Framer(fresh_nonce())
     shell.ours_in_history += 2 if line else 1
     shell.send(b"\n" + line + mark_line(framer.nonce))
     until = time.monotonic() + patience

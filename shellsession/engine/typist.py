@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..models import Request, Stream as StreamName, Terminal
 from .call import Call, Typed
-from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
+from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, fresh_nonce, from_file, quote
 from .pump import BROKEN, EATEN
 from .shell import Shell
 from .streams import Stream
@@ -53,7 +53,7 @@ def _settle_terminal(engine: Engine, shell: Shell, request: Request) -> None:
 
 
 def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
-    nonce = os.urandom(16).hex().encode()
+    nonce = fresh_nonce()
     terminal = isinstance(request.stdin, Terminal)
     for stream in shell.misplaced():
         engine.let_go(stream.fd)
