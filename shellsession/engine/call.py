@@ -57,6 +57,11 @@ def _spills(place: str, maximum: int) -> dict[str, Spill]:
     return {name: Spill(path, maximum) for name, path in zip(("stdout", "stderr"), paths, strict=True)}
 
 
+def fresh_nonce() -> bytes:
+    """One that nobody can guess while its command runs: 96 bits."""
+    return os.urandom(12).hex().encode()
+
+
 class Typed(NamedTuple):
     """How a command was typed: the nonce of its mark, its own streams, and all that is read for it."""
 

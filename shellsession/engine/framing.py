@@ -23,7 +23,6 @@ has taken it.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from typing import Final, NamedTuple
 
@@ -162,11 +161,6 @@ def _restore(nonce: bytes, status: int, prefix: bytes) -> bytes:
 def _history(argument: bytes, lines: int) -> bytes:
     # -s puts its words in place of the line being run; what is left of ours stands before them.
     return b"\\builtin history -s -- %b; " % argument + b"\\builtin history -d -2; " * (lines - 1)
-
-
-def fresh_nonce() -> bytes:
-    """One that nobody can guess in the lifetime of a command: 96 bits."""
-    return os.urandom(12).hex().encode()
 
 
 class Framer:

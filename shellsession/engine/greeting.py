@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from ..errors import SessionClosed, ShellUnavailable
-from .framing import Framer, fresh_nonce, version_line
+from .call import fresh_nonce
+from .framing import Framer, version_line
 from .shell import Shell
 from .spawn import BOOTSTRAP
 from .waiting import Steps, Wait

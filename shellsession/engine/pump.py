@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from ..models import Stream as StreamName
 from . import processes
-from .call import LOOK_PLAIN, LOOK_TERMINAL, Call
-from .framing import Framer, fresh_nonce, mark_line
+from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, fresh_nonce
+from .framing import Framer, mark_line
 from .shell import Shell
 from .streams import CHUNK, SMALL, Stream
 from .waiting import Steps, Wait

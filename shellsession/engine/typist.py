@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ..models import Request, Stream as StreamName, Terminal
-from .call import Call, Typed
-from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, fresh_nonce, from_file, quote
+from .call import Call, Typed, fresh_nonce
+from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
 from .pump import BROKEN, EATEN
 from .shell import Shell
 from .streams import Stream
