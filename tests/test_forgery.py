@@ -1,6 +1,6 @@
 """No output and no process can end or fake a result, and nothing of ours is to be seen from inside.
 
-"Nonce" below is any run of 32 hexadecimal digits: what a mark is recognised by.
+"Nonce" below is any run of 24 hexadecimal digits: what a mark is recognised by.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from reference import ENVIRONMENT, typed
+from sandboxes import USERS, run_as
 from support import wait_until
 
 from shellsession import Session
@@ -20,9 +21,9 @@ from shellsession import Session
 NewSession = Callable[..., Session]
 
 PYTHON = sys.executable
-NONCE = re.compile(rb"[0-9a-f]{32}")
-HEX = "0123456789abcdef" * 2
-ANSWER = f"bash: /{HEX} 0 0 himBHs /{HEX}: No such file or directory"
+NONCE = re.compile(rb"[0-9a-f]{24}")
+HEX = "0123456789ab" * 2
+ANSWER = f"bash: /dev/null/{HEX} 0 0 himBHs /{HEX}: Not a directory"
 FAKES = [
     r"\36deadbeef 0 x /\37",
     rf"\36{HEX} 0 hB /tmp\37",
@@ -292,7 +293,7 @@ def test_what_a_job_writes_to_the_terminal_is_in_no_other_result(sh: Session) ->
 def test_what_a_call_is_told_of_itself_does_not_forge_its_mark(sh: Session) -> None:
     sh.run("false")
     verdicts = " ".join(f"'0 0{words} /x'" for words in ("", " himBHs", " himBHs braceexpand:emacs"))
-    forge = f'for a in {verdicts}; do echo "bash: /$n $a/$n: No such file or directory" >&$fd; done'
+    forge = f'for a in {verdicts}; do echo "bash: /dev/null/$n $a/$n: Not a directory" >&$fd; done'
     forge = f"for fd in {{3..20}}; do {forge}; done 2>/dev/null"
     result = sh.run(f"for n in ${{_#s}} $BASH_COMMAND; do {forge}; done; echo end; (exit 5)")
     assert (result.stdout, result.exit_code) == ("end\n", 5)
@@ -322,3 +323,21 @@ def test_damage_to_our_files_is_healed_or_announced(damage: str, new_session: Ne
     answers(sh)
     assert sh.run(f"echo {'x' * 5000}", stdin="typed").stdout == "x" * 5000 + "\n"
     answers(sh)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_directory_that_was_shut_shuts_out_no_later_session_and_goes_at_the_end(user: str) -> None:
+    """Root is never shut out; an ordinary user is, from what is his own."""
+
+    def scenario() -> None:
+        with Session(cwd="/") as first, Session(cwd="/") as second:
+            place = first.run(f"{HERE}; echo $d").stdout.strip()
+            assert os.path.isdir(place)
+            assert first.run(f"chmod 000 {place}/* {place}; chmod 000 {os.path.dirname(place)}").exit_code == 0
+            answers(second)
+            assert first.run(f"echo {'x' * 5000}").stdout == "x" * 5000 + "\n"
+            first.run(f"chmod 000 {place}/* {place}; chmod 000 {os.path.dirname(place)}")
+        home, name = os.path.split(place)
+        assert not os.path.exists(home) or name not in os.listdir(home)
+
+    run_as(user, scenario)

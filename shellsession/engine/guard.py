@@ -61,7 +61,11 @@ class Guard:
                     raise
             self._next = (self._next + 1) % _SEATS
             directory = os.path.join(self._directory, str(self._next))
-            make_private(directory)
+            try:
+                make_private(directory)
+            except PermissionError:
+                _unshut(private_home(), self._directory)
+                make_private(directory)
             self._taken += 1
             return Seat(self._number * _SEATS + self._next, directory)
 
@@ -79,8 +83,10 @@ class Guard:
 
     def give_back(self, seat: Seat) -> None:
         """Remove the seat's directory; with the last seat all else of this process."""
-        shutil.rmtree(seat.directory, ignore_errors=True)
         with self._lock:
+            if self._directory is not None and not os.access(self._directory, os.X_OK):
+                _unshut(private_home(), self._directory)
+            _remove(seat.directory)
             self._taken -= 1
             if self._taken == 0:
                 self._close()
@@ -124,7 +130,7 @@ class Guard:
                 self._watcher.stdin.close()
             self._watcher = None
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            _remove(self._directory)
             with suppress(OSError):  # another host of this user is in it
                 os.rmdir(os.path.dirname(self._directory))
             self._directory = None
@@ -158,7 +164,21 @@ def sweep(home: str) -> None:
                 if not victims:
                     break
             if all(cgroups.remove(processes.link(str(link))) for link in Path(home, name).glob("*/group-*")):
-                shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+                _remove(os.path.join(home, name))
+
+
+def _unshut(*directories: str) -> None:
+    """Take directories of ours back that a command has shut (chmod 000): an ordinary user is shut out himself."""
+    for directory in directories:
+        with suppress(OSError):
+            os.chmod(directory, 0o700)
+
+
+def _remove(directory: str) -> None:
+    _unshut(directory)
+    with suppress(OSError), os.scandir(directory) as inside:
+        _unshut(*(one.path for one in inside if one.is_dir(follow_symlinks=False)))
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 _guard: Guard | None = None

@@ -43,6 +43,7 @@ for link in "$directory"/*/group-*; do
     read -r -t 0.01 -u "$never"
   done
 done
+chmod -R u+rwx -- "$directory" 2>/dev/null # a command may have shut it
 rm -rf -- "$directory"
 # Somebody may have started the next daemon already: its socket has the same name.
 if [[ $socket && $(stat -c '%i %.9Z' -- "$socket" 2>/dev/null) == "$identity" ]]; then
