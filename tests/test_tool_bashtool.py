@@ -60,7 +60,7 @@ def test_the_definition(bash: Bash) -> None:
         ("echo out; echo err >&2; exit 3", "Exit code: 3\nSTDOUT:\nout\n\nSTDERR:\nerr\n", 3),
         ("exit 255", "Exit code: 255\n", 255),
         ("false", "Exit code: 1\n", 1),
-        ("nonsense_here", "Exit code: 127\nSTDOUT:\n\nSTDERR:\nbash: nonsense_here: command not found\n", 127),
+        ("nonsense_here", "Exit code: 127\nSTDOUT:\n\nSTDERR:\nbash: line 1: nonsense_here: command not found\n", 127),
         ("[[ -t 0 || -t 1 || -t 2 ]] || echo pipes; cat", "Exit code: 0\npipes\n", 0),
     ],
 )
@@ -276,7 +276,7 @@ def test_what_is_no_utf_8_is_replaced(bash: Bash) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "exit_code"), [("kill -9 $$", -1), ("kill -9 $BASHPID", 137), ("sh -c 'kill -9 $$'; exit $?", 137)]
+    ("command", "exit_code"), [("kill -9 $$", -1), ("kill -9 $BASHPID", -1), ("sh -c 'kill -9 $$'; exit $?", 137)]
 )
 def test_without_an_exit_code_it_is_minus_one(agents: Agents, command: str, exit_code: int) -> None:
     bash = bashtool.tool(agents, agent="signals")

@@ -117,7 +117,7 @@ def test_a_shell_that_an_earlier_call_has_killed(agents: Agents, tmp_path: Path,
 
 def test_messages_are_those_of_the_command_alone(agents: Agents) -> None:
     found = spec.tool(agents, agent="a1")({"command": "echo $LINENO; cd /nowhere"})
-    assert found["stderr"] == "bash: cd: /nowhere: No such file or directory\n"
+    assert found["stderr"] == "/bin/bash: line 1: cd: /nowhere: No such file or directory\n"
 
 
 def test_each_agent_has_its_own(agents: Agents) -> None:

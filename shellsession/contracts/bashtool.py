@@ -2,12 +2,12 @@
 
 The document is silent on defaults and on the wording of two of its errors: here nothing is denied unless it is named,
 the time limit is 120 s, the output limit 256 KiB per stream. It cuts a stream at a byte, which may be within a
-character: here at the last whole one before. A command that is killed by a signal has no exit code, hence -1; where
-only the subshell of an isolated call is, bash tells 128 + n, and so does this.
+character: here at the last whole one before. A bash that is killed by a signal has no exit code, hence -1.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypedDict
 
@@ -16,7 +16,8 @@ from pydantic import Field
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_seconds, unfinished
 from .binding import Binder
-from .contract import Ask, BadCall, Contract, Input, Look, Place, Steps, first, to_text
+from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, first, to_text
+from .one_shot import SAID_MAX, ended, watched
 from .waiting import CallCancelled
 
 TIMEOUT: Final = 120.0  # seconds
@@ -104,7 +105,8 @@ class BashTool(Contract[Payload]):
         self.cwd, self.timeout, self.persistent = cwd, timeout, persistent
         # Kept from both ends; twice the limit, so that all that is shown is in the first half.
         Limits(max_output_bytes)
-        self.max_output_bytes, self._limits = max_output_bytes, Limits(2 * max_output_bytes)
+        self.max_output_bytes, self._limits = max_output_bytes, Limits(2 * (max_output_bytes + SAID_MAX))
+        self._nonce = secrets.token_hex(8).encode()
 
     @property
     def description(self) -> str:
@@ -131,8 +133,7 @@ class BashTool(Contract[Payload]):
                 if place.kind != "directory":
                     reason = "No such file or directory" if place.kind == "missing" else "Not a directory"
                     raise Failed(f"Failed to execute: {place.path}: {reason}")
-            isolated = not self.persistent
-            result: Result = yield Request(text, self.timeout, tty=False, isolated=isolated, limits=self._limits)
+            result: Result = yield self._request(text)
         except CallCancelled as error:
             raise Cancelled(str(error)) from None
         except ToolError:
@@ -141,7 +142,13 @@ class BashTool(Contract[Payload]):
             raise Failed(f"Failed to execute: {error}") from error
         if result.outcome == "timed_out":
             raise Failed(f"Command timed out after {_seconds(self.timeout or result.duration)}s")
-        return render(result, self.max_output_bytes)
+        return render(ended(result, self._nonce), self.max_output_bytes)
+
+    def _request(self, command: bytes) -> Request:
+        if self.persistent:
+            return Request(command, self.timeout, tty=False, limits=self._limits)
+        text = watched(command, self._nonce)
+        return Dressed(command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text)
 
 
 def render(result: Result, max_output_bytes: int = MAX_OUTPUT) -> Payload:

@@ -22,6 +22,7 @@ from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition
+from .one_shot import bash_c
 from .surroundings import changes, cwd, enter
 from .waiting import CancelToken
 
@@ -129,19 +130,20 @@ class _Bound(Generic[P]):
         return session, self._command(session, request, now), _options(request)
 
     def _command(self, session: Any, request: Request, now: Mapping[str, str]) -> bytes:
-        """The text of a call; an isolated one starts where the host is, in what the host's environment is now."""
-        text = request.text if isinstance(request, Dressed) else request.command
+        """The text of a call; an isolated one is a ``bash -c`` of its own that starts where the host is, in what the
+        host's environment is now."""
         if not request.isolated:
-            return text
+            return request.text if isinstance(request, Dressed) else request.command
         place = self._place()
         if not os.path.isdir(place):
             raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
-        prelude = enter(place)
+        environ = self._session_options(now)["env"]
+        prelude = enter(place, environ)
         if (then := _environments.get(session)) is not None:
-            prelude += changes(then, self._session_options(now)["env"])
+            prelude += changes(then, environ)
         if self._policy is not None:  # who made this session may have hidden less
-            environ = self.contract.session_options(now)["env"]
-            prelude += changes(environ, self._policy.environment(environ))
+            prelude += changes(self.contract.session_options(now)["env"], environ)
+        text = request.text if isinstance(request, Dressed) else bash_c(request.command, self.contract.shell)
         return after(" && ".join(prelude), text)
 
     def _answer(self, action: Look | Log) -> Any:

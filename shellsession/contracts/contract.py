@@ -10,9 +10,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..models import Limits, Request, unfinished
+from ..models import Request, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -20,7 +20,8 @@ M = TypeVar("M", bound="Input")
 
 @dataclass(frozen=True, slots=True)
 class Dressed(Request):
-    """A request that bash gets in other words: ``command`` is what the model said, and what a policy judges."""
+    """A request that bash gets in other words: ``command`` is what the model said, and what a policy judges; ``text``
+    is what the session's bash runs, in a subshell where the request is isolated."""
 
     text: bytes = b""
 
@@ -93,6 +94,7 @@ class Contract(Generic[P]):
     name: ClassVar[str] = "bash"
     Input: ClassVar[type[Input]]
     persistent: bool = False
+    shell: ClassVar[str] = "bash"  # what isolated calls run with ``-c``, as they see it in ``$0``
     cwd: str | None = None  # where isolated calls run; relative to the host's, which it is by default
 
     @property
@@ -107,32 +109,6 @@ class Contract(Generic[P]):
     def steps(self, call: object) -> Steps[P]:
         """What a call does. Raises the contract's own errors, and no others."""
         raise NotImplementedError
-
-
-class CommandInput(Input):
-    command: str = Field(description="The bash command to execute")
-
-
-class OneShot(Contract[P]):
-    """What documents 000 and 002 have word for word. ``persistent``: one bash for all calls, and the model knows."""
-
-    Input = CommandInput
-
-    def __init__(self, persistent: bool = False) -> None:
-        self.persistent = persistent
-
-    @property
-    def description(self) -> str:
-        state = ". Working directory, variables and functions persist between calls" if self.persistent else ""
-        return f"Execute a bash command and return stdout/stderr{state}"
-
-    def request(self, call: object, timeout: float, limits: Limits) -> Request:
-        """The call as a request. Raises BadCall."""
-        command = CommandInput.read(call).command
-        if not command.strip():
-            raise BadCall("command: is empty")
-        text = to_text("command", command)
-        return Request(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)
 
 
 def definition(contract: Contract[Any]) -> dict[str, object]:
@@ -155,9 +131,9 @@ def to_text(name: str, value: str) -> bytes:
         raise BadCall(f"{name}: holds half of a surrogate pair, which is no text") from None
 
 
-def after(prelude: str, command: bytes) -> bytes:
-    """The command, run where the prelude has succeeded; what bash says of errors stays what it says of the command."""
-    return b"%b && \\builtin eval -- %b" % (prelude.encode("utf-8", "surrogateescape"), quoted(command))
+def after(prelude: str, text: bytes) -> bytes:
+    """The text, run where the prelude has succeeded."""
+    return b"%b && {\n%b\n}" % (prelude.encode("utf-8", "surrogateescape"), text)
 
 
 def quoted(text: bytes) -> bytes:

@@ -16,8 +16,9 @@ from typing import Final
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, OneShot, Steps
+from .contract import BadCall, Steps
 from .failing import CallError, ending, shown
+from .one_shot import OneShot
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_BUFFER: Final = 1 << 20  # bytes per stream

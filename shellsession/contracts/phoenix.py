@@ -4,7 +4,7 @@ Where the document is silent, or its parts differ:
 
 * Its patterns are looked for as plain text, as its code does, so ``dd if=.* of=/dev/`` means these very characters.
 * The output is limited as text: bytes that are no UTF-8 become U+FFFD before it is measured.
-* A bash that a signal ended has no exit code and is told as -1; one in the middle of a command shows 128 + n.
+* A bash that a signal ended has no exit code and is told as -1.
 * A background command is part of the agent's session and ends with it; its output file stays, and is the host's to
   remove. At the session's end nobody is left to write the completion line.
 * In a session that the caller started with secrets, /proc still shows them, and names that bash itself cannot hold
@@ -26,6 +26,7 @@ from ..errors import InvalidRequest, ShellSessionError
 from ..models import Limits, Result, text_of
 from .binding import Binder
 from .contract import Action, BadCall, Contract, Dressed, Input, Look, Place, Steps, on_one_line, quoted, to_text
+from .one_shot import SAID_MAX, ended, watched
 from .phoenix_background import launch, started
 from .phoenix_git import function, prelude
 
@@ -124,7 +125,7 @@ class Phoenix(Contract[ToolResult]):
             for pattern in DANGEROUS:
                 if pattern in wanted.command:
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
-            result = yield from self._run(self.request(wanted))
+            result = ended((yield from self._run(self.request(wanted))), self._nonce)
             return _started(result) if wanted.background else render(result, wanted.slow_ok)
         except BadCall as error:
             return _failed("invalid_args", f"Invalid input: {error}")
@@ -140,7 +141,7 @@ class Phoenix(Contract[ToolResult]):
             tty=False,
             merge_stderr=True,
             isolated=not self.persistent,
-            limits=Limits(max_output=MAX_OUTPUT),
+            limits=Limits(max_output=MAX_OUTPUT + 2 * SAID_MAX),
         )
 
     def _run(self, request: Dressed) -> Generator[Action, Any, Result]:
@@ -159,13 +160,12 @@ class Phoenix(Contract[ToolResult]):
             text = launch(command, stateful=True) if wanted.background else command
             # An expansion, and not a command of its own: `$?` is still the last call's.
             return b"%b \\builtin eval ${_phoenix?%b}%b" % (guard.encode(), self._nonce, quoted(text))
-        before = _CLEAN + (f"\\builtin export {guard}\n" if guard else "")
+        before = _evaluated(_CLEAN + (f"\\builtin export {guard}\n" if guard else ""))
         trailer = "" if self.trailer is None else prelude(wanted.command, self.trailer)
-        if not wanted.background:
-            return b"%b; \\builtin eval %b" % (_evaluated(before + trailer), quoted(command))
         if trailer:
             command = b"%b; \\builtin eval %b" % (_evaluated(trailer), quoted(command))
-        return b"%b; %b" % (_evaluated(before), launch(command, stateful=False))
+        start = launch(command, stateful=False) if wanted.background else watched(command, self._nonce)
+        return b"%b; %b" % (before, start)
 
     def _function(self) -> bytes:
         return b"" if self.trailer is None else function(self.trailer).encode()

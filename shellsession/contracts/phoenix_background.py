@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from .contract import on_one_line, quoted
+from .one_shot import ARGUMENT_MAX
 
-# Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB).
-_ARGUMENT_MAX: Final = 100_000
 _PROGRAM: Final = r'\exec -a bash "$BASH" -c "$_phoenix_command"'
 _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 
@@ -59,7 +58,7 @@ def launch(command: bytes, stateful: bool) -> bytes:
     The command runs in a bash of its own, so that its process id is the command's; ``stateful``: in a subshell, which
     knows the functions and variables of the session.
     """
-    start = _SUBSHELL if stateful or len(command) > _ARGUMENT_MAX else _PROGRAM
+    start = _SUBSHELL if stateful or len(command) > ARGUMENT_MAX else _PROGRAM
     watch = _WATCH % {"start": start}
     return b"( _phoenix_command=%b; \\builtin eval %b )" % (quoted(command), on_one_line(_LAUNCH % {"watch": watch}))
 

@@ -12,7 +12,8 @@ from typing import Final, TypedDict
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Log, OneShot, Steps, first
+from .contract import BadCall, Log, Steps, first
+from .one_shot import OneShot
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^20
@@ -21,7 +22,7 @@ SUFFIX: Final = "... (truncated)"
 _MISSING: Final = r"command not found|No such file or directory|cannot execute.*"
 _FORBIDDEN: Final = r"Permission denied|Is a directory|bad interpreter: .*|cannot execute.*"
 _REFUSED: Final = {
-    status: re.compile(rf"^bash: .*(?:{endings})$", re.MULTILINE)
+    status: re.compile(rf"^(?:/bin/)?bash: .*(?:{endings})$", re.MULTILINE)
     for status, endings in ((127, _MISSING), (126, _FORBIDDEN))
 }
 
@@ -37,6 +38,8 @@ class Payload(TypedDict, total=False):
 
 class Spec(OneShot[Payload]):
     """The tool of document 000."""
+
+    shell = "/bin/bash"
 
     def parse(self, call: object) -> Request:
         """The call as a request. Raises BadCall."""

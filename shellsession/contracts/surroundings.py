@@ -16,6 +16,8 @@ from .contract import quoted
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Bash sets these itself, and lets nobody else.
 _READ_ONLY: Final = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+# What the session's bash sets itself: of its own life, not of the command's.
+_CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
 
 
 def cwd() -> str:
@@ -27,14 +29,19 @@ def cwd() -> str:
         return processes.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
 
 
-def enter(place: str) -> list[str]:
-    """Bash text that goes there, and undoes what that did to OLDPWD, which bash exports; it takes a directory only."""
-    path = os.environ.get("OLDPWD", "")
-    if os.path.isdir(path):
-        before = [f"\\builtin export OLDPWD={_word(path)}"]
-    else:
-        before = ["\\builtin unset -v OLDPWD", "\\builtin export OLDPWD"]
-    return [f"\\builtin cd -- {_word(place)}", *before]
+def enter(place: str, environ: Mapping[str, str]) -> list[str]:
+    """Bash text that goes there, and undoes what a bash has changed in its environment; it takes a directory only."""
+    before = {name: environ[name] for name in _CHANGED if name in environ}
+    if (path := environ.get("PWD", "")) and _is_same(path, place):
+        before["PWD"] = path  # perhaps another name of it
+    return [f"\\builtin cd -- {_word(place)}", f"\\builtin unset -v {' '.join(_CHANGED)}", *changes({}, before)]
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):
+        return False
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

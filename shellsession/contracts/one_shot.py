@@ -1,0 +1,85 @@
+"""One-shot: the bash text by which a call is a ``bash -c`` of its own, and what documents 000 and 002 share.
+
+Law: the command is run by a fresh bash, which knows nothing of the session's options, functions and variables; how it
+ended is told as it would be to who had started it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from pydantic import Field
+
+from ..models import Limits, Request, Result
+from .contract import BadCall, Contract, Input, P, quoted, to_text
+
+# Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB).
+ARGUMENT_MAX: Final = 100_000
+# What is said of the end, at the most: so much more is to be kept in each half of a stream.
+SAID_MAX: Final = 1 << 10
+
+_SUBSHELL: Final = rb"\builtin eval -- %b"
+_PROGRAM: Final = rb'\builtin exec -a %b "${BASH:-bash}" -c %b'
+# `$?` shows 128 + n both for signal n and for `exit 128+n`. What `jobs` says while a job is not yet forgotten can tell
+# them apart, and that is in a trap of SIGCHLD alone; in posix mode that would end the wait. `exec` gives a
+# background job back the signals that it ignores.
+_WATCHED: Final = (
+    rb"\builtin set +o posix -- %b; \builtin trap 'LC_ALL=C; \builtin jobs -l >&2' CHLD; "
+    rb'( : %b; \builtin exec -a bash "${BASH:-bash}" -c "$1" ) <&0 & \builtin wait "$!"'
+)
+_SAID: Final = re.compile(rb"\[\d+\][+-]? +\d+ (?P<exited>Done|Exit)?.* \( : ")
+
+
+def bash_c(command: bytes, name: str = "bash") -> bytes:
+    """Bash text for a subshell, which becomes ``NAME -c COMMAND``. What no argument can hold runs in the subshell."""
+    if len(command) > ARGUMENT_MAX:
+        return _SUBSHELL % quoted(command)
+    return _PROGRAM % (quoted(name.encode()), quoted(command))
+
+
+def watched(command: bytes, nonce: bytes) -> bytes:
+    """As ``bash_c``, but that the subshell stays, and says on stderr at last how the command ended."""
+    return bash_c(command) if len(command) > ARGUMENT_MAX else _WATCHED % (quoted(command), nonce)
+
+
+def ended(result: Result, nonce: bytes) -> Result:
+    """The result of ``watched``: with the signal that ended the command, if one did, and without what was said."""
+    stream = "stderr" if nonce in result.stderr_bytes else "stdout"
+    data: bytes = getattr(result, f"{stream}_bytes")
+    at = data.rfind(nonce)
+    begin = data.rfind(b"[", 0, max(at, 0))
+    said = _SAID.fullmatch(data, max(begin, 0), max(at, 0))
+    if said is None or result.exit_code is None:
+        return result
+    rest = data[:begin] + data[data.find(b"\n", at) + 1 :]
+    signal = result.signal if said["exited"] else result.exit_code - 128
+    cut = {f"{stream}_bytes": rest, f"{stream}_cut": min(getattr(result, f"{stream}_cut"), len(rest))}
+    return replace(result, signal=signal, **cut)
+
+
+class CommandInput(Input):
+    command: str = Field(description="The bash command to execute")
+
+
+class OneShot(Contract[P]):
+    """What documents 000 and 002 have word for word. ``persistent``: one bash for all calls, and the model knows."""
+
+    Input = CommandInput
+
+    def __init__(self, persistent: bool = False) -> None:
+        self.persistent = persistent
+
+    @property
+    def description(self) -> str:
+        state = ". Working directory, variables and functions persist between calls" if self.persistent else ""
+        return f"Execute a bash command and return stdout/stderr{state}"
+
+    def request(self, call: object, timeout: float, limits: Limits) -> Request:
+        """The call as a request. Raises BadCall."""
+        command = CommandInput.read(call).command
+        if not command.strip():
+            raise BadCall("command: is empty")
+        text = to_text("command", command)
+        return Request(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)

@@ -1,0 +1,231 @@
+"""One-shot calls against the real thing: what each of four documents spawns, which is ``bash -c COMMAND``."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import Agents, Session
+from shellsession.contracts import bashtool, langchain, phoenix, spec
+from shellsession.contracts.langchain import BashToolError
+from shellsession.contracts.one_shot import ended
+from shellsession.models import Result
+from shellsession.policy.rules import Policy
+
+Outcome = tuple[str, str, int]
+
+
+def _spec(bash: Any, command: str) -> Outcome:
+    found = bash({"command": command})
+    return found["stdout"], found["stderr"], found["exitCode"]
+
+
+def _langchain(bash: Any, command: str) -> Outcome:
+    try:
+        return bash({"command": command}), "", 0
+    except BashToolError as error:
+        return error.stdout, error.stderr, error.exit_status or 0
+
+
+def _bashtool(bash: Any, command: str) -> Outcome:
+    found = bash({"command": command})
+    text, code = found["content"][0]["text"].partition("\n")[2], found["details"]["exit_code"]
+    stdout, _, stderr = text.removeprefix("STDOUT:\n").partition("\nSTDERR:\n")
+    return stdout, stderr, code
+
+
+def _phoenix(bash: Any, command: str) -> Outcome:
+    found = bash({"command": command})
+    head, _, rest = found.output.partition("]\n")
+    failed = head.startswith("[command failed: exit code ")
+    return (rest, "", int(head.rpartition(" ")[2])) if failed else (found.output, "", 0)
+
+
+CONTRACTS: Final[dict[str, tuple[Any, Callable[[Any, str], Outcome]]]] = {
+    "spec": (spec, _spec),
+    "langchain": (langchain, _langchain),
+    "bashtool": (bashtool, _bashtool),
+    "phoenix": (phoenix, _phoenix),
+}
+# What a subshell of an interactive bash would do otherwise.
+COMMANDS: Final = [
+    "echo $- $# $0 $BASH_SUBSHELL ${#BASH_LINENO[@]} $SHLVL; [[ $$ == $BASHPID ]]",
+    "\n\necho $LINENO\n\necho $LINENO",
+    "echo ok\nfi # a syntax error",
+    "echo 'an open quote: a syntax error",
+    "echo $(( 1 + )); echo on",
+    "nonexistent_command",
+    "/etc",
+    "cd /nowhere",
+    "alias hi='echo hello'\nhi",
+    "shopt login_shell expand_aliases huponexit checkwinsize; set -o | grep -v vi",
+    "trap; jobs; sleep 0 & wait; echo done",
+    "trap 'echo bye' EXIT; trap 'echo err' ERR; false; exit 3",
+    "set -e; false; echo not here",
+    "set -x; echo traced",
+    "readonly R=1; R=2; echo not here",
+    "echo $BASH_EXECUTION_STRING",
+    "grep SigIgn /proc/$$/status; umask; ulimit -n -u",
+    "cd /proc/self/fd; echo [012345678]; [[ ! -t 0 && ! -t 1 && ! -t 2 ]]; cat",
+    "f() { local x=1; echo ${FUNCNAME[*]}; declare -F; }; f",
+    "history; fc -l; echo !!; echo $HISTFILE",
+    "echo $PS1$PS2$PROMPT_COMMAND; declare -p COLUMNS LINES 2>&1",
+    "exec sh -c 'echo $0; exit 7'",
+    "return 5; echo on",
+    "exit 300",
+    "exit 137",
+    "{ sh -c 'kill -9 $$'; } 2>/dev/null; exit $?",
+    "printf 'no newline' >&2; exit 4",
+    "printf '[1]+  77 Killed   ( : x' >&2",
+]
+
+
+def plain(command: str, name: str = "bash") -> Outcome:
+    done = subprocess.run(
+        [name, "-c", command], executable="/bin/bash", stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    return done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Agents]:
+    with Agents() as agents, pytest.MonkeyPatch.context() as patch:
+        for name, value in (("EDITOR", "/bin/false"), ("VISUAL", "/bin/false")):
+            patch.setenv(name, value)  # as document 004 has them
+        yield agents
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
+@pytest.mark.parametrize("name", ["spec", "langchain", "bashtool"])
+def test_it_is_what_bash_c_does(agents: Agents, name: str, command: str) -> None:
+    contract, told = CONTRACTS[name]
+    stdout, stderr, status = plain(command, "/bin/bash" if name == "spec" else "bash")
+    if name == "langchain" and status == 0:
+        stderr = ""
+    assert told(contract.tool(agents, agent="a1"), command) == (stdout, stderr, status)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
+def test_phoenix_does_it_with_both_streams_in_one(agents: Agents, command: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    failed = f"[command failed: exit code {done.returncode}]\n" if done.returncode else ""
+    assert phoenix.tool(agents, agent="a1")({"command": command}).output == failed + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SHLVL", "7"),
+        ("SHLVL", None),
+        ("COLUMNS", "33"),
+        ("OLDPWD", "/nonexistent"),
+        ("PWD", "/nonexistent"),
+        ("PWD", None),
+        ("PWD", "link"),
+        ("BASH_ENV", "file"),
+        ("UID", "77"),
+        ("PS4", "> "),
+        ("BASH_FUNC_f%%", "() { echo func; }"),
+    ],
+)
+def test_the_environment_is_to_the_letter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str | None
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    (tmp_path / "file").write_text("echo from BASH_ENV\n")
+    monkeypatch.chdir(tmp_path / "there")
+    if value is None:
+        monkeypatch.delenv(name, raising=False)
+    else:
+        monkeypatch.setenv(name, str(tmp_path / value) if value in ("link", "file") else value)
+    command = "echo $PWD $SHLVL; f 2>/dev/null; declare -x; env | sort; :"
+    with Agents() as agents:
+        bash = bashtool.tool(agents, agent="a1")
+        assert _bashtool(bash, command)[0] == plain(command)[0]
+        assert _bashtool(bash, command)[0] == plain(command)[0], "again"
+
+
+@pytest.mark.parametrize("signal", ["HUP", "INT", "KILL", "SEGV", "PIPE", "TERM", "USR1"])
+def test_a_bash_that_a_signal_ends_has_no_exit_code(agents: Agents, signal: str) -> None:
+    pid = agents.session("a1").pid
+    for command in (
+        f"ulimit -c 0; echo out; kill -{signal} $$",
+        f"ulimit -c 0; echo out; exec sh -c 'kill -{signal} $$'",
+    ):
+        assert _bashtool(bashtool.tool(agents, agent="a1"), command) == ("out\n", "", -1)
+        assert _phoenix(phoenix.tool(agents, agent="a1"), command) == ("out\n", "", -1)
+    assert agents.session("a1").pid == pid, "the session is not theirs"
+
+
+STATES: Final = [
+    "set -eu -o pipefail -o noclobber",
+    "set -o posix",
+    "set -m",
+    "IFS=0123456789abcdef",
+    "shopt -s nullglob failglob nocasematch extdebug",
+    "alias echo=false exec=false trap=false; f() { :; }; cd() { :; }; wait() { :; }; exec() { :; }",
+    "trap 'echo struck' EXIT ERR",
+    "set -T; trap 'x=1' DEBUG",
+    "unset BASH; PATH=/nowhere:$PATH",
+    "shopt -s expand_aliases; set a b c",
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_of_the_session_is_known(state: str) -> None:
+    command = 'echo hi "$@"; type -t f cd; echo $-; echo err >&2; (exit 3)'
+    with Session() as session:
+        session.run(state)
+        for name, argument in (("spec", "/bin/bash"), ("bashtool", "bash"), ("langchain", "bash")):
+            contract, told = CONTRACTS[name]
+            assert told(contract.tool(session), command) == plain(command, argument)
+
+
+def test_a_command_that_stops_has_not_ended(agents: Agents) -> None:
+    command = "(until grep -q '^State:.T' /proc/$$/status; do :; done; kill -CONT $$) & kill -STOP $$; echo on; exit 3"
+    assert _bashtool(bashtool.tool(agents, agent="a1"), command) == ("on\n", "", 3)
+
+
+def test_what_is_too_long_for_an_argument_runs_all_the_same(agents: Agents) -> None:
+    command = f": {'x' * 200_000}; echo out; exit 3"
+    for contract, told in (CONTRACTS["spec"], CONTRACTS["bashtool"], CONTRACTS["langchain"]):
+        assert told(contract.tool(agents, agent="a1"), command) == ("out\n", "", 3)
+
+
+def test_a_policy_sees_the_command_alone(agents: Agents) -> None:
+    asked: list[str] = []
+
+    def confirm(command: str, agent: str, cwd: str) -> bool:
+        asked.append(command)
+        return True
+
+    for contract, _ in CONTRACTS.values():
+        contract.tool(agents, agent="a1", policy=Policy(confirm=confirm))({"command": "echo hi"})
+    assert asked == ["echo hi"] * 4
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60), st.none() | st.integers(0, 255))
+def test_only_what_was_said_of_the_end_is_taken_away(stdout: bytes, stderr: bytes, status: int | None) -> None:
+    result = Result(stdout, stderr, status, None, "/", 0.0, "exited")
+    assert ended(result, b"0123456789abcdef") == result
+
+
+def test_the_session_is_the_hosts_own(agents: Agents) -> None:
+    """A bash for each call, all of them below the one that the agent has."""
+    bash = spec.tool(agents, agent="a1")
+    pids = [bash({"command": "echo $$ $PPID"})["stdout"].split() for _ in range(3)]
+    assert len({pid for pid, _ in pids}) == 3
+    assert {parent for _, parent in pids} == {str(agents.session("a1").pid)}
