@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from daemons import Daemon
 from hypothesis import given, strategies as st
 
-from shellsession import Agents, Session
+from shellsession import Agents, Session, connect
 from shellsession.contracts import bashtool, langchain, phoenix, spec
 from shellsession.contracts.langchain import BashToolError
 from shellsession.contracts.one_shot import ended
@@ -85,11 +87,18 @@ COMMANDS: Final = [
 ]
 
 
-def plain(command: str, name: str = "bash") -> Outcome:
+def plain(command: str, name: str = "bash", stderr: int = subprocess.PIPE) -> Outcome:
+    # env= as given: Python's readline puts COLUMNS into the environment behind os.environ's back
     done = subprocess.run(
-        [name, "-c", command], executable="/bin/bash", stdin=subprocess.DEVNULL, capture_output=True, check=False
+        [name, "-c", command],
+        executable="/bin/bash",
+        env=dict(os.environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        check=False,
     )
-    return done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"), done.returncode
+    return done.stdout.decode(errors="replace"), (done.stderr or b"").decode(errors="replace"), done.returncode
 
 
 @pytest.fixture(scope="module")
@@ -112,16 +121,7 @@ def test_it_is_what_bash_c_does(agents: Agents, name: str, command: str) -> None
 
 @pytest.mark.parametrize("command", COMMANDS, ids=range(len(COMMANDS)))
 def test_phoenix_does_it_with_both_streams_in_one(agents: Agents, command: str) -> None:
-    done = subprocess.run(
-        ["bash", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    failed = f"[command failed: exit code {done.returncode}]\n" if done.returncode else ""
-    assert phoenix.tool(agents, agent="a1")({"command": command}).output == failed + done.stdout
+    assert _phoenix(phoenix.tool(agents, agent="a1"), command) == plain(command, stderr=subprocess.STDOUT)
 
 
 @pytest.mark.parametrize(
@@ -229,3 +229,26 @@ def test_the_session_is_the_hosts_own(agents: Agents) -> None:
     pids = [bash({"command": "echo $$ $PPID"})["stdout"].split() for _ in range(3)]
     assert len({pid for pid, _ in pids}) == 3
     assert {parent for _, parent in pids} == {str(agents.session("a1").pid)}
+
+
+def test_what_a_session_adds_for_agents_is_not_there(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("PAGER", raising=False)
+    command = "env | grep -v ^_= | sort; :"
+    with Session() as session:
+        assert _spec(spec.tool(session), command) == plain(command)
+    with connect("one-shot", socket=daemon.socket) as remote:
+        assert _spec(spec.tool(remote), command) == plain(command)
+    with Session(extra_env={"PAGER": "cat"}) as session:
+        assert _spec(spec.tool(session), "echo $PAGER $TERM")[0] == "cat xterm\n", "that one was asked for"
+    with Session(env={"TERM": "dumb", "PATH": os.environ["PATH"]}) as session:
+        assert _spec(spec.tool(session), "echo $TERM")[0] == "dumb\n"
+
+
+@pytest.mark.parametrize("name", ["PS1", "PROMPT_COMMAND", "TMOUT", "HISTFILE", "MAIL"])
+def test_what_an_interactive_bash_must_not_get_is_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "7")
+    with Agents() as agents:
+        command = f"env | grep ^{name}="
+        assert _spec(spec.tool(agents, agent="a1"), command) == plain(command)
+        assert _bashtool(bashtool.tool(agents, agent="a1"), command) == plain(command)

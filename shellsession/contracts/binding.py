@@ -2,7 +2,7 @@
 
 Law: a contract's steps are told once and driven here, for threads and for asyncio; what an isolated call runs in is
 the host's working directory and environment as they are at the time of the call; a session of the caller's own keeps
-the environment that he gave it.
+the environment that he gave it, and only isolated calls lose what ``agent_env`` had added to it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Generic, overload
 
 from ..agents import Agents, AsyncAgents
-from ..engine.spawn import inherited
+from ..engine.spawn import environment, inherited
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
-from ..models import Request, Result
+from ..models import Options, Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition
 from .one_shot import bash_c
-from .surroundings import changes, cwd, enter
+from .surroundings import added_to, changes, cwd, enter
 from .waiting import CancelToken
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class _Bound(Generic[P]):
             raise InvalidRequest("the agent of this tool is gone")
         options = self._session_options(inherited() if environ is None else environ)
         session = self._where.session(agent, **options)
-        _environments.setdefault(session, options["env"])
+        if session not in _environments:
+            _environments[session] = environment(Options(env=options["env"]))
         return session
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -141,6 +142,9 @@ class _Bound(Generic[P]):
         prelude = enter(place, environ)
         if (then := _environments.get(session)) is not None:
             prelude += changes(then, environ)
+        else:
+            added = added_to(session)
+            prelude += changes(added, {name: environ[name] for name in added if name in environ})
         if self._policy is not None:  # who made this session may have hidden less
             prelude += changes(self.contract.session_options(now)["env"], environ)
         text = request.text if isinstance(request, Dressed) else bash_c(request.command, self.contract.shell)

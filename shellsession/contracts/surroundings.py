@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from ..engine import processes
+from ..engine.spawn import AGENT_ENV
 from .contract import quoted
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,6 +36,17 @@ def enter(place: str, environ: Mapping[str, str]) -> list[str]:
     if (path := environ.get("PWD", "")) and _is_same(path, place):
         before["PWD"] = path  # perhaps another name of it
     return [f"\\builtin cd -- {_word(place)}", f"\\builtin unset -v {' '.join(_CHANGED)}", *changes({}, before)]
+
+
+def added_to(session: Any) -> dict[str, str]:
+    """What ``agent_env`` has added to the environment of a session that somebody made himself."""
+    if (engine := getattr(session, "_engine", None)) is not None:
+        options = engine.options
+        inherits, extra = options.env is None and options.agent_env, options.extra_env
+    else:
+        opening = getattr(session, "_opening", {})
+        inherits, extra = opening.get("inherited") and opening.get("agent_env", True), opening.get("extra_env")
+    return {name: value for name, value in AGENT_ENV.items() if name not in (extra or {})} if inherits else {}
 
 
 def _is_same(one: str, other: str) -> bool:
