@@ -15,8 +15,10 @@ import pytest
 from daemons import Daemon
 
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, connect
-from shellsession.contracts import bashtool, phoenix, spec
+from shellsession.contracts import bashtool, langchain, phoenix, spec, strands
 from shellsession.contracts.bashtool import Failed
+from shellsession.contracts.langchain import BashToolError
+from shellsession.contracts.strands import BashTimeoutError
 from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
 
@@ -240,10 +242,27 @@ def test_a_cancelled_call_does_not_wait_for_the_answer(agents: Agents) -> None:
     assert time.monotonic() - begun < 20
 
 
-def test_time_limits_are_clamped(agents: Agents) -> None:
-    bash = bashtool.tool(agents, agent="a1", timeout=None, policy=Policy(max_timeout=0.2))
-    with pytest.raises(Failed, match=r"^Command timed out after 0\.\d+s$"):
-        bash({"command": "sleep 100"})
+def test_time_limits_are_clamped_and_the_message_tells_the_policys(agents: Agents) -> None:
+    call, policy = {"command": "sleep 100"}, Policy(max_timeout=0.2)
+    for usual in (None, 30):
+        with pytest.raises(Failed, match=r"^Command timed out after 0\.2s$"):
+            bashtool.tool(agents, agent="a1", timeout=usual, policy=policy)(call)
+    found = spec.tool(agents, agent="a1", policy=policy)(call)
+    assert found == {"error": "Command timed out after 0.2 seconds"}
+    with pytest.raises(BashToolError, match=r"^Command timed out after 0\.2 seconds$"):
+        langchain.tool(agents, agent="a1", policy=policy)(call)
+    assert phoenix.tool(agents, agent="a1", policy=policy)(call).output == "[command timed out after 0.2s]"
+    with pytest.raises(BashTimeoutError, match=r"^Command timed out after 0\.2 seconds; "):
+        strands.tool(agents, agent="a1", policy=policy)({"mode": "execute", **call})
+
+
+def test_async_tools_tell_the_policys_time_limit_as_well() -> None:
+    async def main() -> None:
+        async with AsyncAgents() as agents:
+            bash = spec.tool(agents, agent="a1", policy=Policy(max_timeout=0.2))
+            assert await bash({"command": "sleep 100"}) == {"error": "Command timed out after 0.2 seconds"}
+
+    asyncio.run(main())
 
 
 def test_the_environment_of_agents_is_filtered(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

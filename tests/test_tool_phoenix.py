@@ -127,7 +127,8 @@ def test_the_payload_is_the_output(bash: Bash, command: str, output: str, code: 
 def test_a_bash_that_a_signal_ended_has_no_exit_code() -> None:
     with Session() as session:
         found = phoenix.tool(session, persistent=True)({"command": "echo hi; kill -KILL $$"})
-    assert found == ToolResult("[command failed: exit code -1]\nhi\n", True, "command_failed")
+    lost = "[the session's bash was killed by signal 9; its state is lost, the next command starts in a fresh one]\n"
+    assert found == ToolResult(f"[command failed: exit code -1]\nhi\n{lost}", True, "command_failed")
 
 
 @pytest.mark.parametrize(("slow_ok", "seconds"), [(False, 30), (True, 900)])

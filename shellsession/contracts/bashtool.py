@@ -16,7 +16,8 @@ from pydantic import Field
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_seconds, unfinished
 from .binding import Binder
-from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, first, to_text
+from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, first, limit_of, to_text
+from .failing import LOST, loss, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .waiting import CallCancelled
 
@@ -141,8 +142,9 @@ class BashTool(Contract[Payload]):
         except ShellSessionError as error:
             raise Failed(f"Failed to execute: {error}") from error
         if result.outcome == "timed_out":
-            raise Failed(f"Command timed out after {_seconds(self.timeout or result.duration)}s")
-        return render(ended(result, self._nonce), self.max_output_bytes)
+            lost = "" if result.state_kept or not self.persistent else f"; {LOST}"
+            raise Failed(f"Command timed out after {limit_of(result, self.timeout)}s{lost}")
+        return render(ended(result, self._nonce), self.max_output_bytes, loss(result) if self.persistent else "")
 
     def _request(self, command: bytes) -> Request:
         if self.persistent:
@@ -151,10 +153,11 @@ class BashTool(Contract[Payload]):
         return Dressed(command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text)
 
 
-def render(result: Result, max_output_bytes: int = MAX_OUTPUT) -> Payload:
-    """The documented payload."""
+def render(result: Result, max_output_bytes: int = MAX_OUTPUT, lost: str = "") -> Payload:
+    """The documented payload. ``lost``: what is to be said on stderr besides."""
     stdout = _shown(result.stdout_bytes, result.stdout_omitted, result.stdout_cut, max_output_bytes)
     stderr = _shown(result.stderr_bytes, result.stderr_omitted, result.stderr_cut, max_output_bytes)
+    stderr = on_its_own(stderr, lost)
     died = result.exit_code is None or result.signal is not None
     exit_code = -1 if died or result.exit_code is None else result.exit_code
     output = f"STDOUT:\n{stdout}\nSTDERR:\n{stderr}" if stderr else stdout
@@ -172,10 +175,6 @@ def _shown(data: bytes, omitted: int, cut: int, limit: int) -> str:
     text = data.decode("utf-8", "replace")
     encoded = text.encode()
     return first(encoded, limit) + SUFFIX if omitted or len(encoded) > limit else text
-
-
-def _seconds(timeout: float) -> str:
-    return str(int(timeout)) if timeout == int(timeout) else str(timeout)
 
 
 tool = Binder(BashTool)

@@ -21,7 +21,7 @@ from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Options, Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
-from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition
+from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition, limited
 from .one_shot import bash_c
 from .surroundings import added_to, changes, cwd, enter
 from .waiting import CancelToken
@@ -113,8 +113,10 @@ class _Bound(Generic[P]):
                 raise  # who was asked raised it himself
             raise refused(f"it was not confirmed within {seconds} s") from None
 
-    def _shown(self, result: Result) -> Result:
-        return result if (secrets := self._secrets()) is None else secrets.mask_result(result)
+    def _shown(self, result: Result, asked: Request, ran: Request) -> Result:
+        if (secrets := self._secrets()) is not None:
+            result = secrets.mask_result(result)
+        return result if ran.timeout == asked.timeout else limited(result, ran.timeout)
 
     def _secrets(self) -> Secrets | None:
         if self._policy is None or not self._policy.mask_secrets:
@@ -189,7 +191,7 @@ class Tool(_Bound[P]):
             result = waiting.run(*prepared, cancel)
             if _is_lost(request, result):
                 result = waiting.run(*prepared, cancel)
-            return self._shown(result)
+            return self._shown(result, action, request)
         if isinstance(action, Restart):
             session = self._session()
             return session.restart() if session.state != "new" else None
@@ -232,7 +234,7 @@ class AsyncTool(_Bound[P]):
             result = await waiting.arun(*prepared, cancel)
             if _is_lost(request, result):
                 result = await waiting.arun(*prepared, cancel)
-            return self._shown(result)
+            return self._shown(result, action, request)
         if isinstance(action, Restart):
             session = self._session()
             return await session.restart() if session.state != "new" else None
@@ -273,8 +275,7 @@ class Binder(Generic[P]):
 
         ``policy`` judges every command before it runs; what it refuses is told as the contract tells its errors. What
         it hides is not in the environment of isolated calls, nor of an agent's session that this tool makes; make a
-        session of your own with ``env=policy.environment(os.environ)``. Where it has shortened a time limit, the
-        contract's message still tells its own.
+        session of your own with ``env=policy.environment(os.environ)``.
         """
         run = getattr(where, "run", None)
         if run is None:

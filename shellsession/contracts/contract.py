@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..models import Request, unfinished
+from ..models import Request, Result, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -24,6 +24,13 @@ class Dressed(Request):
     is what the session's bash runs, in a subshell where the request is isolated."""
 
     text: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Limited(Result):
+    """A result that came under another time limit than its contract's: a policy's, in seconds."""
+
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,18 @@ def quoted(text: bytes) -> bytes:
 def on_one_line(text: str) -> bytes:
     """As ``quoted``, without a line end in it: what follows in the same text keeps its line numbers."""
     return b"$'%b'" % text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").encode()
+
+
+def limited(result: Result, limit: float | None) -> Limited:
+    """The result, which came under this time limit."""
+    return Limited(**{field.name: getattr(result, field.name) for field in fields(Result)}, limit=limit)
+
+
+def limit_of(result: Result, usual: float | None) -> str:
+    """The time limit under which it came, in seconds as people read them."""
+    limit = result.limit if isinstance(result, Limited) else usual
+    seconds = result.duration if limit is None else limit
+    return str(int(seconds)) if seconds == int(seconds) else str(seconds)
 
 
 def first(data: bytes, size: int) -> str:

@@ -5,8 +5,12 @@ Law: all that an error carries stands in its message too, as the message is all 
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..errors import ContractError
 from ..models import Result, text_of
+
+LOST: Final = "its state is lost, the next command starts in a fresh one"
 
 
 class CallError(ContractError):
@@ -24,6 +28,11 @@ class CallError(ContractError):
 
 def _part(name: str, text: str) -> str:
     return f"\n[{name}]\n{text.removesuffix(chr(10))}" if text else ""
+
+
+def on_its_own(text: str, line: str) -> str:
+    """The text, and the line after it on a line of its own; "" is none."""
+    return f"{text}\n{line}" if text and line and not text.endswith("\n") else text + line
 
 
 def shown(result: Result) -> tuple[str, str]:
@@ -53,4 +62,9 @@ def ending(result: Result) -> str:
         said = f"the session's bash was killed by signal {result.signal}"
     else:
         said = f"the command ended the session's bash, with exit status {result.exit_code}"
-    return said if result.state_kept else f"{said}; its state is lost, the next command starts in a fresh one"
+    return said if result.state_kept else f"{said}; {LOST}"
+
+
+def loss(result: Result) -> str:
+    """A line for who keeps state in the session's bash, which is gone; "" where it is not."""
+    return "" if result.state_kept else f"[{ending(result)}]\n"

@@ -16,7 +16,7 @@ from typing import Final
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Steps
+from .contract import BadCall, Steps, limit_of
 from .failing import CallError, ending, shown
 from .one_shot import OneShot
 
@@ -63,7 +63,9 @@ def render(result: Result) -> str:
     stdout, stderr = shown(result)
     status = result.exit_code if result.outcome in ("exited", "shell_exited") else None
     if result.outcome == "timed_out":
-        raise BashToolError(f"Command timed out after {TIMEOUT:g} seconds{_lost(result)}", stdout, stderr)
+        raise BashToolError(
+            f"Command timed out after {limit_of(result, TIMEOUT)} seconds{_lost(result)}", stdout, stderr
+        )
     if result.outcome == "overflow":
         raise BashToolError(
             f"Command ended: it printed more than {MAX_BUFFER} bytes{_lost(result)}; print less, or write to a file",

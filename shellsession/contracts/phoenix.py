@@ -25,7 +25,21 @@ from pydantic import Field
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Limits, Result, text_of
 from .binding import Binder
-from .contract import Action, BadCall, Contract, Dressed, Input, Look, Place, Steps, on_one_line, quoted, to_text
+from .contract import (
+    Action,
+    BadCall,
+    Contract,
+    Dressed,
+    Input,
+    Look,
+    Place,
+    Steps,
+    limit_of,
+    on_one_line,
+    quoted,
+    to_text,
+)
+from .failing import loss, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .phoenix_background import launch, started
 from .phoenix_git import function, prelude
@@ -126,7 +140,10 @@ class Phoenix(Contract[ToolResult]):
                 if pattern in wanted.command:
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
             result = ended((yield from self._run(self.request(wanted))), self._nonce)
-            return _started(result) if wanted.background else render(result, wanted.slow_ok)
+            told = _started(result) if wanted.background else render(result, wanted.slow_ok)
+            if self.persistent and (lost := loss(result)):
+                return replace(told, output=on_its_own(told.output, lost))
+            return told
         except BadCall as error:
             return _failed("invalid_args", f"Invalid input: {error}")
         except ShellSessionError as error:
@@ -210,7 +227,8 @@ def _started(result: Result) -> ToolResult:
 def render(result: Result, slow_ok: bool) -> ToolResult:
     """What came of a foreground command, in the document's words."""
     if result.outcome == "timed_out":
-        return _failed("timed_out", f"[command timed out after {SLOW_TIMEOUT if slow_ok else TIMEOUT:g}s]")
+        limit = limit_of(result, SLOW_TIMEOUT if slow_ok else TIMEOUT)
+        return _failed("timed_out", f"[command timed out after {limit}s]")
     output = format_output(result.stdout_bytes, result.stdout_omitted, result.stdout_cut)
     code = -1 if result.exit_code is None or result.signal is not None else result.exit_code
     if code == 0:

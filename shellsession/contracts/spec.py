@@ -12,7 +12,8 @@ from typing import Final, TypedDict
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Log, Steps, first
+from .contract import BadCall, Log, Steps, first, limit_of
+from .failing import LOST, loss, on_its_own
 from .one_shot import OneShot
 
 TIMEOUT: Final = 30.0  # seconds
@@ -57,13 +58,19 @@ class Spec(OneShot[Payload]):
         size = len(result.stdout_bytes) + len(result.stderr_bytes) + result.stdout_omitted + result.stderr_omitted
         command = request.command.decode()
         yield Log({"tool": "bash", "command": command, "exitCode": result.exit_code, "outputSize": size})
-        return render(result)
+        payload = render(result)
+        if self.persistent and (lost := loss(result)):
+            if "stderr" in payload:
+                payload["stderr"] = on_its_own(payload["stderr"], lost)
+            else:
+                payload["error"] += f"; {LOST}"
+        return payload
 
 
 def render(result: Result) -> Payload:
     """The documented payload."""
     if result.outcome == "timed_out":
-        return {"error": f"Command timed out after {TIMEOUT:g} seconds"}
+        return {"error": f"Command timed out after {limit_of(result, TIMEOUT)} seconds"}
     stdout, stderr = _shown(result.stdout_bytes, result.stdout), _shown(result.stderr_bytes, result.stderr)
     payload: Payload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
     pattern = _REFUSED.get(result.exit_code or 0)

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Contract, Input, Restart, Steps, to_text
+from .contract import BadCall, Contract, Input, Restart, Steps, limit_of, to_text
 from .failing import CallError, ending, shown
 
 TIMEOUT: Final = 120.0  # seconds
@@ -120,15 +120,15 @@ class Strands(Contract[Payload]):
             raise BashSessionError(f"Invalid input: {error}") from None
         except ShellSessionError as error:
             raise BashSessionError(f"Bash session error: {error}") from error
-        return RESTARTED if isinstance(asked, Restart) else render(result, asked.timeout or TIMEOUT)
+        return RESTARTED if isinstance(asked, Restart) else render(result, asked.timeout)
 
 
-def render(result: Result, timeout: float) -> Output:
-    """The documented payload. Raises BashTimeoutError and BashSessionError."""
+def render(result: Result, timeout: float | None = TIMEOUT) -> Output:
+    """The documented payload; ``timeout`` is what the call asked for. Raises BashTimeoutError and BashSessionError."""
     output, error = shown(result)
     if result.outcome == "timed_out":
         lost = "bash was killed: its state is lost, the next command starts in a fresh one"
-        raise BashTimeoutError(f"Command timed out after {timeout:g} seconds; {lost}", output, error)
+        raise BashTimeoutError(f"Command timed out after {limit_of(result, timeout)} seconds; {lost}", output, error)
     if why := ending(result):
         raise BashSessionError(f"Bash session error: {why}", output, error)
     return {"output": output.removesuffix("\n"), "error": error.removesuffix("\n")}

@@ -1,0 +1,55 @@
+"""The one-shot contracts with ``persistent=True``: the model is told when the state that it was promised is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from shellsession import Agents
+from shellsession.contracts import bashtool, phoenix, spec
+from shellsession.contracts.binding import Tool
+
+TOLD: Final = "its state is lost, the next command starts in a fresh one"
+# Each contract, and where in its payload a model reads of it.
+CONTRACTS: Final[dict[str, tuple[Any, Callable[[Any], str]]]] = {
+    "spec": (spec, lambda found: found["stderr"]),
+    "bashtool": (bashtool, lambda found: found["content"][0]["text"].partition("STDERR:\n")[2]),
+    "phoenix": (phoenix, lambda found: found.output.partition("]\n")[2] or found.output),
+}
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("exit 0", f"[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
+        ("exit 3", f"[the command ended the session's bash, with exit status 3; {TOLD}]\n"),
+        ("kill -9 $$", f"[the session's bash was killed by signal 9; {TOLD}]\n"),
+        ("printf err >&2; exec true", f"err\n[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
+        ("echo err >&2; exec true", f"err\n[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
+    ],
+)
+def test_lost_state_is_told(agents: Agents, name: str, command: str, said: str) -> None:
+    contract, read = CONTRACTS[name]
+    bash: Tool[Any] = contract.tool(agents, agent=name, persistent=True)
+    bash({"command": "KEPT=1"})
+    assert read(bash({"command": command})).endswith(said)
+    found = bash({"command": "echo ${KEPT-gone}"})
+    assert "gone" in str(found)
+    assert TOLD not in str(found), "once is enough"
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_nothing_is_said_where_nothing_was_promised(agents: Agents, name: str) -> None:
+    contract, _ = CONTRACTS[name]
+    bash = contract.tool(agents, agent=name)
+    for command in ("exit 0", "exit 3", "kill -9 $$", "kill -9 $PPID"):
+        assert TOLD not in str(bash({"command": command}))
