@@ -10,7 +10,7 @@ import pytest
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import Session
-from shellsession.contracts import langchain
+from shellsession.contracts import langchain, waiting
 from shellsession.integrations.threads import call_in_thread
 
 
@@ -44,7 +44,8 @@ def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
             first = asyncio.create_task(call_in_thread(bash, {"command": f"sleep {seconds} & sleep 0.5; echo whole"}))
             await started(seconds)
             second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
-            await asyncio.sleep(0.1)
+            queue = vars(waiting._turn(session).changed)["_waiters"]
+            await asyncio.to_thread(wait_until, lambda: len(queue) == 1, "its place in the queue")
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second

@@ -166,12 +166,12 @@ def test_errors_cross_processes() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({}, "command: Field required"),
+        ({}, "command: is missing; the arguments are command"),
         ({"command": ""}, "command: is empty"),
         ({"command": " \n"}, "command: is empty"),
-        ({"command": None}, "command: Input should be a valid string"),
-        ({"command": 7}, "command: Input should be a valid string"),
-        ({"command": "ls", "timeout": 1e400}, "timeout: Extra inputs are not permitted"),
+        ({"command": None}, "command: should be a valid string; the arguments are command"),
+        ({"command": 7}, "command: should be a valid string; the arguments are command"),
+        ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
         ({"command": "\udfff"}, "command: holds half of a surrogate pair, which is no text"),
         ("ls", "the arguments are an object with fields, not str"),

@@ -32,6 +32,9 @@ class Agent:
     """What holds a session: any object will do."""
 
 
+TAKES = "; the arguments are mode, command (optional), timeout (optional)"
+
+
 @pytest.fixture
 def agents() -> Iterator[Agents]:
     with Agents() as agents:
@@ -371,31 +374,67 @@ def test_quoting_is_bashs(bash: Bash, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({}, "mode: Field required"),
-        ({"mode": None}, "mode: Field required"),
-        ({"mode": "run", "command": "ls"}, "mode: Input should be 'execute' or 'restart'"),
-        ({"mode": ["execute"], "command": "ls"}, "mode: Input should be 'execute' or 'restart'"),
-        ({"command": "ls"}, "mode: Field required"),
+        ({}, "mode: is missing" + TAKES),
+        ({"mode": None}, "mode: is missing" + TAKES),
+        (
+            {"mode": "run", "command": "ls"},
+            "mode: should be 'execute' or 'restart'" + TAKES,
+        ),
+        (
+            {"mode": ["execute"], "command": "ls"},
+            "mode: should be 'execute' or 'restart'" + TAKES,
+        ),
+        ({"command": "ls"}, "mode: is missing" + TAKES),
         ({"mode": "execute"}, 'command: is required when mode is "execute"'),
         ({"mode": "execute", "command": ""}, 'command: is required when mode is "execute"'),
         ({"mode": "execute", "command": " \n"}, 'command: is required when mode is "execute"'),
         ({"mode": "execute", "command": None}, 'command: is required when mode is "execute"'),
-        ({"mode": "execute", "command": 7}, "command: Input should be a valid string"),
-        ({"mode": "execute", "command": b"ls"}, "command: Input should be a valid string"),
+        (
+            {"mode": "execute", "command": 7},
+            "command: should be a valid string" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": b"ls"},
+            "command: should be a valid string" + TAKES,
+        ),
         ({"mode": "execute", "command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
         ({"mode": "execute", "command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
-        ({"mode": "execute", "command": "ls", "timeout": 0}, "timeout: Input should be greater than 0"),
-        ({"mode": "execute", "command": "ls", "timeout": -1}, "timeout: Input should be greater than 0"),
-        ({"mode": "execute", "command": "ls", "timeout": "5"}, "timeout: Input should be a valid number"),
-        ({"mode": "execute", "command": "ls", "timeout": True}, "timeout: Input should be a valid number"),
-        ({"mode": "execute", "command": "ls", "timeout": 10**400}, "timeout: Input should be a valid number"),
+        (
+            {"mode": "execute", "command": "ls", "timeout": 0},
+            "timeout: should be greater than 0" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": "ls", "timeout": -1},
+            "timeout: should be greater than 0" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": "ls", "timeout": "5"},
+            "timeout: should be a valid number" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": "ls", "timeout": True},
+            "timeout: should be a valid number" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": "ls", "timeout": 10**400},
+            "timeout: should be a valid number" + TAKES,
+        ),
         (
             {"mode": "execute", "command": "ls", "timeout": 1e10},
-            "timeout: Input should be less than or equal to 1000000000",
+            "timeout: should be less than or equal to 1000000000" + TAKES,
         ),
-        ({"mode": "execute", "command": "ls", "timeout": float("nan")}, "timeout: Input should be a finite number"),
-        ({"mode": "execute", "command": "ls", "timeout": float("inf")}, "timeout: Input should be a finite number"),
-        ({"mode": "execute", "command": "ls", "cwd": "/"}, "cwd: Extra inputs are not permitted"),
+        (
+            {"mode": "execute", "command": "ls", "timeout": float("nan")},
+            "timeout: should be a finite number" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": "ls", "timeout": float("inf")},
+            "timeout: should be a finite number" + TAKES,
+        ),
+        (
+            {"mode": "execute", "command": "ls", "cwd": "/"},
+            "cwd: is unknown" + TAKES,
+        ),
         ({"mode": "execute", "command": "a" * ((16 << 20) + 1)}, None),
         ("ls", "the arguments are an object with fields, not str"),
         (None, "the arguments are an object with fields, not NoneType"),

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from support import wait_until
 
 from shellsession import AsyncSession, NotRunning, SessionBusy, ShellSessionError
-from shellsession.integrations import toolbox
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
@@ -19,7 +19,7 @@ def play(story: Story) -> None:
 
     async def main() -> None:
         async with AsyncSession() as session:
-            tools = Toolbox(session, patience=0.2, timeout=0.6)
+            tools = Toolbox(session, patience=0.2, timeout=0.6, tick=0.05)
             assert "still running" in await tools.bash("echo begun; sleep 0.3; echo more; sleep 1000")
             await story(session, tools)
 
@@ -27,11 +27,7 @@ def play(story: Story) -> None:
 
 
 async def ended(session: AsyncSession) -> None:
-    for _ in range(100):
-        if session.state != "running":
-            return
-        await asyncio.sleep(0.05)
-    pytest.fail("its time limit has passed")
+    await asyncio.to_thread(wait_until, lambda: session.state != "running", "the end that its time limit gives it")
 
 
 def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
@@ -45,9 +41,7 @@ def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
     play(story)
 
 
-def test_a_call_that_is_given_up_leaves_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolbox, "_TICK", 0.05)
-
+def test_a_call_that_is_given_up_leaves_the_time_limit() -> None:
     async def fail(_: float) -> None:
         raise ConnectionError("nobody listens")
 
@@ -92,10 +86,7 @@ def test_all_that_is_not_shown_is_counted() -> None:
             # Four bytes for each character are kept, and a line says what was not: 23 characters of it.
             assert "\n[3023 characters and 96000 bytes omitted]\n" in await tools.bash("printf %100000s")
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
-            for _ in range(100):
-                if (said := await tools.jobs()).endswith("end"):
-                    break
-                await asyncio.sleep(0.05)
-            assert " bytes omitted]\n" in said
+            await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
+            assert " bytes omitted]\n" in await tools.jobs()
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -77,6 +77,9 @@ class BadCall(Exception):
     """The arguments of a call are not what the tool takes; each contract tells it in its own error."""
 
 
+_WRONG: Final = {"missing": "is missing", "extra_forbidden": "is unknown"}  # pydantic's names
+
+
 class Input(BaseModel):
     """The arguments of a call: foreign data, taken by the letter."""
 
@@ -91,8 +94,15 @@ class Input(BaseModel):
             return cls.model_validate(dict(call))
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-            field = ".".join(str(part) for part in first["loc"])
-            raise BadCall(f"{field}: {first['msg']}" if field else first["msg"]) from None
+            field, said = ".".join(str(part) for part in first["loc"]), first["msg"]
+            said = _WRONG.get(first["type"], said.replace("Input should", "should"))
+            raise BadCall(f"{field}: {said}; {cls._takes()}" if field else said) from None
+
+    @classmethod
+    def _takes(cls) -> str:
+        """What a call may have, in words."""
+        names = [f"{name}{'' if one.is_required() else ' (optional)'}" for name, one in cls.model_fields.items()]
+        return f"the arguments are {', '.join(names)}" if names else "there are no arguments"
 
 
 class Contract(Generic[P]):

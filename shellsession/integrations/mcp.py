@@ -30,7 +30,19 @@ command that takes long is handed back running: `wait` for it, `send` it input, 
 
 def server(toolbox: Toolbox) -> MCPServer:
     """A server whose tools are the toolbox's verbs: ``server(Toolbox(session)).run("stdio")``."""
-    made: MCPServer = MCPServer("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
+
+    class Checking(MCPServer):
+        """The SDK passes over unknown arguments, and tells of others in pydantic's words."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            if name in toolbox.VERBS:
+                try:
+                    toolbox.checked(name, arguments)
+                except ShellSessionError as error:
+                    raise ToolError(str(error)) from error
+            return await super().call_tool(name, arguments, context)
+
+    made = Checking("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
     acts = ToolAnnotations(destructive_hint=True, open_world_hint=True)
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 

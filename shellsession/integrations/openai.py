@@ -5,8 +5,7 @@ Law: the shell tool's calls are taken as the Responses API words them: several c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import wraps
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ShellSessionError
@@ -25,6 +24,7 @@ try:
         ShellTool,
         function_tool,
     )
+    from agents.tool_context import ToolContext
 except ImportError as error:
     raise missing("openai", error) from error
 
@@ -42,10 +42,22 @@ def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) 
     ``settings`` are the Toolbox's. A session is one agent's: its calls are made one after the other.
     """
     toolbox = Toolbox(session, **settings)
-    return [
-        function_tool(_telling(getattr(toolbox, name)), failure_error_function=lambda _, error: f"Error: {error}")
-        for name in Toolbox.VERBS
-    ]
+    return [_function_tool(toolbox, name) for name in Toolbox.VERBS]
+
+
+def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
+    """The SDK's own, but that the model is told what was wrong with its arguments, which the SDK keeps to itself."""
+
+    async def invoke(context: ToolContext[Any], text: str) -> str:
+        try:
+            return await toolbox.call(name, json.loads(text) if text else {})
+        except ShellSessionError as error:
+            return f"Error: {error}"
+        except (ValueError, RecursionError):
+            return "Error: the arguments are not JSON: nothing was run"
+
+    made = function_tool(getattr(toolbox, name))
+    return FunctionTool(made.name, made.description, made.params_json_schema, invoke)
 
 
 def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
@@ -83,16 +95,3 @@ def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
 
 def _exited(exit_code: int | None) -> ShellCallOutcome:
     return ShellCallOutcome(type="exit", exit_code=exit_code)
-
-
-def _telling(verb: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
-    """The verb, with its refusals as text for the model."""
-
-    @wraps(verb)
-    async def call(*arguments: Any, **named: Any) -> str:
-        try:
-            return await verb(*arguments, **named)
-        except ShellSessionError as error:
-            return f"Error: {error}"
-
-    return call

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Final
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, create_model
 
+from ..contracts.contract import BadCall, Input
 from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import TTY, Limits, Result, check_seconds
@@ -34,7 +36,20 @@ Typed = Annotated[str, Field(description="What to type; end it with a newline fo
 Progress = Callable[[float], Awaitable[object]]
 # Who is told, every few seconds, for how many seconds the call of this task has waited.
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
-_TICK: Final = 5.0  # seconds between two words of progress
+
+
+class Arguments(Input):
+    """A verb's arguments as models send them: a number may come as text."""
+
+    model_config = ConfigDict(strict=False)
+
+
+def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Arguments]:
+    hints, fields = get_type_hints(verb, include_extras=True), dict[str, Any]()
+    for name, one in signature(verb).parameters.items():
+        if name != "self":
+            fields[name] = (hints[name], ... if one.default is one.empty else one.default)
+    return create_model(verb.__name__, __base__=Arguments, **fields)
 
 
 class Toolbox:
@@ -49,21 +64,35 @@ class Toolbox:
         patience: float = 45.0,
         timeout: float = 600.0,
         max_output: int = MAX_OUTPUT,
+        tick: float = 5.0,
     ) -> None:
         """``patience``: for how many seconds a call waits before it hands its command back (clients give up after about
         60). ``timeout``: seconds a command may run where the model names none. ``max_output``: characters of each
-        stream that the model is shown. Raises InvalidRequest.
+        stream that the model is shown. ``tick``: seconds between two words of progress. Raises InvalidRequest.
         """
-        for name, seconds in (("patience", patience), ("timeout", timeout)):
+        for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             if seconds is None:
                 raise InvalidRequest(f"{name} is a number of seconds")
             check_seconds(name, seconds)
-        self._session, self._patience, self._timeout, self._max_output = session, patience, timeout, max_output
+        self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
+        self._max_output = max_output
         self._limits = Limits(max_output=4 * max_output)  # a character is at most four bytes
         self._deadline: float | None = None  # when the command is to be ended that was handed back
         self._turn = asyncio.Lock()  # of calls: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
         self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
+
+    def checked(self, verb: str, call: object) -> dict[str, Any]:
+        """The arguments of a call of this verb. Raises InvalidRequest, which says what is wrong and what is allowed."""
+        try:
+            return dict(_arguments(getattr(type(self), verb)).read(call))
+        except BadCall as error:
+            raise InvalidRequest(str(error)) from None
+
+    async def call(self, verb: str, call: object) -> str:
+        """One of the verbs, with the arguments that a model sent. Raises ShellSessionError."""
+        said: str = await getattr(self, verb)(**self.checked(verb, call))
+        return said
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
         """Run a command in a bash that stays open: directory, variables and functions persist between calls.
@@ -74,7 +103,7 @@ class Toolbox:
         seconds = self._timeout if timeout is None else timeout
         check_seconds("timeout", seconds)
         stdin = TTY if interactive else None
-        tick = min(_TICK, self._patience, seconds)
+        tick = min(self._tick, self._patience, seconds)
         async with self._alone() as until:
             run = self._session.run(
                 command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
@@ -87,12 +116,12 @@ class Toolbox:
         async with self._alone() as until:
             if seconds is not None:
                 until = min(until, time.monotonic() + seconds)
-            return await self._stay(self._session.wait(self._tick(until)), until, self._deadline)
+            return await self._stay(self._session.wait(self._next(until)), until, self._deadline)
 
     async def send(self, text: Typed) -> str:
         """Type into the running command's terminal, then stay with it as `wait` does."""
         async with self._alone() as until:
-            return await self._stay(self._session.send(text, self._tick(until)), until, self._deadline)
+            return await self._stay(self._session.send(text, self._next(until)), until, self._deadline)
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
@@ -144,7 +173,7 @@ class Toolbox:
                     break
                 if (tell := PROGRESS.get()) is not None:
                     await tell(now - begun)
-                results.append(await self._session.wait(self._tick(until)))
+                results.append(await self._session.wait(self._next(until)))
             if not results[-1].runs_on:
                 self._deadline = None
             return told(results, self._max_output)
@@ -170,9 +199,9 @@ class Toolbox:
                 raise
             return result
 
-    def _tick(self, until: float) -> float:
+    def _next(self, until: float) -> float:
         moment = until if self._deadline is None else min(until, self._deadline)
-        return max(min(_TICK, moment - time.monotonic()), 0.001)
+        return max(min(self._tick, moment - time.monotonic()), 0.001)
 
     def _watch(self) -> None:
         """Nobody may come back for it: its time limit holds all the same."""

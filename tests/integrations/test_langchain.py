@@ -50,9 +50,9 @@ def test_the_agent_recovers_from_an_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "command: Field required"),
-        ({"command": 7}, "command: Input should be a valid string"),
-        ({"command": "ls", "cwd": "/"}, "cwd: Extra inputs are not permitted"),
+        ({}, "command: is missing; the arguments are command"),
+        ({"command": 7}, "command: should be a valid string; the arguments are command"),
+        ({"command": "ls", "cwd": "/"}, "cwd: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
         ({"command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
     ],

@@ -106,13 +106,21 @@ def test_a_long_command_is_handed_back_in_time_and_goes_on(tmp_path: Path) -> No
     talk(story, "--patience", "0.3")
 
 
-def test_progress_is_told_while_a_call_waits() -> None:
-    async def story(talk: Talk) -> None:
-        assert (await talk.call("bash", command="sleep 6; echo done"))[0] == "done"
-        assert talk.progress
-        assert 4 < talk.progress[0] < 6
+def test_progress_is_told_while_a_call_waits(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
 
-    talk(story)
+    async def main() -> None:
+        program = "from shellsession.integrations.mcp import serve; serve(tick=0.1)"
+        server = StdioServerParameters(command=sys.executable, args=["-c", program], env=dict(os.environ))
+        async with Client(stdio_client(server)) as client:
+            talk = Talk(client)
+            call = asyncio.create_task(talk.call("bash", command=f"read x <{fifo}; echo done"))
+            await asyncio.to_thread(wait_until, lambda: len(talk.progress) > 2, "some words of progress")
+            await asyncio.to_thread(fifo.write_text, "go\n")
+            assert (await call)[0] == "done"
+            assert 0.1 <= talk.progress[0] < talk.progress[1] < talk.progress[2]
+
+    asyncio.run(main())
 
 
 def test_the_time_limit_ends_the_command_and_keeps_the_shell() -> None:
@@ -168,8 +176,9 @@ def test_interrupt_and_jobs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "Field required"),
-        ({"command": 7}, "valid string"),
+        ({}, "command: is missing; the arguments are command, timeout (optional), interactive (optional)"),
+        ({"command": 7}, "command: should be a valid string; the arguments are command, "),
+        ({"command": "true", "cwd": "/"}, "cwd: is unknown; the arguments are command, "),
         ({"command": "a\0b"}, "NUL"),
         ({"command": "true", "timeout": -1}, "positive number of seconds"),
         ({"command": "true", "timeout": 1e300}, "positive number of seconds"),
@@ -181,6 +190,7 @@ def test_bad_arguments_are_errors_that_the_model_can_read(arguments: dict[str, o
         assert failed
         assert said in text
         assert "Traceback" not in text
+        assert "\n" not in text
         assert (await talk.call("bash", command="echo on"))[0] == "on"
 
     talk(story)

@@ -57,8 +57,8 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
     [
         ({}, "command: is missing, and so is restart"),
         ({"command": None}, "command: is missing, and so is restart"),
-        ({"command": 1}, "command: Input should be a valid string"),
-        ({"cmd": "ls"}, "cmd: Extra inputs are not permitted"),
+        ({"command": 1}, "command: should be a valid string; the arguments are command (optional), restart (optional)"),
+        ({"cmd": "ls"}, "cmd: is unknown; the arguments are command (optional), restart (optional)"),
         ({"command": "a\0"}, "command: holds a NUL character, which bash cannot read"),
     ],
 )
@@ -127,6 +127,8 @@ def test_openai_function_tools_in_a_run() -> None:
                 [function_call("interrupt", {}, call_id="2")],
                 [function_call("bash", {"command": "pwd"}, call_id="3")],
                 [function_call("bash", {"command": 5}, call_id="4")],
+                [function_call("bash", {"command": "touch ran", "cwd": "/"}, call_id="5")],
+                [function_call("bash", "no JSON", call_id="6")],
                 [assistant_message("done")],
             ]
             result = await Runner.run(OpenAIAgent(name="a", model=ScriptedModel(script), tools=[*tools]), "go")
@@ -135,7 +137,10 @@ def test_openai_function_tools_in_a_run() -> None:
             assert result.final_output == "done"
             assert (outputs["1"], outputs["3"]) == ("[exit status 1]", "/")
             assert outputs["2"].startswith("Error: there is no running command")
-            assert outputs["4"] == "Error: Invalid JSON input for tool bash"
+            takes = "the arguments are command, timeout (optional), interactive (optional)"
+            assert outputs["4"] == f"Error: command: should be a valid string; {takes}"
+            assert outputs["5"] == f"Error: cwd: is unknown; {takes}"
+            assert outputs["6"] == "Error: the arguments are not JSON: nothing was run"
 
     asyncio.run(main())
 

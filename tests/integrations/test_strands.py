@@ -68,8 +68,8 @@ def test_state_persists_until_a_restart() -> None:
         (execute("echo part; exit 3"), "BashSessionError - Bash session error: the command ended the session's bash"),
         ({"mode": "execute"}, "BashSessionError - Invalid input: command: is required"),
         ({"mode": "nothing"}, "BashSessionError - Invalid input: mode: "),
-        (execute("ls", cwd="/"), "BashSessionError - Invalid input: cwd: Extra inputs"),
-        (execute("ls", timeout="5"), "BashSessionError - Invalid input: timeout: Input should be a valid number"),
+        (execute("ls", cwd="/"), "BashSessionError - Invalid input: cwd: is unknown"),
+        (execute("ls", timeout="5"), "BashSessionError - Invalid input: timeout: should be a valid number"),
         (execute("a\0b"), "BashSessionError - Invalid input: command: holds a NUL"),
     ],
 )
