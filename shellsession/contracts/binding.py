@@ -11,9 +11,10 @@ import inspect
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, overload
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
 from ..agents import Agents, AsyncAgents
 from ..engine.spawn import environment, inherited
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("shellsession.interaction")
 # What an agent's session was started with, whichever tool of his was the first.
 _environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
+# What a call waits for: running a command, somebody's yes, a fresh bash; by name, and with which arguments.
+Deeds = Generator[tuple[Literal["run", "ask", "restart"], tuple[Any, ...]], Any, P]
 
 
 class _Bound(Generic[P]):
@@ -152,6 +155,45 @@ class _Bound(Generic[P]):
         text = request.text if isinstance(request, Dressed) else bash_c(request.command, self.contract.shell)
         return after(" && ".join(prelude), text)
 
+    def _call(self, call: object, cancel: CancelToken | None) -> Deeds[P]:
+        """What a call waits for, told once for threads and for asyncio; its payload."""
+        steps = self.contract.steps(call)
+        answer, move = None, steps.send
+        while True:
+            try:
+                action = move(answer)
+            except StopIteration as end:
+                payload: P = end.value
+                return payload
+            try:
+                answer, move = (yield from self._perform(action, cancel)), steps.send
+            except ShellSessionError as error:
+                answer, move = error, steps.throw
+
+    def _perform(self, action: Action, cancel: CancelToken | None) -> Deeds[Any]:
+        if isinstance(action, Request):
+            request = yield from self._approved(action, cancel)
+            prepared = self._prepared(request)
+            result = yield "run", (*prepared, cancel)
+            if _is_lost(request, result):
+                result = yield "run", (*prepared, cancel)
+            return self._shown(result, action, request)
+        if isinstance(action, Restart):
+            session = self._session()
+            return None if session.state == "new" else (yield "restart", (session,))
+        if isinstance(action, Ask):
+            return yes((yield "ask", (action.function, action.arguments, None, cancel)))
+        return self._answer(action)
+
+    def _approved(self, action: Request, cancel: CancelToken | None) -> Deeds[Request]:
+        request, question = self._judged(action)
+        if question is not None:
+            with self._patience() as seconds:
+                answer = yield "ask", (question.function, question.arguments, seconds, cancel)
+            if not yes(answer):
+                raise refused(UNCONFIRMED)
+        return request
+
     def _answer(self, action: Look | Log) -> Any:
         if isinstance(action, Look):
             path = cwd() if action.path is None else action.path
@@ -166,90 +208,54 @@ class _Bound(Generic[P]):
 class Tool(_Bound[P]):
     """A contract bound to a session for threads: call it with the tool call's arguments."""
 
+    _DEEDS: Final[Mapping[str, Callable[..., Any]]] = {
+        "run": waiting.run,
+        "ask": waiting.ask,
+        "restart": methodcaller("restart"),
+    }
+
     def __call__(self, call: Mapping[str, Any] | object, cancel: CancelToken | None = None) -> P:
         """Run the call; the contract's payload. Raises the contract's errors.
 
         ``cancel`` ends it from elsewhere, which the contract tells in its own way.
         """
-        steps = self.contract.steps(call)
-        answer, move = None, steps.send
+        deeds = self._call(call, cancel)
+        answer, move = None, deeds.send
         while True:
             try:
-                action = move(answer)
+                name, arguments = move(answer)
             except StopIteration as end:
                 payload: P = end.value
                 return payload
             try:
-                answer, move = self._perform(action, cancel), steps.send
-            except ShellSessionError as error:
-                answer, move = error, steps.throw
-
-    def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
-        if isinstance(action, Request):
-            request = self._approved(action, cancel)
-            prepared = self._prepared(request)
-            result = waiting.run(*prepared, cancel)
-            if _is_lost(request, result):
-                result = waiting.run(*prepared, cancel)
-            return self._shown(result, action, request)
-        if isinstance(action, Restart):
-            session = self._session()
-            return session.restart() if session.state != "new" else None
-        if isinstance(action, Ask):
-            return yes(waiting.ask(action.function, action.arguments, None, cancel))
-        return self._answer(action)
-
-    def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
-        request, question = self._judged(action)
-        if question is not None:
-            with self._patience() as seconds:
-                answer = waiting.ask(question.function, question.arguments, seconds, cancel)
-            if not yes(answer):
-                raise refused(UNCONFIRMED)
-        return request
+                answer, move = self._DEEDS[name](*arguments), deeds.send
+            except BaseException as error:
+                answer, move = error, deeds.throw
 
 
 class AsyncTool(_Bound[P]):
     """As ``Tool``, for asyncio: await the call."""
 
+    _DEEDS: Final[Mapping[str, Callable[..., Any]]] = {
+        "run": waiting.arun,
+        "ask": waiting.aask,
+        "restart": methodcaller("restart"),
+    }
+
     async def __call__(self, call: Mapping[str, Any] | object, cancel: CancelToken | None = None) -> P:
         """As ``Tool.__call__``."""
-        steps = self.contract.steps(call)
-        answer, move = None, steps.send
+        deeds = self._call(call, cancel)
+        answer, move = None, deeds.send
         while True:
             try:
-                action = move(answer)
+                name, arguments = move(answer)
             except StopIteration as end:
                 payload: P = end.value
                 return payload
             try:
-                answer, move = await self._perform(action, cancel), steps.send
-            except ShellSessionError as error:
-                answer, move = error, steps.throw
-
-    async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
-        if isinstance(action, Request):
-            request = await self._approved(action, cancel)
-            prepared = self._prepared(request)
-            result = await waiting.arun(*prepared, cancel)
-            if _is_lost(request, result):
-                result = await waiting.arun(*prepared, cancel)
-            return self._shown(result, action, request)
-        if isinstance(action, Restart):
-            session = self._session()
-            return await session.restart() if session.state != "new" else None
-        if isinstance(action, Ask):
-            return yes(await waiting.aask(action.function, action.arguments, None, cancel))
-        return self._answer(action)
-
-    async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
-        request, question = self._judged(action)
-        if question is not None:
-            with self._patience() as seconds:
-                answer = await waiting.aask(question.function, question.arguments, seconds, cancel)
-            if not yes(answer):
-                raise refused(UNCONFIRMED)
-        return request
+                answer, move = await self._DEEDS[name](*arguments), deeds.send
+            except BaseException as error:
+                answer, move = error, deeds.throw
 
 
 class Binder(Generic[P]):

@@ -23,7 +23,7 @@ from .telling import MAX_OUTPUT, told
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}
 
 
-class BashToolError(ContractError):
+class BashCallError(ContractError):
     """The call could not be done; its message is for the model, in a ``tool_result`` with ``is_error``."""
 
     code = "anthropic_bash"
@@ -64,7 +64,7 @@ class Bash(Contract[str]):
         try:
             result: Result | None = yield self.parse(call)
         except (BadCall, ShellSessionError) as error:
-            raise BashToolError(str(error)) from None
+            raise BashCallError(str(error)) from None
         return "[a fresh bash was started]" if result is None else told([result], self._max_output)
 
 
@@ -79,7 +79,7 @@ def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, An
     block_id, call = _parts(block)
     try:
         return _answer(block_id, bash(call), is_error=False)
-    except BashToolError as error:
+    except BashCallError as error:
         return _answer(block_id, str(error), is_error=True)
 
 
@@ -88,7 +88,7 @@ async def atool_result(bash: AsyncTool[str], block: Mapping[str, Any] | Any) -> 
     block_id, call = _parts(block)
     try:
         return _answer(block_id, await bash(call), is_error=False)
-    except BashToolError as error:
+    except BashCallError as error:
         return _answer(block_id, str(error), is_error=True)
 
 
@@ -126,7 +126,7 @@ def runnable(bash: Tool[str]) -> Any:
         def call(self, input: object) -> str:
             try:
                 return bash(input)
-            except BashToolError as error:
+            except BashCallError as error:
                 raise tools.ToolError(str(error)) from error
 
     return Runnable()
@@ -143,7 +143,7 @@ def async_runnable(bash: AsyncTool[str]) -> Any:
         async def call(self, input: object) -> str:
             try:
                 return await bash(input)
-            except BashToolError as error:
+            except BashCallError as error:
                 raise tools.ToolError(str(error)) from error
 
     return Runnable()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..contracts.failing import shown
+from ..contracts.failing import LOST, ending, shown
 from ..models import Result
 
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
@@ -24,7 +24,7 @@ def told(results: Sequence[Result], limit: int = MAX_OUTPUT) -> str:
     parts = [stdout.removesuffix("\n")] if stdout else []
     if stderr:
         parts.append("[stderr]\n" + stderr.removesuffix("\n"))
-    if said := ending(last):
+    if said := _how(last):
         parts.append(f"[{said}]")
     if last.background:
         pids = ", ".join(str(pid) for pid in last.background)
@@ -32,7 +32,7 @@ def told(results: Sequence[Result], limit: int = MAX_OUTPUT) -> str:
     return "\n".join(parts) or "[no output]"
 
 
-def ending(result: Result) -> str:
+def _how(result: Result) -> str:
     """How a command ended, where it did not simply succeed; "" where it did."""
     if not result.ran:
         return f"not run: {result.reason}"
@@ -44,18 +44,9 @@ def ending(result: Result) -> str:
         case "input":
             return "it waits for input: `send` answers it, `interrupt` ends it"
         case "timed_out" | "idle":
-            return f"ended by its time limit after {result.duration:.0f} s; {_kept(result)}"
-        case "shell_exited":
-            status = "no status" if result.exit_code is None else f"status {result.exit_code}"
-            return f"the shell ended with {status}; {_kept(result)}"
-        case _:
-            return f"{result.outcome}: {result.reason}; {_kept(result)}"
-
-
-def _kept(result: Result) -> str:
-    if result.state_kept:
-        return "the shell, its directory and its variables are kept"
-    return "the next command starts in a fresh shell, without this one's directory and variables"
+            kept = "the shell, its directory and its variables are kept" if result.state_kept else LOST
+            return f"ended by its time limit after {result.duration:.0f} s; {kept}"
+    return ending(result)
 
 
 def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:
