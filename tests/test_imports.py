@@ -21,7 +21,7 @@ _LAYERS: Final = (
     ("models",),
     ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.words", "policy.secrets", "policy.sandbox"),
-    ("policy.grammar",),
+    ("policy.grammar", "policy.starters"),
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.places"),
@@ -84,6 +84,7 @@ _POLICY: Final = {
     "policy.secrets",
     "policy.sandbox",
     "policy.grammar",
+    "policy.starters",
     "policy.commands",
     "policy.rules",
 }

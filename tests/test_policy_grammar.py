@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 from hypothesis import given, strategies as st
-from policy_corpus import BROKEN, CASES, TAKEN, Case
+from policy_corpus import BROKEN, CASES, STARTED, STARTS_NOTHING, TAKEN, UNTOLD, Case
 
 from shellsession.policy.commands import commands, shown
 from shellsession.policy.grammar import MAX_READ
@@ -26,6 +26,23 @@ def test_the_commands_of_a_text_are_found(case: Case) -> None:
     if not case.refused:
         assert sorted(shown(run)) == sorted(case.commands)
         assert bool(run.unknown) == case.unknown
+
+
+@pytest.mark.parametrize("text", STARTED)
+def test_a_command_is_found_behind_the_one_that_starts_it(text: str) -> None:
+    assert "rm" in {words[0].rpartition("/")[2] for words in commands(text.encode()).commands if words[0]}
+
+
+@pytest.mark.parametrize("text", UNTOLD)
+def test_what_the_text_does_not_tell_is_unknown(text: str) -> None:
+    assert commands(text.encode()).unknown
+
+
+@pytest.mark.parametrize("text", STARTS_NOTHING)
+def test_what_starts_nothing_is_not_taken_for_a_starter(text: str) -> None:
+    run = commands(text.encode())
+    assert "rm" not in {words[0] for words in run.commands}
+    assert not run.unknown
 
 
 def test_bash_itself_takes_the_corpus() -> None:

@@ -6,12 +6,13 @@ Law: what cannot be known before it runs is said to be unknown, and never taken 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from .grammar import Simple, parse
+from .starters import ALL, STARTERS, Starter
 from .words import Word
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
@@ -33,51 +34,19 @@ class Run:
     fault: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Starter:
-    """A command that starts another one: which of its options take a word, and what stands before the other one."""
-
-    options: str = ""  # letters, and names, of options that take a word
-    operands: int = 0
-    assignments: bool = False
-    only_looks: str = ""  # letters of options with which it starts nothing
-    texts: str = ""  # letters, and names, of options whose word is a text of bash
-
-
-_STARTERS: Final = {
-    "env": _Starter("u C unset chdir", assignments=True, texts="S split-string"),
-    "sudo": _Starter("C D g h p R r T t U u user group host chdir chroot prompt", 0, True, "l v k K"),
-    "doas": _Starter("C u"),
-    "nohup": _Starter(),
-    "setsid": _Starter(),
-    "time": _Starter("f o format output"),
-    "nice": _Starter("n adjustment"),
-    "ionice": _Starter("c n class classdata", only_looks="p"),
-    "chrt": _Starter("T P D", 1, only_looks="p"),
-    "taskset": _Starter("", 1, only_looks="p"),
-    "timeout": _Starter("k s kill-after signal", 1),
-    "stdbuf": _Starter("i o e input output error"),
-    "chroot": _Starter("userspec groups", 1),
-    "unshare": _Starter("R w S G root wd setuid setgid"),
-    "xargs": _Starter("a d E I L n P s arg-file delimiter max-args max-lines max-procs max-chars replace"),
-    "exec": _Starter("a"),
-    "command": _Starter(only_looks="v V"),
-    "builtin": _Starter(),
-    "coproc": _Starter(),
-    "busybox": _Starter(),
-    "toybox": _Starter(),
-    "strace": _Starter("e o p s u E a P I O S X"),
-    "flock": _Starter("w E timeout conflict-exit-code", 1, texts="c command"),
-    # All words of these are their own.
-    "su": _Starter("g G s w group supp-group shell whitelist-environment", sys.maxsize, texts="c command"),
-    "script": _Starter(
-        "B E I m o O T echo log-in log-io log-out log-timing logging-format output-limit",
-        sys.maxsize,
-        texts="c command",
-    ),
-}
 # After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
 _RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
+# Variables whose value is a text of bash, or the name of a command, and those that load something else.
+_RUN: Final = frozenset(
+    {"PAGER", "EDITOR", "VISUAL", "BROWSER", "LESSOPEN", "PROMPT_COMMAND", "PS0", "PS4", "SSH_ASKPASS"}
+)
+_RUN_BY_GIT: Final = re.compile(r"GIT_(?:\w*_)?(?:COMMAND|EDITOR|PAGER|ASKPASS|DIFF|SSH)")
+_LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"})
+# Settings of git whose value is one; an alias is one after a "!".
+_GIT_RUNS: Final = re.compile(
+    r"(?i)core\.(?:pager|editor|sshcommand|fsmonitor|askpass)|pager\..*|sequence\.editor|diff\.external|gpg\..*program"
+    r"|credential\..*helper|.*\.(?:cmd|textconv|command|clean|smudge|process|driver)"
+)
 _STDIN: Final = frozenset({"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
@@ -104,8 +73,16 @@ class _Reader:
             return
         text = parse(source)
         self.fault = self.fault or text.fault
+        for name, value in text.assignments:
+            self._assigned(name, value, depth)
         for simple in text.commands:
             self._command(simple, depth)
+
+    def _assigned(self, name: str, value: Word, depth: int) -> None:
+        if name in _LOADED:
+            self.unknown.append(f"what {name} loads")
+        elif name in _RUN or _RUN_BY_GIT.fullmatch(name):
+            self._script(name, value, depth)
 
     def _script(self, what: str, text: Word, depth: int) -> None:
         if text is None:
@@ -125,14 +102,16 @@ class _Reader:
             if special is not None:
                 special(self, name, simple, words, depth)
                 return
-            starter = _STARTERS.get(name)
+            starter = STARTERS.get(name)
             words = () if starter is None else self._started(name, starter, words, depth)
 
-    def _started(self, name: str, starter: _Starter, words: tuple[Word, ...], depth: int) -> tuple[Word, ...]:
+    def _started(self, name: str, starter: Starter, words: tuple[Word, ...], depth: int) -> tuple[Word, ...]:
         """The words of the command that is started; none when there is none, or none that is known."""
         texts = starter.texts.split()
-        takes = {*starter.options.split(), *texts}
+        takes = {*starter.options.split(), *starter.unless.split(), *texts}
         rest, operands = list(words[1:]), starter.operands
+        if starter.unless and not any(word in _flags(starter.unless) for word in rest):
+            operands = ALL
         while rest:
             word = rest.pop(0)
             if word is None and operands:
@@ -151,17 +130,29 @@ class _Reader:
                     value = rest.pop(0) if rest else ""
                 if option in texts:
                     self._script(name, value, depth)
-            elif starter.assignments and (word == "-" or _ASSIGNMENT.fullmatch(word)):
+            elif starter.assignments and word == "-":
                 continue
+            elif starter.assignments and _ASSIGNMENT.fullmatch(word):
+                variable, _, value = word.partition("=")
+                self._assigned(variable.removesuffix("+"), value, depth)
             elif operands:
                 operands -= 1
+            elif starter.joined:
+                self._joined(name, _until((word, *rest), starter.ends), depth)
+                return ()
+            elif name == "coproc" and rest and rest[0] in ("{", "("):
+                rest.pop(0)  # it was the name
             elif word in _RESERVED:
                 rest.append(None)
                 break
             else:
                 return (word, *rest)
-        if rest:
+        if rest and starter.joined:
+            self._joined(name, _until(tuple(rest), starter.ends), depth)
+        elif rest:
             self.unknown.append(f"what {name} starts")
+        elif starter.ends:
+            self.unknown.append(f"what {name} reads")
         return ()
 
     # -- those that are not like the others
@@ -221,8 +212,41 @@ class _Reader:
         known = [word for word in words if word is not None]
         self._script(name, " ".join(known) if len(known) == len(words) else None, depth)
 
-    def _watch(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
-        self._joined(name, self._started(name, _Starter("n interval"), words, depth), depth)
+    def _hash(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        for flag, path in pairwise(words):
+            if flag == "-p":  # from here on another name for it
+                self._command(Simple((path,)), depth)
+
+    def _at(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        if not {"-f", "-l", "-r", "-c"} & set(words):
+            self._input(name, simple, "", depth)
+
+    def _git(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
+        rest = list(words[1:])
+        while rest and (rest[0] is None or rest[0].startswith("-")):
+            if rest.pop(0) == "-c" and rest:
+                setting = rest.pop(0)
+                self._git_setting(setting and setting.partition("=")[0], setting and setting.partition("=")[2], depth)
+        match rest:
+            case ["config", setting, value, *_]:
+                self._git_setting(setting, value, depth)
+            case ["bisect", "run", *inner] if inner:
+                self._command(Simple(tuple(inner)), depth)
+            case ["submodule", *_] if "foreach" in rest:
+                self._joined(name, tuple(rest[rest.index("foreach") + 1 :]), depth)
+            case ["rebase", *options]:
+                for flag, text in pairwise((*options, "")):
+                    if flag in ("-x", "--exec"):
+                        self._script(name, text, depth)
+                    elif flag is not None and flag.startswith("--exec="):
+                        self._script(name, flag.partition("=")[2], depth)
+
+    def _git_setting(self, setting: Word, value: Word, depth: int) -> None:
+        alias = setting is not None and setting.lower().startswith("alias.")
+        if setting is None or (alias and value is None):
+            self.unknown.append("a setting of git")
+        elif (alias and value and value.startswith("!")) or (not alias and _GIT_RUNS.fullmatch(setting)):
+            self._script("git", value and value.removeprefix("!"), depth)
 
     def _trap(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
         operands = [word for word in words[1:] if word not in ("--", "-p", "-l")]
@@ -237,11 +261,25 @@ class _Reader:
                 self._command(Simple(inner[: ends[0]] if ends else inner), depth)
 
 
+def _flags(options: str) -> set[str]:
+    return {f"-{name}" if len(name) == 1 else f"--{name}" for name in options.split()}
+
+
+def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
+    """The words before the first one that begins so."""
+    for at, word in enumerate(words):
+        if ends and word is not None and word.startswith(ends):
+            return words[:at]
+    return words
+
+
 def _option(word: str, takes: set[str]) -> tuple[str, str, Word]:
     """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
     if word.startswith("--"):
         name, _, value = word[2:].partition("=")
         return ("", name, value) if name in takes else ("", "", "")
+    if len(word) > 2 and word[1:] in takes:
+        return "", word[1:], ""
     for at, letter in enumerate(word[1:], 1):
         if letter in takes:
             return word[1:at], letter, word[at + 1 :]
@@ -254,7 +292,10 @@ _SPECIAL: Final[dict[str, _Special]] = {
     "source": _Reader._source,
     ".": _Reader._source,
     "alias": _Reader._alias,
-    "watch": _Reader._watch,
+    "hash": _Reader._hash,
+    "at": _Reader._at,
+    "batch": _Reader._at,
+    "git": _Reader._git,
     "trap": _Reader._trap,
     "find": _Reader._find,
 }

@@ -44,10 +44,12 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What stands in a text of bash; ``fault`` says what of it is none ("" when all of it is)."""
+    """What stands in a text of bash: its commands, and what it assigns, by name and value; ``fault`` says what of it is
+    none ("" when all of it is)."""
 
     commands: tuple[Simple, ...]
     fault: str = ""
+    assignments: tuple[tuple[str, Word], ...] = ()
 
 
 def parse(source: bytes) -> Text:
@@ -55,17 +57,19 @@ def parse(source: bytes) -> Text:
     if len(source) > MAX_READ:
         return Text((), f"it has over {MAX_READ} bytes")
     found: list[Simple] = []
+    assignments: list[tuple[str, Word]] = []
     faults: list[str] = []
     todo = [source]
     while todo:
         root = _tree(todo.pop())
         for node in nodes_of(root):
             found += _commands(node)
+            assignments += _assignment(node)
             todo += [text.encode("utf-8", "surrogateescape") for text in _overlooked(node)]
             if not faults and (node.is_error or node.is_missing or _is_doubtful(node)):
                 faults.append(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
         faults += [f"near {gap[:40]!r}" for gap in _gaps(root)]
-    return Text(tuple(found), faults[0] if faults else "")
+    return Text(tuple(found), faults[0] if faults else "", tuple(assignments))
 
 
 def _tree(source: bytes) -> Node:
@@ -175,6 +179,12 @@ def _commands(node: Node) -> list[Simple]:
     if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
         return _made(_strays(node), node)
     return []
+
+
+def _assignment(node: Node) -> list[tuple[str, Word]]:
+    if node.type != "variable_assignment" or node.children[0].type != "variable_name":
+        return []
+    return [(text_of(node.children[0]), word_of(list(node.children[2:])))]
 
 
 def _made(groups: list[list[Node]], node: Node) -> list[Simple]:

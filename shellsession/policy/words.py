@@ -100,7 +100,9 @@ def _value(node: Node) -> Word:
     if node.type in ("command_name", "concatenation", "translated_string", "variable_assignment"):
         if _BRACES.search("".join(text_of(leaf) for leaf in _bare(node))):
             return None
-        return word_of(list(node.children)) if node.children else ESCAPED.sub(_unescaped, text)
+        # the dollar of $"..." is none
+        parts = [one for one in node.children if one.type != "$"]
+        return word_of(parts) if parts else ESCAPED.sub(_unescaped, text)
     if any(inner.type in _LIVE for inner in nodes_of(node)):
         return None
     return None if _BRACES.search(text) else ESCAPED.sub(_unescaped, text)

@@ -1,0 +1,118 @@
+"""Commands that start others: where, among their words, the other one stands.
+
+Law: one row for each program; who is not here starts nothing that the text tells. Where a row is in doubt, it finds a
+command too many rather than one too few.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+ALL: Final = sys.maxsize  # all operands are its own
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """How the words of a starter are read.
+
+    ``options``: letters, and names, of options that take a word. ``operands``: how many words of its own stand before
+    the other command. ``assignments``: so may ``X=1``. ``only_looks``: letters of options with which it starts nothing.
+    ``texts``: letters, and names, of options whose word is a text of bash. ``joined``: the words that follow are one
+    text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
+    """
+
+    options: str = ""
+    operands: int = 0
+    assignments: bool = False
+    only_looks: str = ""
+    texts: str = ""
+    joined: bool = False
+    ends: str = ""
+    unless: str = ""
+
+
+_PLAIN: Final = Starter()
+STARTERS: Final = {
+    # -- of bash
+    "exec": Starter("a"),
+    "command": Starter(only_looks="v V"),
+    "builtin": _PLAIN,
+    "coproc": _PLAIN,
+    "time": Starter("f o format output"),
+    "mapfile": Starter("d n O s u c", ALL, texts="C"),
+    "readarray": Starter("d n O s u c", ALL, texts="C"),
+    "complete": Starter("o A G W X P S F", ALL, texts="C"),
+    "compgen": Starter("o A G W X P S F", ALL, texts="C"),
+    # -- as somebody else, or elsewhere
+    "sudo": Starter("C D g h p R r T t U u user group host chdir chroot prompt", 0, True, "l v k K e"),
+    "doas": Starter("C u"),
+    "pkexec": Starter("user u"),
+    "su": Starter("g G s w group supp-group shell whitelist-environment", ALL, texts="c command"),
+    "runuser": Starter("g G s w group supp-group shell whitelist-environment", texts="c command", unless="u user"),
+    "sg": Starter("", 1, texts="c", joined=True),
+    "setpriv": Starter(
+        "reuid regid ruid rgid euid egid groups inh-caps ambient-caps bounding-set securebits pdeathsig"
+        " selinux-label apparmor-profile"
+    ),
+    "chroot": Starter("userspec groups", 1),
+    "unshare": Starter("R w S G root wd setuid setgid"),
+    "nsenter": Starter("t S G N W target setuid setgid net-socket"),
+    "fakeroot": Starter("l s i b lib faked"),
+    "ssh": Starter("B b c D E e F I i J L l m O o P p Q R S W w", 1, joined=True),
+    "sshpass": Starter("p f d P"),
+    "systemd-run": Starter(
+        "u p E t H M unit property description slice setenv machine host uid gid nice working-directory on-active"
+        " on-boot on-startup on-unit-active on-unit-inactive on-calendar timer-property path-property"
+        " socket-property service-type"
+    ),
+    "dbus-run-session": Starter("config-file dbus-daemon"),
+    "xvfb-run": Starter("n e f s w p server-num error-file auth-file server-args wait xauth-protocol"),
+    # -- with other limits
+    "env": Starter("u C a unset chdir argv0", assignments=True, texts="S split-string"),
+    "nohup": _PLAIN,
+    "setsid": _PLAIN,
+    "nice": Starter("n adjustment"),
+    "ionice": Starter("c n class classdata", only_looks="p"),
+    "chrt": Starter("T P D", 1, only_looks="p"),
+    "taskset": Starter("", 1, only_looks="p"),
+    "prlimit": Starter("p o pid output"),
+    "numactl": Starter("i N m C l p interleave cpunodebind membind physcpubind preferred"),
+    "cpulimit": Starter("l p e P limit pid exe path"),
+    "cgexec": Starter("g"),
+    "timeout": Starter("k s kill-after signal", 1),
+    "stdbuf": Starter("i o e input output error"),
+    "flock": Starter("w E timeout conflict-exit-code", 1, texts="c command"),
+    "faketime": Starter("", 1),
+    **dict.fromkeys(("setarch", "linux32", "linux64", "uname26", "i386", "i686", "x86_64", "aarch64"), _PLAIN),
+    **dict.fromkeys(
+        ("ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
+        Starter("library-path preload audit argv0 inhibit-rpath glibc-hwcaps-mask glibc-hwcaps-prepend", only_looks=""),
+    ),
+    **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "torsocks", "busybox", "toybox"), _PLAIN),
+    # -- again and again, watched, or in another terminal
+    "xargs": Starter("a d E I L n P s arg-file delimiter max-args max-lines max-procs max-chars replace"),
+    "parallel": Starter(
+        "a C d I j L N n S arg-file colsep delimiter jobs joblog max-args max-lines max-replace-args results retries"
+        " sshlogin sshloginfile tmpdir timeout delay load memfree workdir basefile return",
+        joined=True,
+        ends=":::",
+    ),
+    "watch": Starter("n interval q equexit s shotsdir", joined=True),
+    "entr": _PLAIN,
+    "rlwrap": Starter("a b C f g H i l M m O P p q s S t w z"),
+    "script": Starter(
+        "B E I m o O T echo log-in log-io log-out log-timing logging-format output-limit", ALL, texts="c command"
+    ),
+    "tmux": Starter("L f S T c e F n s t x y l", 1, joined=True, texts="default-shell"),
+    "screen": Starter("S c e h p s t T", only_looks="r x"),
+    "strace": Starter("e o p s u E a P I O S X"),
+    "ltrace": Starter("e o u l n p s w A F x D a"),
+    "gdb": Starter("ex eval-command iex ix x command cd d directory s symbols e exec c core p pid tty l b"),
+    "valgrind": _PLAIN,
+    "perf": Starter("o e p t c F C output event pid tid count freq call-graph", 1),
+    # -- with a text for a shell among their options
+    "tar": Starter("f C T X b g V N K directory file", ALL, texts="I F use-compress-program to-command rsh-command"),
+    "rsync": Starter("f M B T filter exclude include", ALL, texts="e rsh rsync-path"),
+}
