@@ -146,10 +146,26 @@ BEHIND: Final = [
     "bash -c 'git commit -qm m'",
     "bash <<'EOF'\ngit commit -qm m\nEOF",
     "nohup bash -c 'cd . && git commit -qm m' >/dev/null",
+    "exec git commit -qm m",
+    "(exec -a x git commit -qm m); exec git status --short",
+    "time git commit -qm m",
+    "timeout -s KILL 60 git commit -qm m",
+    "env -u X Y=1 git commit -qm m",
+    "sh -c 'git commit -qm m'",
+    "sh -ec 'cd . && git commit -qm \"$1\"' name m",
+    "/bin/sh -c 'echo \"it'\\''s\"; git commit -qm m'",
+    "timeout 60 sh -c 'git commit -qm m'",
+    "PATH=$PWD/../bin:$PATH; sudo git commit -qm m",
+    "PATH=$PWD/../bin:$PATH; sudo -u root -n A=1 git commit -qm m",
+    "PATH=$PWD/../bin:$PATH; sudo sh -c 'git commit -qm m'",
 ]
+# As sudo does it: with another environment, and without functions.
+SUDO: Final = """#!/bin/sh
+while :; do case $1 in -u) shift 2 ;; -* | *=*) shift ;; *) break ;; esac; done
+exec env -i PATH="$PATH" HOME="$HOME" "$@"
+"""
 # Known not to be reached (see phoenix_git): the commit is made as it was asked for.
 BEYOND: Final = [
-    "exec git commit -qm m",
     "git config alias.x '!git commit'; git x -qm m",
     "printf '#!/bin/sh\\ngit commit -qm m\\n' >../script; chmod +x ../script; ../script",
     'python3 -c \'import subprocess as s; s.run(["git", "commit", "-qm", "m"])\'',
@@ -182,6 +198,10 @@ def test_a_commit_gets_the_trailer_once(bash: Bash, repository: Repository, comm
 
 @pytest.mark.parametrize("command", BEHIND, ids=range(len(BEHIND)))
 def test_a_commit_behind_another_name_gets_the_trailer(isolated: Bash, repository: Repository, command: str) -> None:
+    sudo = repository.path.parent / "bin/sudo"
+    sudo.parent.mkdir()
+    sudo.write_text(SUDO)
+    sudo.chmod(0o755)
     found = isolated({"command": command})
     assert not found.is_error, found
     assert [bare(message) for message in repository.messages()] == ["m"]
@@ -220,6 +240,11 @@ def test_the_trailer_can_be_chosen_or_left_out(repository: Repository) -> None:
         ("cat <<EOF\ngit commit -m x\nEOF", "git commit -m x\n"),
         ("timeout 5 echo git commit -m x", "git commit -m x\n"),
         ("env echo git commit", "git commit\n"),
+        ("sh -c 'echo git commit'", "git commit\n"),
+        ("sh -c 'echo $0 $1' git commit", "git commit\n"),
+        ("exec 3>&1; echo git commit >&3", "git commit\n"),
+        ("(exec echo git commit)", "git commit\n"),
+        ("env -u X echo git commit", "git commit\n"),
         ("echo commit | xargs echo git", "git commit\n"),
         ("# git commit -m x", ""),
         ("git log --format=%s -- commit file", "base\n"),

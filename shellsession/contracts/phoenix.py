@@ -6,7 +6,9 @@ Where the document is silent, or its parts differ:
 * The output is limited as text: bytes that are no UTF-8 become U+FFFD before it is measured.
 * A bash that a signal ended has no exit code and is told as -1.
 * A background command is part of the agent's session and ends with it; its output file stays, and is the host's to
-  remove. At the session's end nobody is left to write the completion line.
+  remove (``phoenix.*`` in its directory for temporary files: nothing in the name tells whether somebody still wants to
+  read it). At the session's end nobody is left to write the completion line. In a sandbox the process id that is told
+  is the one inside, where the reminder's ``kill`` is run, too.
 * In a session that the caller started with secrets, /proc still shows them, and names that bash itself cannot hold
   (``OPENAI_X-Y``) are handed on: start it without them, or use ``Agents``.
 * ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see

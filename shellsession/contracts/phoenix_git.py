@@ -3,9 +3,10 @@
 Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
-and through git's own aliases of it; in isolated calls also by an absolute path, in ``bash -c``, and behind ``command``,
-``env``, ``timeout`` and their like. Not reached: ``exec git``, ``sudo git``, ``sh -c`` where sh is no bash, git aliases
-that are shell text, scripts and programs that call git, and a ``git`` function of the session's own.
+and through git's own aliases of it; in isolated calls also by an absolute path, in ``bash -c`` and ``sh -c``, and
+behind ``exec``, ``command``, ``env``, ``sudo``, ``timeout`` and their like. Not reached, as nothing there reads a text
+of ours: git aliases that are shell text, scripts and programs that call git, ``env -S``, and a ``git`` function of the
+session's own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _COMMIT: Final = re.compile(r"\bcommit\b")
 # Who asks what git is gets the truth, where no commit is in sight.
 _ASKS: Final = re.compile(r"\b(?:command\s+-[vV]|type|hash|which|declare|typeset|compgen|unset)\b")
 _PATH: Final = re.compile(r"(?<![^\s;&|(){`])/(?:[\w.+-]+/)*git(?![\w./=-])")
-_BEHIND: Final = re.compile(r"\b(command|env|ionice|nice|nohup|setsid|stdbuf|timeout|xargs)\b")
+_BEHIND: Final = re.compile(r"\b(command|doas|env|ionice|nice|nohup|setsid|stdbuf|sudo|timeout|xargs)\b")
+_SHELL: Final = re.compile(r"(?<![\w./-])((?:/(?:usr/)?bin/)?(?:ash|dash|sh))(?![\w./=-])")
+# Only where each `exec` starts a git: a function cannot redirect the shell that calls it.
+_EXEC: Final = re.compile(r"\bexec\b(?!\s+(?:-a\s+\S+\s+|-[cl]+\s+)*git\b)")
 _BASH: Final = re.compile(r"\bbash\b")
 
 # `set -x` shows the call and nothing of ours; a failure is the caller's to act on, not ours. All names are prefixed,
@@ -81,18 +85,43 @@ _phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --no
 _phoenix_git git "$@"
 }
 """
-# What starts git with another name in front: that one starts a bash which knows our function.
-_WRAP: Final = r"""function _phoenix_wrap {
-\builtin local _phoenix_words
-_phoenix_words=("$1")
-\builtin shift
+# What starts git with another name in front: that one starts a bash which knows our function; so does a `sh -c`, whose
+# text gets a function of POSIX sh before it.
+_WRAP: Final = r"""function _phoenix_into {
+_phoenix_more=("$@")
+\builtin local _phoenix_at _phoenix_text
+_phoenix_text=$(\builtin declare -f _phoenix_git)$'\n_phoenix_git git "$@"'
+_phoenix_text=${_phoenix_text//"'"/"'\\''"}
+for (( _phoenix_at = 1; _phoenix_at + 1 < $#; ++_phoenix_at )); do
+  case ${_phoenix_more[_phoenix_at]} in
+    -*c*)
+      _phoenix_text="git() { '$BASH' -c '$_phoenix_text' bash \"\$@\"; }"
+      _phoenix_more[_phoenix_at+1]="$_phoenix_text"$'\n'"${_phoenix_more[_phoenix_at+1]}"
+      \builtin break ;;
+    -*) ;;
+    *) \builtin break ;;
+  esac
+done
+}
+function _phoenix_wrap {
+\builtin local _phoenix_words _phoenix_more
+_phoenix_words=()
 while (( $# )); do
   case ${_phoenix_words[0]}:$1 in
     command:-*[vV]*) \builtin break ;;
-    *:git | *:*/git)
+    *:sh | *:*/sh | *:dash | *:*/dash | *:ash)
+      _phoenix_into "$@"
+      _phoenix_words+=("${_phoenix_more[@]}")
+      \builtin set --
+      \builtin break ;;
+    ?*:git | ?*:*/git)
       _phoenix_words+=("$BASH" -c "$(\builtin declare -f _phoenix_git)"$'\n''_phoenix_git "$@"' bash)
       \builtin break ;;
-    *:-* | *:*=* | *:[0-9]* | *:'{}') ;;
+    sudo:-[ugpCDhRrTtU] | doas:-[uC] | env:-[uC] | timeout:-[ks] | nice:-n | ionice:-[cn] | stdbuf:-[ioe] | \
+      xargs:-[adEILnPs] | exec:-a)
+      _phoenix_words+=("$1")
+      \builtin shift ;;
+    :* | *:-* | *:*=* | *:[0-9]* | *:'{}') ;;
     *) \builtin break ;;
   esac
   _phoenix_words+=("$1")
@@ -117,15 +146,20 @@ def prelude(command: str, trailer: str) -> str:
     if not commits and _ASKS.search(command):
         return ""
     text = function(trailer)
-    if commits and (names := sorted(set(_BEHIND.findall(command)))):
+    names = sorted({*_BEHIND.findall(command), *_SHELL.findall(command)}) if commits else []
+    if commits and "exec" in command and not _EXEC.search(command):
+        names.append("exec")
+    if names:
         text += _WRAP
-        text += "".join(
-            f'\\builtin declare -F {name} >/dev/null || function {name} {{\n{_QUIET}\n_phoenix_wrap {name} "$@"\n}}\n'
-            for name in names
-        )
-    for path in sorted(set(_PATH.findall(command))) if commits else ():
-        # `set -o posix` allows no such name
-        text += f'{{\nfunction {path} {{\n{_QUIET}\n_phoenix_git {path} "$@"\n}}\n}} 2>/dev/null\n'
+    text += "".join(_stand_in(name, "_phoenix_wrap") for name in names)
+    if commits:
+        text += "".join(_stand_in(path, "_phoenix_git") for path in sorted(set(_PATH.findall(command))))
     if commits and _BASH.search(command):
         text += "\\builtin export -f git _phoenix_git\n"
     return text
+
+
+def _stand_in(name: str, call: str) -> str:
+    """A function of that name, where the command has none; in posix mode no path can be one."""
+    made = f'function {name} {{\n{_QUIET}\n{call} {name} "$@"\n}}'
+    return f"{{\n\\builtin declare -F {name} >/dev/null || {made}\n}} 2>/dev/null\n"
