@@ -15,7 +15,7 @@ from shellsession import Agents, InvalidRequest, Session
 from shellsession.contracts import phoenix
 from shellsession.contracts.binding import Tool
 from shellsession.contracts.contract import Look, Place
-from shellsession.contracts.phoenix import MAX_OUTPUT, SNIP, ToolResult
+from shellsession.contracts.phoenix import MAX_OUTPUT_LENGTH, SNIP_SIZE, ToolResult
 from shellsession.models import Request, Result
 
 Bash = Tool[ToolResult]
@@ -141,7 +141,9 @@ def test_time_limits(slow_ok: bool, seconds: int) -> None:
     assert said == ToolResult(f"[command timed out after {seconds}s]", True, "timed_out")
 
 
-@pytest.mark.parametrize("size", [MAX_OUTPUT - 1, MAX_OUTPUT, MAX_OUTPUT + 1, 10 * MAX_OUTPUT])
+@pytest.mark.parametrize(
+    "size", [MAX_OUTPUT_LENGTH - 1, MAX_OUTPUT_LENGTH, MAX_OUTPUT_LENGTH + 1, 10 * MAX_OUTPUT_LENGTH]
+)
 @pytest.mark.parametrize("status", [0, 3])
 def test_long_output_is_snipped_in_the_middle(bash: Bash, size: int, status: int) -> None:
     command = f"{{ yes 123456789 | head -c {size - 5}; echo tail; }} | sed '1s/^1234/head/'; exit {status}"
@@ -150,10 +152,10 @@ def test_long_output_is_snipped_in_the_middle(bash: Bash, size: int, status: int
     assert found.is_error == bool(status)
     assert found.output.startswith(prefix)
     whole = ("head56789\n" + "123456789\n" * (size // 10))[: size - 5] + "tail\n"
-    got = {MAX_OUTPUT + 1: "128.1KB", 10 * MAX_OUTPUT: "1.3MB"}.get(size)
+    got = {MAX_OUTPUT_LENGTH + 1: "128.1KB", 10 * MAX_OUTPUT_LENGTH: "1.3MB"}.get(size)
     if got is not None:
         header = f"[output truncated in middle: got {got}, max is 128KB]\n"
-        whole = f"{header}{whole[:SNIP]}\n\n[snip]\n\n{whole[-SNIP:]}"
+        whole = f"{header}{whole[:SNIP_SIZE]}\n\n[snip]\n\n{whole[-SNIP_SIZE:]}"
     assert found.output.removeprefix(prefix) == whole
 
 
@@ -172,22 +174,24 @@ def test_long_output_is_snipped_in_the_middle(bash: Bash, size: int, status: int
     ],
 )
 def test_sizes_are_humanized(size: int, said: str) -> None:
-    assert phoenix.humanize(size) == said
+    assert phoenix.humanize_bytes(size) == said
 
 
 @given(
-    st.binary(max_size=40) | st.text(max_size=20).map(str.encode), st.integers(1, MAX_OUTPUT), st.integers(0, 1 << 40)
+    st.binary(max_size=40) | st.text(max_size=20).map(str.encode),
+    st.integers(1, MAX_OUTPUT_LENGTH),
+    st.integers(0, 1 << 40),
 )
 def test_output_never_exceeds_the_limit(piece: bytes, times: int, omitted: int) -> None:
     """The document's first property, for whatever bytes a command may print."""
-    data = (piece * times)[:MAX_OUTPUT]
+    data = (piece * times)[:MAX_OUTPUT_LENGTH]
     for one in (
         result(data, 1, stdout_omitted=omitted, stdout_cut=len(data) // 2),
         result(data, 0),
         result(data, None, signal=9),
     ):
         shown = phoenix.render(one, slow_ok=True).output.encode()
-        assert len(shown) <= MAX_OUTPUT + 200
+        assert len(shown) <= MAX_OUTPUT_LENGTH + 200
 
 
 def test_no_half_character_stands_at_the_snip(bash: Bash) -> None:

@@ -84,8 +84,8 @@ def test_what_the_session_cannot_do_is_an_error_result(new_session: Callable[...
 def test_secrets_are_never_kept(environ: dict[str, str]) -> None:
     """The document's second property; nothing else is lost, and only the editors are added."""
     options = phoenix.Phoenix().session_options(environ)["env"]
-    assert not any(phoenix.is_secret(name) for name in options)
-    rest = {name: value for name, value in environ.items() if not phoenix.is_secret(name)}
+    assert not any(phoenix.is_secret_env(name) for name in options)
+    rest = {name: value for name, value in environ.items() if not phoenix.is_secret_env(name)}
     assert options == {**rest, "EDITOR": "/bin/false", "VISUAL": "/bin/false"}
 
 

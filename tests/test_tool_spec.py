@@ -195,9 +195,12 @@ def test_the_interaction_log_has_no_content(bash: Bash, caplog: pytest.LogCaptur
     assert "content" not in record.getMessage()
 
 
-def test_a_bash_that_cannot_start_is_an_error() -> None:
-    with Session(bash="/nonexistent/bash") as session:
+def test_a_bash_that_cannot_start_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    with Session(bash="/nonexistent/bash") as session, caplog.at_level(logging.INFO, "shellsession.interaction"):
         found = spec.tool(session)({"command": "true"})
+    (record,) = caplog.records  # all commands are logged
+    interaction = record.__dict__["interaction"]
+    assert interaction == {"tool": "bash", "command": "true", "exitCode": None, "outputSize": 0}
     assert list(found) == ["error"]
     assert found["error"].startswith("Failed to execute: ")
 

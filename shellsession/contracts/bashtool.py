@@ -16,7 +16,7 @@ from pydantic import Field
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_seconds, unfinished
 from .binding import Binder
-from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, first, limit_of, to_text
+from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, definition, first, limit_of, to_text
 from .failing import LOST, loss, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .waiting import CallCancelled
@@ -77,7 +77,8 @@ class BashTool(Contract[Payload]):
     """The tool of document 003.
 
     ``deny_patterns``: a command that contains one of these texts is blocked. ``confirm``: a function of the command,
-    for async tools also a coroutine function; unless it says yes the command is not run. ``cwd``: where commands run
+    for async tools also a coroutine function; unless it says yes the command is not run (``confirm_fn`` is the
+    document's name for it). ``cwd``: where commands run
     (default: the host's). ``timeout``: seconds (None: no limit). ``max_output_bytes``: of each stream that are shown.
     ``persistent``: one bash for all calls, and the model is told so; then ``cwd`` is where an agent's bash starts.
     Raises InvalidRequest.
@@ -93,7 +94,11 @@ class BashTool(Contract[Payload]):
         timeout: float | None = TIMEOUT,
         max_output_bytes: int = MAX_OUTPUT,
         persistent: bool = False,
+        confirm_fn: Callable[[str], Any] | None = None,
     ) -> None:
+        if confirm is not None and confirm_fn is not None:
+            raise InvalidRequest("confirm and confirm_fn are two names of one thing: give one of them")
+        confirm = confirm if confirm_fn is None else confirm_fn
         patterns = tuple(deny_patterns)
         if isinstance(deny_patterns, str) or not all(isinstance(one, str) for one in patterns):
             raise InvalidRequest("deny_patterns are texts in a list, not one text")
@@ -117,12 +122,22 @@ class BashTool(Contract[Payload]):
         options = super().session_options(environ)
         return {**options, "cwd": self.cwd} if self.persistent else options
 
+    def parse(self, call: object) -> Request:
+        """The call as a request. Raises BadCall."""
+        command = to_text("command", BashToolInput.read(call).command)
+        if self.persistent:
+            return Request(command, self.timeout, tty=False, limits=self._limits)
+        text = watched(command, self._nonce)
+        return Dressed(command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text)
+
     def steps(self, call: object) -> Steps[Payload]:
         try:
-            command = BashToolInput.read(call).command
-            text = to_text("command", command)
+            request = self.parse(call)
         except BadCall as error:
             raise InvalidArgs(str(error)) from None
+        except ShellSessionError as error:
+            raise Failed(f"Failed to execute: {error}") from error
+        command = request.command.decode()
         for pattern in self.deny_patterns:
             if pattern in command:
                 raise Failed(f"Command blocked by safety policy: contains '{pattern}'")
@@ -134,7 +149,7 @@ class BashTool(Contract[Payload]):
                 if place.kind != "directory":
                     reason = "No such file or directory" if place.kind == "missing" else "Not a directory"
                     raise Failed(f"Failed to execute: {place.path}: {reason}")
-            result: Result = yield self._request(text)
+            result: Result = yield request
         except CallCancelled as error:
             raise Cancelled(str(error)) from None
         except ToolError:
@@ -145,12 +160,6 @@ class BashTool(Contract[Payload]):
             lost = "" if result.state_kept or not self.persistent else f"; {LOST}"
             raise Failed(f"Command timed out after {limit_of(result, self.timeout)}s{lost}")
         return render(ended(result, self._nonce), self.max_output_bytes, loss(result) if self.persistent else "")
-
-    def _request(self, command: bytes) -> Request:
-        if self.persistent:
-            return Request(command, self.timeout, tty=False, limits=self._limits)
-        text = watched(command, self._nonce)
-        return Dressed(command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text)
 
 
 def render(result: Result, max_output_bytes: int = MAX_OUTPUT, lost: str = "") -> Payload:
@@ -177,4 +186,6 @@ def _shown(data: bytes, omitted: int, cut: int, limit: int) -> str:
     return first(encoded, limit) + SUFFIX if omitted or len(encoded) > limit else text
 
 
+TOOL: Final = definition(BashTool())
+parse: Final = BashTool().parse
 tool = Binder(BashTool)

@@ -155,8 +155,10 @@ class _Bound(Generic[P]):
         text = request.text if isinstance(request, Dressed) else bash_c(request.command, self.contract.shell)
         return after(" && ".join(prelude), text)
 
-    def _call(self, call: object, cancel: CancelToken | None) -> Deeds[P]:
+    def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> Deeds[P]:
         """What a call waits for, told once for threads and for asyncio; its payload."""
+        if fields:
+            call = {**call, **fields} if isinstance(call, Mapping) else fields
         steps = self.contract.steps(call)
         answer, move = None, steps.send
         while True:
@@ -214,12 +216,14 @@ class Tool(_Bound[P]):
         "restart": methodcaller("restart"),
     }
 
-    def __call__(self, call: Mapping[str, Any] | object, cancel: CancelToken | None = None) -> P:
+    def __call__(
+        self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
+    ) -> P:
         """Run the call; the contract's payload. Raises the contract's errors.
 
         ``cancel`` ends it from elsewhere, which the contract tells in its own way.
         """
-        deeds = self._call(call, cancel)
+        deeds = self._call(call, cancel, fields)
         answer, move = None, deeds.send
         while True:
             try:
@@ -242,9 +246,11 @@ class AsyncTool(_Bound[P]):
         "restart": methodcaller("restart"),
     }
 
-    async def __call__(self, call: Mapping[str, Any] | object, cancel: CancelToken | None = None) -> P:
+    async def __call__(
+        self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
+    ) -> P:
         """As ``Tool.__call__``."""
-        deeds = self._call(call, cancel)
+        deeds = self._call(call, cancel, fields)
         answer, move = None, deeds.send
         while True:
             try:

@@ -16,7 +16,7 @@ from typing import Final
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Steps, limit_of
+from .contract import BadCall, Steps, definition, limit_of
 from .failing import CallError, ending, shown
 from .one_shot import OneShot
 
@@ -83,4 +83,6 @@ def _lost(result: Result) -> str:
     return "" if result.state_kept else "; bash was killed with it, and its state is lost"
 
 
+TOOL: Final = definition(LangChain())
+parse: Final = LangChain().parse
 tool = Binder(LangChain)

@@ -36,6 +36,7 @@ from .contract import (
     Look,
     Place,
     Steps,
+    definition,
     limit_of,
     on_one_line,
     quoted,
@@ -48,8 +49,8 @@ from .phoenix_git import function, prelude
 
 TIMEOUT: Final = 30.0  # seconds
 SLOW_TIMEOUT: Final = 15 * 60.0  # seconds
-MAX_OUTPUT: Final = 128 * 1024  # bytes
-SNIP: Final = 4 * 1024  # bytes kept at each end of what is longer
+MAX_OUTPUT_LENGTH: Final = 128 * 1024  # bytes
+SNIP_SIZE: Final = 4 * 1024  # bytes kept at each end of what is longer
 TRAILER: Final = "Co-authored-by: Phoenix <phoenix@exe.dev>"
 DANGEROUS: Final = ("rm -rf /", "rm -rf /*", "> /dev/sda", "mkfs.", "dd if=.* of=/dev/")
 SECRET_PREFIXES: Final = ("ANTHROPIC_", "OPENAI_", "GEMINI_", "AWS_SECRET", "PHOENIX_")
@@ -129,10 +130,13 @@ class Phoenix(Contract[ToolResult]):
         options = super().session_options(filter_environment(environ))
         return {**options, "env": {**options["env"], **_NO_EDITOR}, "cwd": self.cwd}
 
+    def parse(self, call: object) -> Dressed:
+        """The call as a request. Raises BadCall."""
+        return self.request(_read(call))
+
     def steps(self, call: object) -> Steps[ToolResult]:
         try:
-            wanted = PhoenixInput.read(call)
-            to_text("command", wanted.command)
+            wanted = _read(call)
             place: Place = yield Look(self.cwd)
             if place.kind == "missing":
                 return _failed("invalid_working_dir", f"Working directory does not exist: {place.path}{_RECREATE}")
@@ -160,7 +164,7 @@ class Phoenix(Contract[ToolResult]):
             tty=False,
             merge_stderr=True,
             isolated=not self.persistent,
-            limits=Limits(max_output=MAX_OUTPUT + 2 * SAID_MAX),
+            limits=Limits(max_output=MAX_OUTPUT_LENGTH + 2 * SAID_MAX),
         )
 
     def _run(self, request: Dressed) -> Generator[Action, Any, Result]:
@@ -202,14 +206,20 @@ def _evaluated(text: str) -> bytes:
     return b"\\builtin eval " + on_one_line(text)
 
 
-def is_secret(name: str) -> bool:
+def _read(call: object) -> PhoenixInput:
+    wanted = PhoenixInput.read(call)
+    to_text("command", wanted.command)
+    return wanted
+
+
+def is_secret_env(name: str) -> bool:
     """Is this environment variable the host's alone?"""
     return name.startswith(SECRET_PREFIXES)
 
 
 def filter_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without the host's secrets."""
-    return {name: value for name, value in environ.items() if not is_secret(name)}
+    return {name: value for name, value in environ.items() if not is_secret_env(name)}
 
 
 def _failed(code: str, output: str) -> ToolResult:
@@ -226,7 +236,7 @@ def _started(result: Result) -> ToolResult:
     )
 
 
-def render(result: Result, slow_ok: bool) -> ToolResult:
+def render(result: Result, slow_ok: bool = False) -> ToolResult:
     """What came of a foreground command, in the document's words."""
     if result.outcome == "timed_out":
         limit = limit_of(result, SLOW_TIMEOUT if slow_ok else TIMEOUT)
@@ -238,19 +248,19 @@ def render(result: Result, slow_ok: bool) -> ToolResult:
     return _failed("command_failed", f"[command failed: exit code {code}]\n{output}")
 
 
-def format_output(data: bytes, omitted: int = 0, cut: int = 0) -> str:
+def format_output(output: bytes | str, omitted: int = 0, cut: int = 0) -> str:
     """Output within the limit as it is; of a longer one both ends. ``omitted`` bytes are missing at ``cut``."""
-    text = text_of(data, omitted, cut)
+    text = text_of(output if isinstance(output, bytes) else output.encode(errors="replace"), omitted, cut)
     whole = text.encode()
     size = len(whole) + omitted
-    if size <= MAX_OUTPUT:
+    if size <= MAX_OUTPUT_LENGTH:
         return text
-    head, tail = whole[:SNIP].decode(errors="ignore"), whole[-SNIP:].decode(errors="ignore")
-    header = f"[output truncated in middle: got {humanize(size)}, max is {humanize(MAX_OUTPUT)}]"
+    head, tail = whole[:SNIP_SIZE].decode(errors="ignore"), whole[-SNIP_SIZE:].decode(errors="ignore")
+    header = f"[output truncated in middle: got {humanize_bytes(size)}, max is {humanize_bytes(MAX_OUTPUT_LENGTH)}]"
     return f"{header}\n{head}\n\n[snip]\n\n{tail}"
 
 
-def humanize(size: int) -> str:
+def humanize_bytes(size: int) -> str:
     """A number of bytes as people read it, to one decimal and never too small: 128KB, 128.1KB, 1.5MB."""
     unit, name = next(((unit, name) for unit, name in _UNITS if size >= unit), (1, "B"))
     tenths = -(-size * 10 // unit)
@@ -259,4 +269,6 @@ def humanize(size: int) -> str:
 
 _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
+TOOL: Final = definition(Phoenix())
+parse: Final = Phoenix().parse
 tool = Binder(Phoenix)

@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Log, Steps, first, limit_of
+from .contract import BadCall, Log, Steps, definition, first, limit_of
 from .failing import LOST, loss, on_its_own
 from .one_shot import OneShot
 
@@ -50,14 +50,18 @@ class Spec(OneShot[Payload]):
     def steps(self, call: object) -> Steps[Payload]:
         try:
             request = self.parse(call)
-            result: Result = yield request
         except BadCall as error:
             return {"error": f"Invalid input: {error}"}
         except ShellSessionError as error:
             return {"error": f"Failed to execute: {error}"}
+        record = {"tool": "bash", "command": request.command.decode(), "exitCode": None, "outputSize": 0}
+        try:
+            result: Result = yield request
+        except ShellSessionError as error:
+            yield Log(record)
+            return {"error": f"Failed to execute: {error}"}
         size = len(result.stdout_bytes) + len(result.stderr_bytes) + result.stdout_omitted + result.stderr_omitted
-        command = request.command.decode()
-        yield Log({"tool": "bash", "command": command, "exitCode": result.exit_code, "outputSize": size})
+        yield Log({**record, "exitCode": result.exit_code, "outputSize": size})
         payload = render(result)
         if self.persistent and (lost := loss(result)):
             if "stderr" in payload:
@@ -88,4 +92,6 @@ def _shown(data: bytes, text: str) -> str:
     return first(data, MAX_OUTPUT) + SUFFIX
 
 
+TOOL: Final = definition(Spec())
+parse: Final = Spec().parse
 tool = Binder(Spec)

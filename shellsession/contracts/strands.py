@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Contract, Input, Restart, Steps, limit_of, to_text
+from .contract import BadCall, Contract, Input, Restart, Steps, definition, limit_of, to_text
 from .failing import CallError, ending, shown
 
 TIMEOUT: Final = 120.0  # seconds
@@ -134,4 +134,6 @@ def render(result: Result, timeout: float | None = TIMEOUT) -> Output:
     return {"output": output.removesuffix("\n"), "error": error.removesuffix("\n")}
 
 
+TOOL: Final = definition(Strands())
+parse: Final = Strands().parse
 tool = Binder(Strands)
