@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
-from sandboxes import ORDINARY, USERS, open_place, run_as
+import sandboxes
+from sandboxes import ORDINARY, run_as
 from support import wait_until
 
 from shellsession import Agents
@@ -19,15 +20,7 @@ from shellsession.contracts.strands import BashTimeoutError
 _GIT: Final = "git -c user.name=A -c user.email=a@b.c commit -q --allow-empty -m m"
 
 
-@pytest.fixture(params=USERS)
-def user(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def mine(user: str) -> Iterator[Path]:
-    with open_place(user) as place:
-        yield place
+user, mine = sandboxes.user, sandboxes.mine
 
 
 def _spec(agents: Agents, mine: Path) -> None:

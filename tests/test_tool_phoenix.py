@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import phoenixes
 import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import Agents, InvalidRequest, Session
 from shellsession.contracts import phoenix
-from shellsession.contracts.binding import Tool
 from shellsession.contracts.contract import Look, Place
 from shellsession.contracts.phoenix import MAX_OUTPUT_LENGTH, SNIP_SIZE, ToolResult
 from shellsession.models import Request, Result
 
-Bash = Tool[ToolResult]
+Bash = phoenixes.Bash
+bash = phoenixes.bash
+lasting = phoenixes.lasting
 
 DESCRIPTION = """\
 Executes shell commands via bash -c, returning combined stdout/stderr.
@@ -35,18 +36,6 @@ For complex scripts, write them to a file first and then execute the file.
 
 <pwd>%s</pwd>"""
 TAKES = "; the arguments are command, slow_ok (optional), background (optional)"
-
-
-@pytest.fixture(scope="module")
-def bash() -> Iterator[Bash]:
-    with Agents() as agents:
-        yield phoenix.tool(agents, agent="a1")
-
-
-@pytest.fixture(scope="module")
-def lasting() -> Iterator[Bash]:
-    with Agents() as agents:
-        yield phoenix.tool(agents, agent="a1", persistent=True)
 
 
 def result(stdout: bytes = b"", exit_code: int | None = 0, outcome: Any = "exited", **more: Any) -> Result:

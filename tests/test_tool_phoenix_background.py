@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import phoenixes
 import pytest
 from daemons import Daemon
 from support import is_alive, stat_fields, wait_until
 
 from shellsession import Agents, AsyncSession, Session, connect
 from shellsession.contracts import phoenix, phoenix_background
-from shellsession.contracts.binding import Tool
 from shellsession.contracts.phoenix import ToolResult
 
-Bash = Tool[ToolResult]
+Bash = phoenixes.Bash
+temporary = phoenixes.temporary
 END = "\n\n[background process completed]\n"
 
 
@@ -54,14 +55,6 @@ def parse(result: ToolResult) -> Started:
 
 def start(bash: Bash, command: str) -> Started:
     return parse(bash({"command": command, "background": True}))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Output files go where pytest cleans up."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
-        yield
 
 
 @pytest.fixture(scope="module", params=["isolated", "persistent", "session"])

@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import phoenixes
 import pytest
 from hypothesis import given, strategies as st
 from support import wait_until
 
 from shellsession import Agents, Session
 from shellsession.contracts import phoenix
-from shellsession.contracts.binding import Tool
 from shellsession.contracts.phoenix import TRAILER, ToolResult
 from shellsession.contracts.phoenix_git import prelude
 
-Bash = Tool[ToolResult]
+Bash = phoenixes.Bash
+temporary = phoenixes.temporary
+isolated = phoenixes.bash
 
 
 def git(*arguments: str, cwd: Path | None = None) -> str:
@@ -47,14 +49,6 @@ class Repository:
         return git("log", "--reverse", "--format=%B%x00", cwd=self.path).split("\0\n")[1:-1]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Output files go where pytest cleans up."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
-        yield
-
-
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     home = tmp_path / "home"
@@ -70,12 +64,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 def bash(request: pytest.FixtureRequest) -> Iterator[Bash]:
     with Agents() as agents:
         yield phoenix.tool(agents, agent="a1", persistent=request.param == "persistent")
-
-
-@pytest.fixture(scope="module")
-def isolated() -> Iterator[Bash]:
-    with Agents() as agents:
-        yield phoenix.tool(agents, agent="a1")
 
 
 # What is committed, and the messages that come of it, without the trailer.

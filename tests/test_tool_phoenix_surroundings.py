@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+import phoenixes
 import pytest
 from daemons import Daemon
 from hypothesis import given, strategies as st
@@ -15,7 +16,6 @@ from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, connect
 from shellsession.contracts import phoenix
-from shellsession.contracts.binding import Tool
 from shellsession.contracts.phoenix import ToolResult
 from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
@@ -28,27 +28,10 @@ SECRETS = {
     "PHOENIX_DB": "s5",
 }
 
-Bash = Tool[ToolResult]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Output files go where pytest cleans up."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
-        yield
-
-
-@pytest.fixture(scope="module")
-def bash() -> Iterator[Bash]:
-    with Agents() as agents:
-        yield phoenix.tool(agents, agent="a1")
-
-
-@pytest.fixture(scope="module")
-def lasting() -> Iterator[Bash]:
-    with Agents() as agents:
-        yield phoenix.tool(agents, agent="a1", persistent=True)
+Bash = phoenixes.Bash
+temporary = phoenixes.temporary
+bash = phoenixes.bash
+lasting = phoenixes.lasting
 
 
 @pytest.mark.parametrize("persistent", [False, True])
