@@ -194,6 +194,14 @@ def test_nothing_of_the_session_is_known(state: str) -> None:
             assert told(contract.tool(session), command) == plain(command, argument)
 
 
+@pytest.mark.parametrize("signal", ["INT", "TERM"])
+def test_who_strikes_his_whole_group_is_waited_for(agents: Agents, signal: str) -> None:
+    bash = bashtool.tool(agents, agent="a1")
+    command = f"trap 'echo struck' {signal}; kill -{signal} 0; echo on; exit 3"
+    assert _bashtool(bash, command) == ("struck\non\n", "", 3)
+    assert _bashtool(bash, f"kill -{signal} 0; sleep 100") == ("", "", -1)
+
+
 def test_a_command_that_stops_has_not_ended(agents: Agents) -> None:
     command = "(until grep -q '^State:.T' /proc/$$/status; do :; done; kill -CONT $$) & kill -STOP $$; echo on; exit 3"
     assert _bashtool(bashtool.tool(agents, agent="a1"), command) == ("on\n", "", 3)

@@ -26,8 +26,8 @@ _PROGRAM: Final = rb'\builtin exec -a %b "${BASH:-bash}" -c %b'
 # them apart, and that is in a trap of SIGCHLD alone; in posix mode that would end the wait. `exec` gives a
 # background job back the signals that it ignores.
 _WATCHED: Final = (
-    rb"\builtin set +o posix -- %b; \builtin trap 'LC_ALL=C; \builtin jobs -l >&2' CHLD; "
-    rb'( : %b; \builtin exec -a bash "${BASH:-bash}" -c "$1" ) <&0 & \builtin wait "$!"'
+    rb"\builtin set +o posix -- %b; \builtin trap 'LC_ALL=C; \builtin jobs -l >&2' CHLD; \builtin trap '' INT TERM; "
+    rb'( : %b; \builtin trap - INT TERM; \builtin exec -a bash "${BASH:-bash}" -c "$1" ) <&0 & \builtin wait "$!"'
 )
 _SAID: Final = re.compile(rb"\[\d+\][+-]? +\d+ (?P<exited>Done|Exit)?.* \( : ")
 
