@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -229,6 +230,14 @@ def test_a_policy_sees_the_command_alone(agents: Agents) -> None:
 def test_only_what_was_said_of_the_end_is_taken_away(stdout: bytes, stderr: bytes, status: int | None) -> None:
     result = Result(stdout, stderr, status, None, "/", 0.0, "exited")
     assert ended(result, b"0123456789abcdef") == result
+
+
+def test_it_is_the_bash_of_the_session(tmp_path: Path) -> None:
+    shutil.copy(os.path.realpath("/bin/bash"), tmp_path / "my 'bash'")
+    with Session(bash=str(tmp_path / "my 'bash'")) as session:
+        for contract, told in CONTRACTS.values():
+            stdout, _, status = told(contract.tool(session), "readlink /proc/$$/exe; :")
+            assert (stdout, status) == (f"{tmp_path}/my 'bash'\n", 0)
 
 
 def test_the_session_is_the_hosts_own(agents: Agents) -> None:

@@ -24,7 +24,7 @@ from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition, limited
 from .one_shot import bash_c
-from .surroundings import added_to, changes, cwd, enter
+from .surroundings import added_to, changes, cwd, enter, its_bash
 from .waiting import CancelToken
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class _Bound(Generic[P]):
         if not os.path.isdir(place):
             raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
         environ = self._session_options(now)["env"]
-        prelude = enter(place, environ)
+        prelude = its_bash(session) + enter(place, environ)
         if (then := _environments.get(session)) is not None:
             prelude += changes(then, environ)
         else:

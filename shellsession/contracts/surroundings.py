@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,13 +41,26 @@ def enter(place: str, environ: Mapping[str, str]) -> list[str]:
 
 def added_to(session: Any) -> dict[str, str]:
     """What ``agent_env`` has added to the environment of a session that somebody made himself."""
-    if (engine := getattr(session, "_engine", None)) is not None:
-        options = engine.options
-        inherits, extra = options.env is None and options.agent_env, options.extra_env
-    else:
-        opening = getattr(session, "_opening", {})
-        inherits, extra = opening.get("inherited") and opening.get("agent_env", True), opening.get("extra_env")
-    return {name: value for name, value in AGENT_ENV.items() if name not in (extra or {})} if inherits else {}
+    given = _given(session)
+    inherits = given.get("inherited") and given.get("agent_env", True)
+    extra = given.get("extra_env") or {}
+    return {name: value for name, value in AGENT_ENV.items() if name not in extra} if inherits else {}
+
+
+def its_bash(session: Any) -> list[str]:
+    """Bash text that names the program that the session runs, where that is not the one that bash would find."""
+    path = str(_given(session).get("bash", "bash"))
+    return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
+
+
+def _given(session: Any) -> Mapping[str, Any]:
+    """With which options somebody made the session, here or in a daemon."""
+    if (engine := getattr(session, "_engine", None)) is None:
+        opening: Mapping[str, Any] = getattr(session, "_opening", {})
+        return opening
+    options = engine.options
+    given = {name: getattr(options, name) for name in ("agent_env", "extra_env", "bash")}
+    return {**given, "inherited": options.env is None}
 
 
 def _is_same(one: str, other: str) -> bool:
