@@ -195,6 +195,16 @@ def test_nothing_of_the_session_is_known(state: str) -> None:
             assert told(contract.tool(session), command) == plain(command, argument)
 
 
+def test_a_command_of_documents_003_and_004_leads_a_process_group(agents: Agents) -> None:
+    for name in ("bashtool", "phoenix"):
+        contract, told = CONTRACTS[name]
+        bash, pid = contract.tool(agents, agent="a1"), agents.session("a1").pid
+        stdout, _, _ = told(bash, "cut -d' ' -f5 /proc/$$/stat; echo $$")
+        assert len(set(stdout.split())) == 1
+        assert told(bash, "sleep 100 & kill -KILL 0; echo late") == ("", "", -1)
+        assert agents.session("a1").pid == pid
+
+
 @pytest.mark.parametrize("signal", ["INT", "TERM"])
 def test_who_strikes_his_whole_group_is_waited_for(agents: Agents, signal: str) -> None:
     bash = bashtool.tool(agents, agent="a1")

@@ -26,7 +26,7 @@ _PROGRAM: Final = rb'\builtin exec -a %b "${BASH:-bash}" -c %b'
 # them apart, and that is in a trap of SIGCHLD alone; in posix mode that would end the wait. `exec` gives a
 # background job back the signals that it ignores.
 _WATCHED: Final = (
-    rb"\builtin set +o posix -- %b; \builtin trap 'LC_ALL=C; \builtin jobs -l >&2' CHLD; \builtin trap '' INT TERM; "
+    rb"\builtin set +o posix -m -- %b; \builtin trap 'LC_ALL=C; \builtin jobs -l >&2' CHLD; \builtin trap '' INT TERM; "
     rb'( : %b; \builtin trap - INT TERM; \builtin exec -a bash "${BASH:-bash}" -c "$1" ) <&0 & \builtin wait "$!"'
 )
 _SAID: Final = re.compile(rb"\[\d+\][+-]? +\d+ (?P<exited>Done|Exit)?.* \( : ")
@@ -40,7 +40,8 @@ def bash_c(command: bytes, name: str = "bash") -> bytes:
 
 
 def watched(command: bytes, nonce: bytes) -> bytes:
-    """As ``bash_c``, but that the subshell stays, and says on stderr at last how the command ended."""
+    """As ``bash_c``, but that the command leads a process group of its own, and that the subshell stays: it says on
+    stderr at last how the command ended."""
     return bash_c(command) if len(command) > ARGUMENT_MAX else _WATCHED % (quoted(command), nonce)
 
 

@@ -46,9 +46,10 @@ class Policy:
     (``re.compile(...)``) that are searched in the text and, with any of the next three, in each command of it.
     ``deny_commands``, ``allow``: commands by name, as ``"sudo"`` or ``"git push"``; words may be patterns (``*``,
     ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and
-    ``bash -c 'b'``, not about what it only mentions, in quotes or here-documents. A name without a slash means every
-    path to it. A denied command has these words in this order, perhaps with others between; an allowed one begins
-    with them.
+    ``bash -c 'b'``, and behind what else starts others (``sudo``, ``xargs``, ``ssh``, ... : ``policy.starters``), not
+    about what it only mentions, in quotes or here-documents. What an interpreter runs (``perl -e``, ``awk``, ``make``)
+    is not looked into: an allow list without it refuses it. A name without a slash means every path to it. A denied
+    command has these words in this order, perhaps with others between; an allowed one begins with them.
     ``allow``: every command must be allowed, or it is refused; with ``confirm``, somebody is asked.
     ``confirm``: a function, for async tools also a coroutine function, of (command, agent, cwd), all texts: it is asked
     about every command, or with ``allow`` about every other one; unless it says yes, and within ``confirm_timeout``
