@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
@@ -227,8 +228,9 @@ class Agents(_Agents[Session]):
         sessions = self._registry.clear() if agent is None else [self._registry.drop(agent)]
         if agent is None:
             self._alarm.cancel()
-        for session in sessions:
-            session.close()
+        with ExitStack() as closing:  # all of them, whatever goes wrong with one
+            for session in sessions:
+                closing.callback(session.close)
 
     def _watch(self) -> None:
         if not self._alarm.is_set and (seconds := self._registry.next_look()) is not None:
@@ -278,8 +280,11 @@ class AsyncAgents(_Agents[AsyncSession]):
         sessions = self._registry.clear() if agent is None else [self._registry.drop(agent)]
         if agent is None:
             self._alarm.cancel()
-        for session in sessions:
-            await session.close()
+        import asyncio
+
+        ends = await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
+        for fault in filter(None, ends):  # all are closed, whatever went wrong with one
+            raise fault
 
     def _watch(self) -> None:
         if not self._alarm.is_set and (seconds := self._registry.next_look()) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,9 @@ from typing import Any, Self
 
 from support import PATIENCE, wait_until
 
+from shellsession import AsyncAgents
+from shellsession.daemon.connection import Connection
+from shellsession.daemon.server import Server
 from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
 
 
@@ -75,6 +79,31 @@ def running(directory: Path, *options: str, env: Mapping[str, str] | None = None
                     process.wait(PATIENCE)
                 finally:
                     process.kill()
+
+
+@contextmanager
+def serving(path: str) -> Iterator[Server]:
+    """A daemon's heart in a thread of this process, for what has to be done to it from within."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+
+    async def begin() -> tuple[Server, asyncio.Server]:
+        server = Server(AsyncAgents())
+        return server, await loop.create_unix_server(lambda: Connection(server), path)
+
+    async def end(server: Server, listener: asyncio.Server) -> None:
+        listener.close()
+        await server.finish(0)
+
+    thread.start()
+    try:
+        served = asyncio.run_coroutine_threadsafe(begin(), loop).result(PATIENCE)
+        yield served[0]
+        asyncio.run_coroutine_threadsafe(end(*served), loop).result(PATIENCE)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
 def answers(path: str) -> bool:

@@ -248,6 +248,41 @@ def test_the_same_for_asyncio(place: Path) -> None:
     asyncio.run(main())
 
 
+def fault() -> None:
+    raise ZeroDivisionError("a defect of ours")
+
+
+async def async_fault() -> None:
+    fault()
+
+
+@pytest.mark.parametrize("faulty", ["a", "b", "c"])
+def test_one_that_fails_to_end_keeps_no_other_from_it(
+    new_agents: NewAgents, place: Path, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    async def main() -> dict[str, bool]:
+        agents = AsyncAgents(cwd=place)
+        sessions = {name: await agents.session(name).open() for name in "abc"}
+        with monkeypatch.context() as patch:
+            patch.setattr(sessions[faulty], "close", async_fault)
+            with pytest.raises(ZeroDivisionError):
+                await agents.close()
+        closed = {name: session.closed for name, session in sessions.items()}
+        await sessions[faulty].close()
+        return closed
+
+    expected = {name: name != faulty for name in "abc"}
+    assert asyncio.run(main()) == expected
+    agents = new_agents()
+    sessions = {name: agents.session(name).open() for name in "abc"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions[faulty], "close", fault)
+        with pytest.raises(ZeroDivisionError):
+            agents.close()
+    assert {name: session.closed for name, session in sessions.items()} == expected
+    sessions[faulty].close()
+
+
 def test_both_kinds_have_the_same_verbs() -> None:
     sync, loop = (
         {

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Raw, answers, running
+from daemons import Daemon, Raw, answers, running, serving
 from support import PATIENCE, command_line, descendants, is_alive, mentioning, unique_seconds, wait_until, with_argument
 
-from shellsession import DaemonUnavailable, Limits, OutcomeUnknown, RemoteSession, Result, ShellSessionError, connect
+from shellsession import (
+    AsyncSession,
+    DaemonUnavailable,
+    Limits,
+    OutcomeUnknown,
+    RemoteSession,
+    Result,
+    ShellSessionError,
+    connect,
+)
 from shellsession.daemon.wire import encode
 
 
@@ -152,6 +162,32 @@ def told(run: Callable[[], Result]) -> str:
         return run().outcome
     except ShellSessionError as error:
         return error.code
+
+
+@pytest.mark.parametrize("faulty", ["a", "b"])
+def test_a_session_that_fails_to_end_keeps_nothing_else_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, faulty: str
+) -> None:
+    path = str(tmp_path / "socket")
+    bashes = {}
+    with ExitStack() as after:
+        with serving(path) as server:
+            raw = after.enter_context(Raw(path))
+            for agent in "ab":
+                raw.open(agent)
+                raw.run(agent, "true")
+                bashes[agent] = raw.ask("info", agent=agent).header["pid"]
+            session = server.agents.session(faulty)
+
+            async def close() -> None:
+                raise ZeroDivisionError("a defect")
+
+            monkeypatch.setattr(session, "close", close)
+        with pytest.raises(EOFError):  # connections have ended, too
+            raw.receive()
+    assert {agent: is_alive(pid) for agent, pid in bashes.items()} == {agent: agent == faulty for agent in "ab"}
+    assert "ZeroDivisionError" in caplog.text
+    asyncio.run(AsyncSession.close(session))
 
 
 def test_a_client_that_does_not_read_cannot_keep_it(hasty: Daemon, runtime: Path) -> None:

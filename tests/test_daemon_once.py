@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, Proxy, Raw, running
+from daemons import Daemon, Proxy, Raw, running, serving
 from support import PATIENCE, wait_until
 
-from shellsession import AsyncAgents, DaemonUnavailable, OutcomeUnknown, Result, SessionClosed, aconnect, connect
-from shellsession.daemon.connection import Connection
+from shellsession import DaemonUnavailable, OutcomeUnknown, Result, SessionClosed, aconnect, connect
 from shellsession.daemon.ledger import Ledger
 from shellsession.daemon.server import Server
 from shellsession.daemon.wire import Message, encode
@@ -293,28 +291,10 @@ def test_no_daemon_and_none_wanted(tmp_path: Path) -> None:
 
 @contextmanager
 def forgetful(path: str, **memory: float) -> Iterator[Server]:
-    """A server in a thread of this process that keeps few answers."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-
-    async def begin() -> tuple[Server, asyncio.Server]:
-        server = Server(AsyncAgents())
+    """A server in this process that keeps few answers."""
+    with serving(path) as server:
         server._ledger = Ledger(server.incarnation, **memory)  # type: ignore[arg-type]
-        return server, await loop.create_unix_server(lambda: Connection(server), path)
-
-    async def end(server: Server, listener: asyncio.Server) -> None:
-        listener.close()
-        await server.finish(0)
-
-    thread.start()
-    try:
-        served = asyncio.run_coroutine_threadsafe(begin(), loop).result(PATIENCE)
-        yield served[0]
-        asyncio.run_coroutine_threadsafe(end(*served), loop).result(PATIENCE)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        yield server
 
 
 @pytest.mark.parametrize("memory", [{"keep_bytes": 4000}, {"keep_seconds": 0.0}], ids=repr)

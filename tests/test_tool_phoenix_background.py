@@ -122,7 +122,7 @@ def test_a_core_dump_is_told(bash: Bash, tmp_path: Path) -> None:
 
 
 def test_a_command_that_cannot_be_waited_for_is_an_error_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It outlives that line: where SIGCHLD strikes bash 5.2 while `wait` complains, its trap waits for libc for ever."""
+    """It outlives that line: a SIGCHLD that strikes bash 5.2 while `wait` complains has its trap hang in libc."""
     os.mkfifo(fifo := tmp_path / "fifo")
     broken = phoenix_background._WATCH.replace("_phoenix_pid=$!", "_phoenix_pid=1")
     monkeypatch.setattr(phoenix_background, "_WATCH", broken)

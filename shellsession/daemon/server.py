@@ -233,15 +233,16 @@ class Server:
         tasks += [asyncio.create_task(desk.see_out(patience)) for desk in self._desks.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
-        desks = list(self._desks.values())
-        await asyncio.gather(*(desk.session.close() for desk in desks))  # what runs in them comes back, and is answered
-        for desk in desks:
+        try:
+            await self.agents.close()  # what runs in them comes back, and is answered
+        except Exception:
+            LOG.exception("a session did not end as it should; this is a defect of ours")
+        for desk in self._desks.values():
             desk.give_up()
         if left := [service.task for service in self._served.values() if service.task is not None]:
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
-        await self.agents.close()
         self._journal.write()
         for connection in list(self._connections):
             connection.close()
