@@ -22,7 +22,7 @@ from support import PATIENCE, wait_until
 from shellsession import AsyncAgents
 from shellsession.daemon.connection import Connection
 from shellsession.daemon.server import Server
-from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
+from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode, from_part
 
 
 @dataclass(frozen=True)
@@ -163,6 +163,10 @@ class Raw:
         """Run a command; the header of its result."""
         result: dict[str, Any] = self.ask("run", text.encode(), agent=agent, **fields).header["result"]
         return result
+
+    def agents(self) -> list[dict[str, Any]]:
+        """What it tells of each agent."""
+        return from_part(self.ask("list").parts)
 
     def open(self, agent: str, cwd: object = "/", **fields: object) -> Message:
         """Open the session of an agent with an environment that is nobody's."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import cli
 from daemons import Daemon, Raw, running
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
@@ -24,6 +25,7 @@ from shellsession import (
     aconnect,
     connect,
 )
+from shellsession.daemon import control
 
 # What bash itself adds to an environment, and what programs without a person get.
 BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
@@ -168,7 +170,7 @@ def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:
         with pytest.raises(TooManySessions) as refused:
             asyncio.run(open_too())
         assert refused.value.idle == ("one",)
-        assert [info["agent"] for info in raw.ask("list").header["value"]] == ["one", "two"]
+        assert [info["agent"] for info in raw.agents()] == ["one", "two"]
         one.close()
         three = open("three")
         assert three.run("echo room").stdout == "room\n"
@@ -177,6 +179,19 @@ def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:
         two.interrupt()
         for session in (two, three):
             session.disconnect()
+
+
+def test_many_agents_with_long_names_are_told(tmp_path: Path) -> None:
+    """More than a header holds: who lists them, and who finds no room any more."""
+    names = [f"{number:04d}".ljust(256, "\U0001f600") for number in range(1000)]
+    with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
+        for name in names:
+            raw.open(name)
+        assert [one["agent"] for one in control.agents(daemon.socket)] == names
+        assert cli(daemon.socket, "ls", "--names").stdout.decode().splitlines() == names
+        with pytest.raises(TooManySessions, match="limit") as refused:
+            connect("one more", daemon.socket, False)
+    assert sorted(refused.value.idle) == names
 
 
 def test_there_may_be_more_agents_than_a_usual_limit_of_open_files_has_room_for(tmp_path: Path) -> None:
@@ -198,7 +213,7 @@ def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
         seconds = unique_seconds()
 
         def agents() -> list[str]:
-            return [info["agent"] for info in raw.ask("list").header["value"]]
+            return [info["agent"] for info in raw.agents()]
 
         commands = {
             "job": f"sleep {seconds} & echo $$",
@@ -233,10 +248,10 @@ def test_one_that_somebody_holds_is_not_closed_for_being_idle(tmp_path: Path) ->
             holder.ask("hold", agent="held", holder="me")
             raw.open("later")
             for _ in range(2):  # the second one is closed later than the first look at the one that is held
-                wait_until(lambda: len(raw.ask("list").header["value"]) == 1, "the end of the others")
+                wait_until(lambda: len(raw.agents()) == 1, "the end of the others")
                 raw.open("later")
-            assert "held" in [info["agent"] for info in raw.ask("list").header["value"]]
-        wait_until(lambda: raw.ask("list").header["value"] == [], "the end of all, once he has left")
+            assert "held" in [info["agent"] for info in raw.agents()]
+        wait_until(lambda: raw.agents() == [], "the end of all, once he has left")
 
 
 def test_nothing_that_runs_can_make_the_list_too_long(daemon: Daemon, client: Client) -> None:
@@ -245,7 +260,7 @@ def test_nothing_that_runs_can_make_the_list_too_long(daemon: Daemon, client: Cl
     session.run(text, timeout=0.05, on_timeout="yield")
     assert session.command == text
     with Raw(daemon.socket) as raw:
-        (info,) = [info for info in raw.ask("list").header["value"] if info["agent"] == session.agent]
+        (info,) = [info for info in raw.agents() if info["agent"] == session.agent]
     assert (info["state"], info["pid"]) == ("running", session.pid)
     assert text.startswith(info["command"][:1000])
     session.interrupt()

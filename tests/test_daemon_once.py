@@ -186,7 +186,7 @@ def test_a_new_daemon_runs_nothing_that_an_old_one_was_asked(tmp_path: Path, gat
             raw.open("a", gate.place)
             reply = again(daemon.socket, request, gate.text.encode())
             assert reply.header["error"]["code"] == "outcome_unknown"
-            assert raw.ask("list").header["value"][0]["state"] == "new"
+            assert raw.agents()[0]["state"] == "new"
     assert gate.count == 1
 
 
@@ -205,7 +205,7 @@ def test_a_client_whose_daemon_died_is_told(tmp_path: Path, gate: Gate, client: 
         with killed(one), pytest.raises(OutcomeUnknown):
             result.result(PATIENCE)
         with Raw(two.socket) as raw:
-            assert raw.ask("list").header["value"] == []
+            assert raw.agents() == []
     assert gate.count == 1
 
 

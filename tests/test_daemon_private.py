@@ -16,6 +16,7 @@ from daemons import Daemon, Raw, running
 from support import wait_until
 
 from shellsession import DaemonUnavailable, ShellSessionError, connect
+from shellsession.daemon.wire import PROTOCOL, encode
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
@@ -86,7 +87,7 @@ def heard(path: str) -> str:
         client.settimeout(5)
         client.connect(path)
         try:
-            client.sendall(b'{"protocol":1,"id":"a.1.1","verb":"list"}\n')
+            client.sendall(encode({"protocol": PROTOCOL, "id": "a.1.1", "verb": "list"}))
             return repr(client.recv(1000))
         except ConnectionError:
             return "b''"

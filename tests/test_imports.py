@@ -109,7 +109,7 @@ _RESERVED: Final = {
     "termios": {"engine.shell", "engine.streams", "cli.terminal"},
     "tty": {"engine.spawn", "engine.streams"},
     "pty": set[str](),
-    "asyncio": {*_LOOPS, "async_session", "contracts.waiting", *_DAEMON, *_INTEGRATIONS},
+    "asyncio": {*_LOOPS, "agents", "async_session", "contracts.waiting", *_DAEMON, *_INTEGRATIONS},
     "subprocess": {"engine.guard", "daemon.birth"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},

@@ -135,9 +135,7 @@ BROKEN_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "no result": ({"code": "command_failed", "message": "x"}, "without its result"),
     "a result that is none": ({"code": "command_failed", "message": "x", "result": []}, "without its result"),
     "half a result": ({"code": "command", "message": "x", "result": {"exit_code": 1}}, "without a proper 'cwd'"),
-    "no names": ({"code": "too_many_sessions", "message": "x"}, "'idle'"),
-    "names as a text": ({"code": "too_many_sessions", "message": "x", "idle": "names"}, "'idle'"),
-    "names as numbers": ({"code": "too_many_sessions", "message": "x", "idle": [1]}, "'idle'"),
+    "no names": ({"code": "too_many_sessions", "message": "x"}, "a list"),
 }
 
 
@@ -145,3 +143,10 @@ BROKEN_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_is_no_error_is_refused(header: dict[str, Any], reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         to_error(header, (b"", b""))
+
+
+@pytest.mark.parametrize("names", [b"", b"{}", b'"one"', b"[1]", b'["one"', b"[" * 100_000, b"\xff"])
+def test_what_is_no_list_of_names_is_refused(names: bytes) -> None:
+    for parts in ((names,), ()):
+        with pytest.raises(ProtocolError, match="list"):
+            to_error({"code": "too_many_sessions", "message": "x"}, parts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidRequest
 from ..models import Result
-from .wire import HEADER_MAX, from_result
+from .wire import PARTS_MAX, from_result
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -59,5 +59,5 @@ def answer_with(desk: Desk, result: Result) -> Answer:
 
 
 def room_for(count: int) -> int:
-    """Characters of a text, so that a list of so many fits into a header (a character may take 6 bytes in JSON)."""
-    return min(4096, HEADER_MAX // (16 * max(1, count)))
+    """Characters of a text, so that a list of so many fits into a message (a character may take 12 bytes in JSON)."""
+    return min(4096, PARTS_MAX // (32 * max(1, count)))

@@ -15,7 +15,7 @@ from ..errors import ShellSessionError
 from .client import RemoteSession
 from .link import ConnectionLost, Wire
 from .place import reach, socket_path
-from .wire import encode, to_error
+from .wire import Message, encode, from_part, to_error
 
 Place = str | os.PathLike[str] | None
 
@@ -39,22 +39,22 @@ class Visit(RemoteSession):
 
 def agents(socket: Place = None) -> list[dict[str, Any]]:
     """What ``Agents.list`` tells of each session. Raises DaemonUnavailable."""
-    return list(_value("", socket, {"verb": "list"}))
+    return from_part(_asked("", socket, {"verb": "list"}).parts)
 
 
 def stats(socket: Place = None) -> dict[str, Any]:
     """The daemon's version, pid, uptime, and what it counts. Raises DaemonUnavailable."""
-    return dict(_value("", socket, {"verb": "stats"}))
+    return dict(_asked("", socket, {"verb": "stats"}).header["value"])
 
 
 def jobs(agent: str, socket: Place = None) -> list[dict[str, Any]]:
     """What the agent's commands left running: number, command, pids, alive, running. Raises NoSuchAgent."""
-    return list(_value(agent, socket, {"verb": "jobs", "agent": agent}))
+    return from_part(_asked(agent, socket, {"verb": "jobs", "agent": agent}).parts)
 
 
-def _value(agent: str, socket: Place, header: dict[str, Any]) -> Any:
+def _asked(agent: str, socket: Place, header: dict[str, Any]) -> Message:
     with Visit(agent, socket) as visit:
-        return visit.ask((header, ())).header["value"]
+        return visit.ask((header, ()))
 
 
 def shutdown(socket: Place = None) -> int | None:

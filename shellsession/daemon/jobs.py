@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .wire import Message
+from .wire import Message, from_part
 
 
 class RemoteJob:
@@ -25,7 +25,7 @@ class RemoteJob:
 
     def _now(self) -> dict[str, Any]:
         """How the daemon describes it just now; one that it has forgotten has ended."""
-        described = self._ask("jobs").header["value"]
+        described = from_part(self._ask("jobs").parts)
         return next((one for one in described if one["number"] == self.number), {"alive": [], "running": False})
 
     def alive(self) -> list[int]:

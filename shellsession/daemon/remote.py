@@ -26,7 +26,7 @@ from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
 from .place import reach
-from .wire import Message, to_result
+from .wire import Message, from_part, to_result
 
 if TYPE_CHECKING:
     from ..engine.dialogue import Dialogue
@@ -102,7 +102,7 @@ class Remote:
 
     def jobs(self) -> list[RemoteJob]:
         """What earlier calls left running, and what came of it; the most recent last."""
-        described = self._ask_now(self._said("jobs")).header["value"]
+        described = from_part(self._ask_now(self._said("jobs")).parts)
         return [RemoteJob(self._job_request, one) for one in described]
 
     def _job_request(self, verb: str, **fields: object) -> Message:

@@ -20,6 +20,7 @@ from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, room_for
 from .desk import Desk, Speaker
+from .wire import to_part
 
 if TYPE_CHECKING:
     from .server import Server
@@ -153,7 +154,7 @@ async def _close(desk: Desk, _: Asked) -> Answer:
 
 async def _jobs(desk: Desk, _: Asked) -> Answer:
     jobs = desk.session.jobs()
-    return Answer({"value": [_described(job, room_for(len(jobs))) for job in jobs]})
+    return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
 
 
 async def _job_output(desk: Desk, asked: Asked) -> Answer:
@@ -228,9 +229,8 @@ async def _cancel(server: Server, asked: Asked) -> Answer:
 async def _list(server: Server, _: Asked) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
-    return Answer(
-        {"value": [{**asdict(info), "cwd": info.cwd[:room], "command": info.command[:room]} for info in infos]}
-    )
+    told = [{**asdict(info), "cwd": info.cwd[:room], "command": info.command[:room]} for info in infos]
+    return Answer({"value": None}, (to_part(told),))
 
 
 async def _stats(server: Server, _: Asked) -> Answer:

@@ -23,7 +23,7 @@ from ..errors import CommandError, InvalidRequest, ProtocolError, ShellSessionEr
 from ..models import Result
 
 # Changes with every incompatible change of what is said here.
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 
 # A header holds the client's environment: Linux starts no program with more than 2 MiB of arguments and environment
 # (with the usual stack of 8 MiB), and half of that is still far more than anybody has.
@@ -75,6 +75,22 @@ def encode(header: Mapping[str, object], *parts: bytes) -> bytes:
             f"{PARTS_COUNT} of {PARTS_MAX} together"
         )
     return b"".join((line, b"\n", *parts))
+
+
+def to_part(value: object) -> bytes:
+    """A list that may be too long for a header, as a part."""
+    return _WRITER.encode(value).encode("ascii")
+
+
+def from_part(parts: tuple[bytes, ...]) -> list[Any]:
+    """The list again, which is the only part."""
+    try:
+        value = _READER.decode(parts[0].decode())
+    except (IndexError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list):
+        raise ProtocolError("the peer sent something else than a list where one was to come")
+    return value
 
 
 class Decoder:
@@ -256,7 +272,7 @@ def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, .
     """An error as a header and parts, with what it carries."""
     header: dict[str, Any] = {"code": error.code, "message": str(error)}
     if isinstance(error, TooManySessions):
-        header["idle"] = list(error.idle)
+        return header, (to_part(error.idle),)
     if isinstance(error, CommandError):
         header["result"], parts = from_result(error.result)
         return header, parts
@@ -277,7 +293,7 @@ def to_error(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> ShellSessio
             raise ProtocolError(f"the peer sent an error {code!r} without its result")
         return kind(message, to_result(result, parts))
     if issubclass(kind, TooManySessions):
-        return kind(message, _tuple_of(str, "idle", header.get("idle")))
+        return kind(message, _tuple_of(str, "idle", from_part(parts)))
     return kind(message)
 
 
