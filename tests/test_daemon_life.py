@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+import socket
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +15,22 @@ from pathlib import Path
 
 import pytest
 from daemons import Daemon, Raw, answers, running, serving
-from support import PATIENCE, command_line, descendants, is_alive, mentioning, unique_seconds, wait_until, with_argument
+from support import (
+    PATIENCE,
+    command_line,
+    descendants,
+    is_alive,
+    mentioning,
+    stat_fields,
+    unique_seconds,
+    wait_until,
+    with_argument,
+)
 
 from shellsession import (
     AsyncSession,
     DaemonUnavailable,
+    LimitReached,
     Limits,
     OutcomeUnknown,
     RemoteSession,
@@ -129,6 +142,46 @@ def test_it_takes_up_nothing_more(patient: Daemon, place: Path) -> None:
         assert result.result(PATIENCE).outcome == "interrupted"
     assert patient.process.wait(PATIENCE) == 0
     assert not (place / "never").exists()
+
+
+def test_where_no_descriptor_is_left_clients_are_told_at_once(hasty: Daemon, runtime: Path) -> None:
+    """And are served again as soon as there are some."""
+    with ExitStack() as clients, session(hasty) as sh:
+        sh.run("X=1")
+        used = max(map(int, os.listdir(f"/proc/{hasty.pid}/fd")))
+        soft, hard = resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (used + 20, hard))
+
+        def is_let_in() -> bool:
+            return "incarnation" in clients.enter_context(Raw(hasty.socket)).hello
+
+        let_in = [is_let_in() for _ in range(40)]
+        assert let_in == sorted(let_in, reverse=True)
+        assert 0 < sum(let_in) < 30
+        with pytest.raises(LimitReached, match="descriptors"):
+            session(hasty, "b")
+        assert sh.run("echo $X").stdout == "1\n"
+        clients.pop_all().close()
+        wait_until(is_let_in, "room")
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        with session(hasty, "b") as other:
+            assert other.run("echo served").stdout == "served\n"
+    assert hasty.stop() == 0
+    assert nothing_is_left(hasty, runtime)
+
+
+def test_without_even_a_spare_descriptor_it_rests_between_two_looks(hasty: Daemon) -> None:
+    soft, hard = resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE)
+    with Raw(hasty.socket) as raw, socket.socket(socket.AF_UNIX) as waiting:
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (3, hard))
+        waiting.connect(hasty.socket)
+        wait_until(lambda: "turned away" in hasty.said, "its trouble")
+        for _ in range(10):
+            wait_until(lambda: stat_fields(hasty.pid)[0] == "S", "its rest")
+            assert raw.ask("stats").header["value"]["connections"] == 1
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        waiting.settimeout(PATIENCE)
+        assert b"incarnation" in waiting.recv(1 << 16)
 
 
 STUBBORN = {

@@ -44,6 +44,7 @@ _LAYERS: Final = (
     ("daemon.client", "daemon.desk"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
+    ("daemon.reception",),
     ("daemon.service",),
     ("contracts.one_shot", "contracts.surroundings", "contracts.waiting"),
     ("contracts.binding",),
@@ -99,6 +100,7 @@ _DAEMON: Final = {
     "daemon.journal",
     "daemon.verbs",
     "daemon.server",
+    "daemon.reception",
     "daemon.service",
 }
 _LOOPS: Final = {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm"}
@@ -124,6 +126,7 @@ _WAITING: Final = {
     "engine.draining",
     "daemon.server",
     "daemon.desk",
+    "daemon.reception",
     "daemon.service",
 }
 

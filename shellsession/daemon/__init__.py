@@ -16,6 +16,7 @@ eager          a coroutine that is begun at once
 desk           one agent: its session, who hears it, who holds it
 verbs          what each verb does: the session's own
 server         who is connected, which agents there are, what is being served
+reception      who comes in, and who is told that there is no room
 service        the daemon's life: its socket, its signals, its end
 =============  ===================================================================================
 

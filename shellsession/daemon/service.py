@@ -18,8 +18,9 @@ from ..engine.guard import the_guard
 from ..engine.spawn import raise_descriptors
 from ..errors import DaemonUnavailable
 from .audit import Audit
-from .connection import LOG, Connection
+from .connection import LOG
 from .door import Door
+from .reception import Reception
 from .server import MAX_CONNECTIONS, Server
 
 _LOOK_AROUND: Final = 2.0  # seconds between two looks at whether our socket is still there
@@ -87,15 +88,13 @@ async def _serve(settings: Settings, door: Door, audit: Audit | None) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     guard = the_guard()
     seat = guard.watch_over("bash", settings.socket)
-    listener = await loop.create_unix_server(lambda: Connection(server), sock=door.socket)
+    reception = Reception(door.socket, server)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
     while not await _asked_to_end(server):
         if not door.stands:
-            listener = await _reopened(door, listener, server)
+            reception = await _reopened(door, reception, server)
     LOG.info("ending: commands that run get %g s", settings.patience)
-    listener.close()
-    await asyncio.sleep(0)
-    gc.collect()  # a client that asyncio was just letting in would hear nothing: its half-made transport is a cycle
+    await reception.close()
     await server.finish(settings.patience)
     guard.give_back(seat)
     LOG.info("ended")
@@ -107,15 +106,17 @@ async def _asked_to_end(server: Server) -> bool:
     return server.stopping.is_set()
 
 
-async def _reopened(door: Door, listener: asyncio.Server, server: Server) -> asyncio.Server:
+async def _reopened(door: Door, reception: Reception, server: Server) -> Reception:
     """The file of our socket is gone; who is connected stays so."""
-    listener.close()
     try:
         door.set_up_again()
     except DaemonUnavailable as error:
         LOG.warning("our socket was removed, and another stands there: %s; ending", error)
         server.stop()
-        return listener
+        return reception
+    except OSError as error:
+        LOG.warning("our socket was removed, and cannot be made again just now: %s", error)
+        return reception
     LOG.warning("our socket was removed; listening at %s again", door.path)
-    loop = asyncio.get_running_loop()
-    return await loop.create_unix_server(lambda: Connection(server), sock=door.socket)
+    await reception.close()
+    return Reception(door.socket, server)
