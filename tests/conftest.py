@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, running
+from daemons import Daemon, Raw, running
 from hypothesis import HealthCheck, settings
 
-from shellsession import Session
+from shellsession import RemoteSession, Session, connect
 
 # The SDKs' own tests are for `make test-integrations`, which installs the SDKs.
 collect_ignore = [] if importlib.util.find_spec("mcp") else ["integrations"]
@@ -86,6 +86,21 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One daemon process for the tests of a module; what they leave running in it is not waited for at its end."""
     with running(tmp_path_factory.mktemp("daemon"), "--patience", "0") as daemon:
         yield daemon
+
+
+@pytest.fixture
+def raw(daemon: Daemon) -> Iterator[Raw]:
+    with Raw(daemon.socket) as raw:
+        yield raw
+
+
+@pytest.fixture
+def remote(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Iterator[RemoteSession]:
+    """A session of this test's own agent in ``place``, with a secret in its environment."""
+    env = {"PATH": os.environ["PATH"], "API_TOKEN": "opensesame"}
+    with connect(request.node.name, daemon.socket, False, cwd=place, env=env, timeout=None) as session:
+        yield session
+        session.close()
 
 
 @pytest.fixture

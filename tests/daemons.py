@@ -186,12 +186,14 @@ class Raw:
 class Proxy:
     """A socket between a client and a daemon, where a test can cut what is between them.
 
-    ``deaf``: what clients say is no longer passed on. ``target`` may be another daemon for the next connections.
+    ``deaf``: what clients say is no longer passed on; ``mute``: nor is what the daemon says; ``swallowed`` has it.
+    ``target`` may be another daemon for the next connections.
     """
 
     def __init__(self, path: str, target: str) -> None:
-        self.path, self.target, self.deaf = path, target, False
-        self.connections = self.swallowed = 0
+        self.path, self.target = path, target
+        self.deaf = self.mute = False
+        self.connections, self.swallowed = 0, bytearray()
         self._ends: list[socket.socket] = []
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
@@ -236,8 +238,8 @@ class Proxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket, is_client: bool) -> None:
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                if is_client and self.deaf:
-                    self.swallowed += len(data)
+                if self.deaf if is_client else self.mute:
+                    self.swallowed += data
                 else:
                     sink.sendall(data)
         _end(source)

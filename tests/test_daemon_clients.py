@@ -16,20 +16,13 @@ from support import PATIENCE, unique_seconds, wait_until, with_argument
 from shellsession import InvalidRequest, Limits, NotRunning, RemoteSession, ShellSessionError, connect
 from shellsession.daemon.wire import PARTS_MAX, encode
 
+
+@pytest.fixture
+def sh(remote: RemoteSession) -> RemoteSession:
+    return remote
+
+
 MIB = 1 << 20
-
-
-@pytest.fixture
-def sh(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Iterator[RemoteSession]:
-    with connect(request.node.name, daemon.socket, False, cwd=place, timeout=None) as session:
-        yield session
-        session.close()
-
-
-@pytest.fixture
-def raw(daemon: Daemon) -> Iterator[Raw]:
-    with Raw(daemon.socket) as raw:
-        yield raw
 
 
 def resident(daemon: Daemon) -> int:

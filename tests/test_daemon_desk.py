@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, wait_until
 
-from shellsession import NotRunning, RemoteSession, SessionBusy, connect
+from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy, connect
 from shellsession.daemon.wire import Message, encode
 
 
 @pytest.fixture
-def sh(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Iterator[RemoteSession]:
-    env = {"PATH": "/usr/bin:/bin", "API_TOKEN": "opensesame"}
-    with connect(request.node.name, daemon.socket, False, cwd=place, env=env, timeout=None) as session:
-        yield session
-        session.close()
-
-
-@pytest.fixture
-def raw(daemon: Daemon) -> Iterator[Raw]:
-    with Raw(daemon.socket) as raw:
-        yield raw
+def sh(remote: RemoteSession) -> RemoteSession:
+    return remote
 
 
 # -- who looks on
@@ -283,6 +274,117 @@ def leave_behind(daemon: Daemon, sh: RemoteSession, verb: str, *parts: bytes, **
         dying.close()
         wait_until(lambda: other.ask("stats").header["value"]["connections"] < before["connections"], "his death")
     return request
+
+
+ASKS = "until [ -e go ]; do sleep 0.01; done; read x; echo got $x; head -n 20000 >all"
+
+
+def stays(raw: Raw, sh: RemoteSession) -> str:
+    """Somebody waits without end for the command; his request."""
+    request = raw.say("wait", agent=sh.agent, timeout=None)
+    wait_until(lambda: "another client" in sh.poll().reason, "him to be served")
+    return request
+
+
+def test_who_waits_keeps_nobody_from_typing(raw: Raw, sh: RemoteSession) -> None:
+    assert sh.run(ASKS, timeout=0.05, on_timeout="yield", stdin=TTY).outcome == "running"
+    request = stays(raw, sh)
+    sh.type("yo")
+    assert sh.send("u\n", 0.05).outcome == "running"
+    Path(sh.cwd, "go").touch()
+    reply = raw.receive()
+    assert (reply.header["id"], reply.header["result"]["outcome"], reply.parts[0]) == (request, "input", b"got you\n")
+    stays(raw, sh)
+    many = "".join(f"{number}\n" for number in range(20_000))  # more than a terminal takes at a time
+    sh.type(many)
+    wait_until(lambda: sh.state == "idle", "its end")
+    assert Path(sh.cwd, "all").read_text() == many
+
+
+def test_what_cannot_be_typed_is_refused_while_somebody_waits(raw: Raw, sh: RemoteSession) -> None:
+    sh.run("sleep 100", timeout=0.05, on_timeout="yield")
+    stays(raw, sh)
+    with pytest.raises(InvalidRequest, match="terminal"):
+        sh.send("x")
+    sh.interrupt()
+
+
+def test_what_is_typed_for_a_command_that_is_not_handed_back_waits_until_it_is(raw: Raw, sh: RemoteSession) -> None:
+    sh.open()
+    raw.say("run", b"until [ -e go ]; do sleep 0.01; done; read x; echo got $x", agent=sh.agent, stdin="tty")
+    wait_until(lambda: sh.state == "running", "the command")
+    with ThreadPoolExecutor(1) as threads:
+        sent = threads.submit(sh.send, "it\n")
+        Path(sh.cwd, "go").touch()
+        assert raw.receive().header["result"]["outcome"] == "input"
+        assert sent.result(PATIENCE).stdout.endswith("got it\n")
+
+
+# What a client asks for that may last for ever, while another one does what keeps him waiting.
+ENDLESS: dict[str, tuple[str, str, tuple[bytes, ...], dict[str, object]]] = {
+    "wait": ("handed back", "wait", (), {"timeout": None}),
+    "wait beside another": ("stays", "wait", (), {"timeout": None}),
+    "send": ("handed back", "send", (b"x",), {"timeout": None}),
+    "send beside another": ("stays", "send", (b"x",), {"timeout": None}),
+    "glimpse": ("handed back", "glimpse", (), {"timeout": None}),
+    "glimpse beside another": ("stays", "glimpse", (), {"timeout": None}),
+    "run": ("runs", "run", (b"touch never",), {}),
+    "run beside another": ("stays", "run", (b"touch never",), {}),
+    "type": ("runs", "type", (b"x",), {}),
+    "run held": ("held", "run", (b"touch never",), {}),
+    "send held": ("held", "send", (b"x",), {}),
+    "hold held": ("held", "hold", (), {"holder": "ghost"}),
+}
+
+
+@pytest.mark.parametrize(("state", "verb", "parts", "fields"), ENDLESS.values(), ids=ENDLESS)
+def test_what_the_dead_wait_for_is_not_kept(
+    daemon: Daemon,
+    sh: RemoteSession,
+    raw: Raw,
+    state: str,
+    verb: str,
+    parts: tuple[bytes, ...],
+    fields: dict[str, object],
+) -> None:
+    """And what runs is not touched."""
+    sh.open()
+    wait_until(lambda: served(raw) == 1, "the end of what other tests have left")
+    if state == "held":
+        raw.ask("hold", agent=sh.agent, holder="me")
+    elif state == "runs":
+        raw.say("run", WAITS, agent=sh.agent)
+        wait_until(lambda: sh.command, "the command")
+    else:
+        sh.run(WAITS, timeout=0.2, on_timeout="yield", stdin=TTY)
+        if state == "stays":
+            stays(raw, sh)
+    with Raw(daemon.socket) as other:
+        before = served(other)
+        request = leave_behind(daemon, sh, verb, *parts, **fields)
+        wait_until(lambda: served(other) == before, "its end")
+        again = {**other.header(verb, agent=sh.agent, **fields), "id": request}
+        other.socket.sendall(encode(again, *parts))
+        reply = other.receive().header
+        assert reply["id"] == request
+        assert "value" in reply or reply.get("result", {}).get("outcome") == "running" or refusal(reply) == "busy"
+    if state == "held":
+        assert raw.ask("run", b"echo fine", agent=sh.agent, holder="me").parts[0] == b"fine\n"
+    else:
+        Path(sh.cwd, "go").touch()
+        result = sh.wait() if state == "handed back" else None
+        last = raw.receive() if result is None else None
+        assert (result.stdout if result else last.parts[0].decode() if last else "").endswith("late\n")
+    assert not Path(sh.cwd, "never").exists()
+
+
+def served(raw: Raw) -> int:
+    """How many requests are being served, this one too."""
+    return int(raw.ask("stats").header["value"]["serving"])
+
+
+def refusal(reply: dict[str, Any]) -> str:
+    return str(reply.get("error", {}).get("code"))
 
 
 WAITS = b"echo early; until [ -e go ]; do sleep 0.01; done; echo late; (exit 4)"

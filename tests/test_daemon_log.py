@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, NotRunning, RemoteSession, SessionBusy, ShellSessionError, connect
+from shellsession import TTY, NotRunning, RemoteSession, SessionBusy, ShellSessionError
 
 
 @pytest.fixture
-def sh(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Iterator[RemoteSession]:
-    env = {"PATH": "/usr/bin:/bin", "API_TOKEN": "opensesame"}
-    with connect(request.node.name, daemon.socket, False, cwd=place, env=env, timeout=None) as session:
-        yield session
-        session.close()
-
-
-@pytest.fixture
-def raw(daemon: Daemon) -> Iterator[Raw]:
-    with Raw(daemon.socket) as raw:
-        yield raw
+def sh(remote: RemoteSession) -> RemoteSession:
+    return remote
 
 
 def handed_back(session: RemoteSession, command: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import finish, running as command_line
 from daemons import Daemon, Proxy, Raw, running, serving
 from support import PATIENCE, wait_until
 
@@ -158,6 +159,97 @@ def test_live_output_goes_on_over_another_connection(proxy: Proxy, gate: Gate) -
         gate.open()
         assert result.result().stdout.endswith("tick\nended\n")
     assert b"".join(heard).endswith(b"ended\n")
+
+
+Listener = Callable[[str, bytes], None]
+
+
+def live(agent: str, socket: str, text: str, listener: Listener) -> Result:
+    with connect(agent, socket, False, cwd="/") as session:
+        return session.run(text, on_output=listener)
+
+
+def live_with_asyncio(agent: str, socket: str, text: str, listener: Listener) -> Result:
+    async def take(stream: str, data: bytes) -> None:
+        listener(stream, data)
+
+    async def main() -> Result:
+        async with await aconnect(agent, socket, False, cwd="/") as session:
+            return await session.run(text, on_output=take)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])
+@pytest.mark.parametrize("late", [False, True], ids=["while it runs", "with its end"])
+def test_live_output_that_a_lost_connection_swallowed_is_heard_once_and_in_order(
+    proxy: Proxy, daemon: Daemon, place: Path, late: bool, client: Callable[[str, str, str, Listener], Result]
+) -> None:
+    heard = {"stdout": b"", "stderr": b""}
+    os.mkfifo(place / "gate")
+    agent = f"{client.__name__} {late}"
+    text = f"exec 9<>{place}/gate; for n in 1 2 3 4; do read x <&9; echo $n; echo -$n >&2; done"
+
+    def listener(stream: str, data: bytes) -> None:
+        heard[stream] += data
+
+    def step(number: int) -> None:
+        (place / "gate").write_text("go\n")
+        lines = b"%d\n" % number, b"-%d\n" % number
+
+        def printed() -> bytes:
+            return bytes(proxy.swallowed) if proxy.mute else b"".join(heard.values())
+
+        wait_until(lambda: all(line in printed() for line in lines), "what it prints")
+
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(client, agent, proxy.path, text, listener)
+        step(1)
+        proxy.mute = True
+        step(2)
+        step(3)
+        if late:
+            step(4)
+            wait_until(lambda: b'"outcome":"exited"' in proxy.swallowed, "its end")
+        proxy.mute = False
+        proxy.cut()
+        if not late:
+            step(4)
+        assert result.result(PATIENCE).exit_code == 0
+    assert heard == {"stdout": b"1\n2\n3\n4\n", "stderr": b"-1\n-2\n-3\n-4\n"}
+
+
+def test_a_flood_is_heard_whole_over_many_cuts(proxy: Proxy, place: Path) -> None:
+    heard = bytearray()
+    cuts = 0
+    with connect("flood", proxy.path, False, cwd=place) as session, ThreadPoolExecutor(1) as threads:
+        text = "head -c 30000000 /dev/urandom | tee all"
+        result = threads.submit(session.run, text, tty=False, on_output=lambda _, data: heard.extend(data))
+        while not result.done():
+            size = len(heard)
+            wait_until(lambda size=size: len(heard) > size + 3_000_000 or result.done(), "output")  # type: ignore[misc]
+            cuts += not result.done()
+            proxy.cut()
+        assert result.result().exit_code == 0
+    assert cuts >= 3
+    assert heard == (place / "all").read_bytes()
+
+
+def test_the_command_line_prints_every_byte_once_over_a_cut(proxy: Proxy, place: Path) -> None:
+    os.mkfifo(place / "gate")
+    text = f"head -c 700000 /dev/urandom | tee {place}/all; read x <{place}/gate; seq 100000 | tee -a {place}/all >&2"
+    with (
+        open(place / "printed", "wb") as printed,
+        command_line(proxy.path, "run", "-s", "cut", "--merge-stderr", "--", text, stdout=printed) as process,
+    ):
+        wait_until(lambda: (place / "printed").stat().st_size > 100_000, "output")
+        proxy.mute = True
+        (place / "gate").write_text("go\n")
+        wait_until(lambda: b"100000\n" in proxy.swallowed, "the rest of it")
+        proxy.mute = False
+        proxy.cut()
+        assert finish(process) == (0, b"")
+    assert (place / "printed").read_bytes() == (place / "all").read_bytes()
 
 
 def test_an_interrupt_reaches_the_command_of_a_lost_connection(proxy: Proxy, gate: Gate) -> None:

@@ -12,6 +12,7 @@ remote, jobs   how each verb is said, and how its answer is read
 client         RemoteSession; async_client is the same for asyncio
 requests       what a client may ask, validated
 connection     one client's connection, on the daemon's side
+listener       who asked for what is being served, and what he hears meanwhile
 eager          a coroutine that is begun at once
 desk           one agent: its session, who hears it, who holds it
 verbs          what each verb does: the session's own

@@ -13,7 +13,8 @@ from .wire import PARTS_MAX, from_result
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .desk import Desk, Listener
+    from .desk import Desk
+    from .listener import Listener
 
 
 class Answer(NamedTuple):

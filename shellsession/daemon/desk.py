@@ -10,18 +10,24 @@ import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
+from ..engine.waiting import drive
 from ..errors import SessionBusy, ShellSessionError
 from ..models import Result, Stream
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
 from .journal import Journal
+from .listener import Listener
 from .wire import encode
 
 if TYPE_CHECKING:
     from .connection import Connection
+
+
+# How soon a full terminal is tried again, in seconds.
+_FULL_PAUSE: Final = 0.003
 
 
 class Speaker:
@@ -42,31 +48,6 @@ class Speaker:
         self.begin()
         self._desk.show("output", {"stream": stream}, data)
         return None if self.listener is None else self.listener.hear(stream, data)
-
-
-class Listener:
-    """A request whose client hears the output live."""
-
-    def __init__(self, request: str, connection: Connection) -> None:
-        self.request, self.connection = request, connection
-        self._returns = asyncio.Event()
-
-    def come_back(self, connection: Connection) -> None:
-        """Its client lost the first connection, and asks for the same on another."""
-        self.connection = connection
-        self._returns.set()
-
-    async def wait_for_client(self, seconds: float) -> bool:
-        """Is its client there, or does it come back within so many seconds?"""
-        if self.connection.is_gone:
-            self._returns.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._returns.wait(), seconds)
-        return not self.connection.is_gone
-
-    def hear(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
-        self.connection.send(encode({"id": self.request, "event": "output", "stream": stream}, data))
-        return self.connection.drain() if self.connection.congested else None
 
 
 class Desk:
@@ -177,7 +158,16 @@ class Desk:
         stdout, stderr = before.stdout_bytes + result.stdout_bytes, before.stderr_bytes + result.stderr_bytes
         return replace(together, stdout_bytes=stdout, stderr_bytes=stderr)
 
-    async def along(self, until: float | None) -> Result | None:
+    async def left_alone(self, until: float | None = None) -> bool:
+        """Wait until no verb stays with a command, or for the moment; does none?"""
+        while self._stays:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            await asyncio.wait([self._stays[0]], timeout=left)
+        return True
+
+    async def along(self, until: float | None, listener: Listener) -> Result | None:
         """The end of a command that another client stays with, or how it is at that moment.
 
         None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
@@ -189,13 +179,52 @@ class Desk:
             if not self._stays:
                 return None
             stay = self._stays[0]
-            await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
+            left = None if until is None else max(0.0, until - time.monotonic())
+            ends: set[asyncio.Future[Any]] = {stay, listener.deserted}
+            await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not stay.done():
                 reason = "another client stays with it: what it prints comes with the result there"
                 return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
             if not stay.cancelled() and not (result := stay.result()).runs_on:
                 self._unheard = None
                 return result
+
+    @contextmanager
+    def looking_on(self, listener: Listener) -> Iterator[None]:
+        """While a verb only looks at what was handed back: once its client has left for good it looks no more."""
+        engine = self.session._engine
+        call = engine.call
+
+        def let_go(_: object) -> None:
+            if call is not None and call is engine.attended is engine.call and engine.shell is not None:
+                call.following = call.heard = True  # it is news enough
+                engine.shell.ring()
+
+        listener.deserted.add_done_callback(let_go)
+        try:
+            yield
+        finally:
+            listener.deserted.remove_done_callback(let_go)
+            if call is not None:
+                call.following = False
+
+    async def handed_back(self) -> None:
+        """Wait until no command runs that is not handed back."""
+        while self._stays and self.session._engine.call is None:
+            await asyncio.wait([self._stays[0]])
+
+    async def type(self, data: bytes, until: float | None) -> None:
+        """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for him."""
+        engine = self.session._engine
+        while engine.attended is not None and engine.attended is engine.call:
+            drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once the bell has rung
+            shell = engine.live()
+            data = data[shell.type(data) :]
+            shell.ring()
+            if not data or (until is not None and time.monotonic() >= until):
+                return
+            await asyncio.sleep(_FULL_PAUSE)
+        await self.session._do(self.session._mine().type(data, until))
 
     def begin(self, command: bytes) -> Speaker:
         """A command is to be run."""

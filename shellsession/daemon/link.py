@@ -152,6 +152,7 @@ class Exchange:
         self.request = ""  # its id, once it was sent
         self.done = False  # it has its answer
         self._attempts = 0
+        self._heard = 0  # bytes of its output
         self.wire: Wire | None = pool.take()
 
     @property
@@ -178,7 +179,7 @@ class Exchange:
                 yield from wire.greet(self._path, patient=bool(self.request))
             if not self._sent:
                 yield from self._send(wire)
-            message = yield from wire.receive()
+            message = yield from self._receive(wire)
         except ConnectionLost as lost:
             if lost.untouched and not self._resent:
                 self.request = ""
@@ -196,6 +197,16 @@ class Exchange:
             if "error" in message.header:
                 raise to_error(message.header["error"], message.parts)
         return message
+
+    def _receive(self, wire: Wire) -> Steps[Message]:
+        """The next message, but for output that was heard over an earlier connection."""
+        while True:
+            message = yield from wire.receive()
+            if message.header.get("event") != "output":
+                return message
+            if (at := message.header["at"]) >= self._heard:
+                self._heard, self._attempts = at + len(message.parts[0]), 0
+                return message
 
     def _send(self, wire: Wire) -> Steps[None]:
         if self.request and not self.request.startswith(wire.incarnation + "."):

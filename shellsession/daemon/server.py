@@ -14,24 +14,26 @@ from typing import Any, Final
 
 from ..agents import AsyncAgents
 from ..engine.spawn import AGENT_ENV
-from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, ShellSessionError
+from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, SessionBusy, ShellSessionError
 from ..models import VERSION
 from ..policy.secrets import Secrets
 from . import requests
 from .asked import Asked
 from .audit import Audit
 from .connection import LOG, Connection, too_many
-from .desk import Desk, Listener
+from .desk import Desk
 from .eager import begin
 from .journal import Journal
 from .ledger import Claim, Ledger
+from .listener import Listener
 from .verbs import serve
 from .wire import PROTOCOL, Message, encode, from_error
 
 MAX_CONNECTIONS: Final = 1024
 # How long clients have to take what they are told at the end, in seconds.
 _LAST_WORDS: Final = 1.0
-
+# How long a client that lost its connection may take to come back on another, in seconds.
+_GRACE: Final = 2.0
 
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
 
@@ -80,6 +82,9 @@ class Server:
         if connection in self._connections:
             self._connections.remove(connection)
             self._ledger.leave(connection.number)
+            for service in self._served.values():
+                if service.listener.connection is connection:
+                    self._miss(service)
             if not self._connections:
                 self._deserted.set()
 
@@ -102,6 +107,7 @@ class Server:
             connection.served()
         elif claim is Claim.RUNNING:
             self._served[request.id].listener.come_back(connection)
+            self._miss(self._served[request.id])
             connection.served()
         else:
             self._requests += 1
@@ -109,6 +115,7 @@ class Server:
             asked = Asked(request, message.parts, connection, service.listener)
             work = self._serve(asked)
             service.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
+            self._miss(service)  # it may have been on its way while he left
 
     async def _serve(self, asked: Asked) -> None:
         request = asked.request.id
@@ -122,7 +129,9 @@ class Server:
             header = {"error": refusal}
         except asyncio.CancelledError:
             kind, why = ShellSessionError, "the request was cancelled"
-            if self.stopping.is_set():
+            if asked.listener.waits and asked.listener.deserted.done():
+                kind, why = SessionBusy, "its client left before its turn came: it was not run"
+            elif self.stopping.is_set():
                 kind, why = OutcomeUnknown, "the daemon has ended while it ran this: look at what it was to do"
             header, parts = {"error": from_error(kind(why))[0]}, ()
         except Exception:
@@ -130,10 +139,23 @@ class Server:
             fault = ShellSessionError("the daemon failed at this request: its log says how")
             header, parts = {"error": from_error(fault)[0]}, ()
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic())
-        service = self._served.pop(request)
-        service.listener.connection.send(reply)
+        self._ledger.settle(request, asked.listener.with_reply(reply), time.monotonic())
+        del self._served[request]
+        asked.listener.connection.send(reply)
         asked.connection.served()
+
+    def _miss(self, service: Service) -> None:
+        """Give its client the time to come back, if he is gone. What he asked for goes on meanwhile."""
+        if service.listener.connection.is_gone:
+            asyncio.get_running_loop().call_later(_GRACE, self._desert, service)
+
+    def _desert(self, service: Service) -> None:
+        """What only waits, or looks on, ends where its client has not come back; a command goes on."""
+        listener = service.listener
+        if listener.connection.is_gone and self._served.get(listener.request) is service:
+            listener.desert()
+            if listener.waits and service.task is not None:
+                service.task.cancel()
 
     async def cancel(self, request: str) -> bool:
         """End a request that is being served; False when it is not (any more)."""
@@ -218,6 +240,7 @@ class Server:
             "running": sum(info.state == "running" for info in infos),
             "connections": len(self._connections),
             "requests": self._requests,
+            "serving": len(self._served),
             "audit_fault": self._journal.fault,
         }
 

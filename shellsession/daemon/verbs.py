@@ -10,23 +10,21 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest, SessionBusy, ShellSessionError
+from ..errors import InvalidRequest, ShellSessionError
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, room_for
 from .desk import Desk, Speaker
+from .listener import Listener
 from .wire import to_part
 
 if TYPE_CHECKING:
     from .server import Server
-
-# Seconds that a client has to come back on another connection when the turn of its command has come.
-_GRACE: Final = 2.0
 
 
 async def serve(server: Server, asked: Asked) -> Answer:
@@ -35,7 +33,8 @@ async def serve(server: Server, asked: Asked) -> Answer:
     if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
         desk = server.desk(request.agent)
         if type(request) not in _BESIDE:
-            await desk.enter(request.holder)
+            with _waiting(asked.listener):
+                await desk.enter(request.holder)
         answer = await _OF_AGENT[type(request)](desk, asked)
         answer.header.setdefault("pid", desk.session.pid)
         if desk.session.closed:
@@ -53,13 +52,16 @@ async def _start(desk: Desk, _: Asked) -> Answer:
 
 
 async def _run(desk: Desk, asked: Asked) -> Answer:
-    while True:
-        async with desk.turn:
-            if not asked.listener.connection.is_gone:
-                return await _run_now(desk, asked)
-        # Whoever asked may have given up, and asked anew: to run it now could be to run it twice.
-        if not await asked.listener.wait_for_client(_GRACE):
-            raise SessionBusy("its client left before its turn came: it was not run")
+    listener = asked.listener
+    with _waiting(listener):
+        while True:
+            async with desk.turn:
+                await desk.left_alone()
+                if not listener.connection.is_gone:
+                    listener.waits = False
+                    return await _run_now(desk, asked)
+            # Whoever asked may have given up, and asked anew: to run it now could be to run it twice.
+            await listener.client()
 
 
 async def _run_now(desk: Desk, asked: Asked) -> Answer:
@@ -89,23 +91,27 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _wait(desk: Desk, asked: Asked) -> Answer:
-    seconds = desk.session.default_timeout if "timeout" not in asked.request.model_fields_set else asked.request.timeout
-    check_seconds("timeout", seconds)
-    until = None if seconds is None else time.monotonic() + seconds
-    if (result := await desk.along(until)) is not None:
+    return await _stay_until(desk, asked, _moment(desk, asked))
+
+
+async def _stay_until(desk: Desk, asked: Asked, until: float | None) -> Answer:
+    if (result := await desk.along(until, asked.listener)) is not None:
         return answer_with(desk, result)
     left = None if until is None else max(0.001, until - time.monotonic())
-    return await _stay(desk, asked, desk.session.wait(left))
+    with desk.looking_on(asked.listener):
+        return await _stay(desk, asked, desk.session.wait(left))
 
 
 async def _poll(desk: Desk, asked: Asked) -> Answer:
-    if (result := await desk.along(time.monotonic())) is not None:
+    if (result := await desk.along(time.monotonic(), asked.listener)) is not None:
         return answer_with(desk, result)
     return await _stay(desk, asked, desk.session.poll())
 
 
 async def _send(desk: Desk, asked: Asked) -> Answer:
-    return await _stay(desk, asked, desk.session.send(asked.part, **asked.limit))
+    until = _moment(desk, asked)
+    await _typed(desk, asked, until)
+    return await _stay_until(desk, asked, until)
 
 
 async def _interrupt(desk: Desk, asked: Asked) -> Answer:
@@ -129,14 +135,24 @@ async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
 
 
 async def _type(desk: Desk, asked: Asked) -> Answer:
-    await desk.session.type(asked.part)
+    await _typed(desk, asked, _moment(desk, asked))
     return Answer({"value": None})
 
 
+async def _typed(desk: Desk, asked: Asked, until: float | None) -> None:
+    text = asked.part
+    with _waiting(asked.listener):
+        await desk.handed_back()
+    await desk.type(text, until)
+
+
 async def _glimpse(desk: Desk, asked: Asked) -> Answer:
-    seconds = asked.request.timeout
-    until = None if seconds is None else asyncio.get_running_loop().time() + seconds
-    text, ended = await desk.session._do(glimpse(desk.session._mine(), until))
+    until = _moment(desk, asked)
+    with _waiting(asked.listener):
+        if not await desk.left_alone(until):
+            return Answer({"value": False}, (b"",))
+    with desk.staying(), desk.looking_on(asked.listener):
+        text, ended = await desk.session._do(glimpse(desk.session._mine(), until))
     return Answer({"value": ended}, (text,))
 
 
@@ -252,6 +268,21 @@ _OF_DAEMON: dict[type, Callable[[Server, Asked], Awaitable[Answer]]] = {
 
 
 # -- small things
+
+
+@contextmanager
+def _waiting(listener: Listener) -> Iterator[None]:
+    """For its turn: should its client leave for good, it is given up."""
+    listener.waits = True
+    yield
+    listener.waits = False
+
+
+def _moment(desk: Desk, asked: Asked) -> float | None:
+    """Until when the verb may stay: as was asked for, or as is usual in this session."""
+    given = asked.limit.get("timeout", desk.session.default_timeout)
+    check_seconds("timeout", given)
+    return None if given is None else time.monotonic() + given
 
 
 @contextmanager

@@ -1,0 +1,70 @@
+"""Who asked for what is being served: what he hears meanwhile, also over a connection that was cut.
+
+Law: output is told to him in order, and what a lost connection may have swallowed is told again on the next; each piece
+says where in the output it stands, so that he takes it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
+
+from ..models import Stream
+from .wire import encode
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+# What is told again, in bytes: more cannot be on its way to a client (our buffer and a piece over it, 1.6 MiB, and what
+# the kernel holds), and one piece more when he is gone; the rest is for a relay between us.
+_RETOLD: Final = 3 << 20
+
+
+class Listener:
+    """One request, and the connection on which its client is just now."""
+
+    def __init__(self, request: str, connection: Connection) -> None:
+        self.request, self.connection = request, connection
+        self.waits = False  # for its turn: nothing was begun for it
+        self.deserted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._moves = asyncio.Event()
+        self._told: deque[bytes] = deque()
+        self._size = self._at = 0
+
+    def come_back(self, connection: Connection) -> None:
+        """Its client lost the first connection, and asks for the same on another."""
+        self.connection = connection
+        for event in self._told:
+            connection.send(event)
+        self._moves.set()
+
+    def desert(self) -> None:
+        """Its client has been gone for so long that nobody waits for him any more."""
+        if not self.deserted.done():
+            self.deserted.set_result(None)
+        self._moves.set()
+
+    async def client(self) -> None:
+        """Until its client is back, or has left for good."""
+        while self.connection.is_gone and not self.deserted.done():
+            self._moves.clear()
+            await self._moves.wait()
+
+    def hear(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+        """Tell him of output; to be awaited while he has not taken enough of it, or is gone."""
+        event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at}, data)
+        self._at += len(data)
+        self._told.append(event)
+        self._size += len(event)
+        while self._size - len(self._told[0]) > _RETOLD:
+            self._size -= len(self._told.popleft())
+        self.connection.send(event)
+        if self.connection.congested:
+            return self.connection.drain()
+        return self.client() if self.connection.is_gone and not self.deserted.done() else None
+
+    def with_reply(self, reply: bytes) -> bytes:
+        """What he gets who asks again when it was answered."""
+        return b"".join((*self._told, reply))
