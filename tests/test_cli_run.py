@@ -14,12 +14,14 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 from commands import PROGRAM, cli, environment, finish, line, running
-from daemons import Daemon
+from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Limits, RemoteSession, Result, connect
@@ -294,6 +296,47 @@ def test_whose_session_it_is(daemon: Daemon, agent: str) -> None:
     assert cli(daemon.socket, "run", "-s", "default", "--", "echo $WHO", env=named).stdout == b"default\n"
     elsewhere = cli("/no/such/socket", "run", "--socket", daemon.socket, "-s", agent, "--", "echo $WHO")
     assert elsewhere.stdout == b"named\n"
+
+
+@contextmanager
+def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+    """It, with a terminal as its stderr, and what can be read there."""
+    master, slave = os.openpty()
+    with (
+        open(master, "rb", buffering=0) as screen,
+        open(slave, "wb") as stderr,
+        running(daemon.socket, *words, stderr=stderr) as process,
+    ):
+        yield process, screen
+
+
+def test_what_a_command_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, place: Path) -> None:
+    os.mkfifo(place / "gate")
+    text = f"read x <{place}/gate # \33[31mred\n: and more"
+    with opened(agent, daemon) as session, running(daemon.socket, "run", "-s", agent, "--", text) as first:
+        wait_until(lambda: session.command, "the first command")
+        with (
+            running(daemon.socket, "run", "-s", agent, "--", "echo of no terminal") as quiet,
+            seen_on_stderr(daemon, "run", "-s", agent, "--", "echo second") as (second, screen),
+        ):
+            told = screen.read(4096).decode()
+            shown = f"read x <{place}/gate # \\x1b[31mred"
+            assert f"shellsession: waiting for agent '{agent}': `{shown[:50]}" in told
+            assert "\33" not in told
+            assert "…` has run there for " in told
+            (place / "gate").write_text("\n")
+            assert (line(second), line(quiet)) == (b"second\n", b"of no terminal\n")
+            assert (finish(second)[0], finish(quiet), finish(first)) == (0, (0, b""), (0, b""))
+
+
+def test_who_gives_up_waiting_has_run_nothing(daemon: Daemon, agent: str, place: Path) -> None:
+    with Raw(daemon.socket) as holder, opened(agent, daemon):
+        holder.ask("hold", agent=agent, holder="me")
+        with seen_on_stderr(daemon, "run", "-s", agent, "--", f"touch {place}/never") as (process, screen):
+            told = screen.read(4096)
+            assert b"nothing runs there; somebody sits there (`shellsession attach`); Ctrl-C gives up" in told
+            assert finish(process, signal.SIGINT)[0] == 130
+    assert cli(daemon.socket, "run", "-s", agent, "--", f"echo {place}/*").stdout.decode() == f"{place}/*\n"
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(daemon: Daemon, agent: str) -> None:

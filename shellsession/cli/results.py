@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import fields
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
 from ..errors import ShellSessionError
 from ..models import Result, Stream
-from .listing import show_json, talk
+from .listing import show_json, span, talk
+
+if TYPE_CHECKING:
+    from ..daemon.wire import Message
 
 _CHUNK: Final = 1 << 16
+# Characters of the command that another one waits for.
+_SHOWN: Final = 60
 _STATUS: Final = {"timed_out": 124, "idle": 124, "running": 124, "input": 124, "interrupted": 130, "overflow": 125}
 
 
@@ -37,6 +42,16 @@ def explain(result: Result, agent: str) -> None:
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}")
+
+
+def tell_of_waiting(agent: str, message: Message) -> None:
+    """Say on stderr what a command waits for that has not had its turn yet."""
+    line, cut, _ = message.parts[0].decode("utf-8", "replace").strip().partition("\n")
+    shown = line[:_SHOWN] + ("…" if cut or len(line) > _SHOWN else "")
+    seconds = message.header["seconds"]
+    runs = f"`{shown}` has run there for {span(seconds)}" if seconds is not None else "nothing runs there"
+    sits = "; somebody sits there (`shellsession attach`)" if message.header["held"] else ""
+    talk(f"waiting for agent {agent!r}: {runs}{sits}; Ctrl-C gives up, and nothing was run")
 
 
 def _word(agent: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -68,6 +69,8 @@ def main(words: Sequence[str]) -> int:
     with connect(agent, given.socket, not given.no_start, cwd=place) as session:
         if place is not None and not session.opened_here:
             talk(f"agent {agent!r} has a session, which stays where it is: --cwd is for a new one")
+        if sys.stderr.isatty():
+            session.on_wait = lambda message: results.tell_of_waiting(agent, message)
         result = session.run(
             script,
             timeout=given.timeout,

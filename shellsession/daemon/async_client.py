@@ -97,6 +97,8 @@ class AsyncRemoteSession(Remote):
                             await taken
                         finally:
                             self._hearing.discard(task)
+                elif message.header.get("event") == "waits" and self.on_wait is not None:
+                    self.on_wait(message)
         return message
 
     async def _asked(self, said: Said) -> AsyncGenerator[Message]:

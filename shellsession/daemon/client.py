@@ -93,6 +93,8 @@ class RemoteSession(Remote):
             for message in messages:
                 if message.header.get("event") == "output" and on_output is not None:
                     self._hear(threading.get_ident(), on_output, message)
+                elif message.header.get("event") == "waits" and self.on_wait is not None:
+                    self.on_wait(message)
         return message
 
     def _asked(self, said: Said) -> Generator[Message]:

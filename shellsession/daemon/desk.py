@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # How soon a full terminal is tried again, in seconds.
 _FULL_PAUSE: Final = 0.003
+# Characters of a command that a client is told of that waits for its end.
+_SHOWN: Final = 200
 
 
 class Speaker:
@@ -84,6 +86,15 @@ class Desk:
             if self._refuses:
                 raise SessionBusy("somebody holds this session for himself (attach): try again when he has left")
             await self._freed.wait()
+
+    def tell_what_keeps(self, listener: Listener) -> None:
+        """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
+        if listener.waits:
+            engine = self.session._engine
+            call = engine.attended or engine.call
+            seconds = None if call is None else time.monotonic() - call.started
+            event = {"id": listener.request, "event": "waits", "held": self._holder is not None, "seconds": seconds}
+            listener.connection.send(encode(event, self.session.command[:_SHOWN].encode("utf-8", "replace")))
 
     def hold(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,8 @@ class Remote:
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
+        # Told of what keeps a command waiting for its turn, once it has for a second.
+        self.on_wait: Callable[[Message], None] | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
         self._hearing: set[object] = set()  # threads or tasks in a callback
         weakref.finalize(self, self._pool.close)
@@ -238,6 +240,7 @@ class Remote:
             "limits": ... if limits is None else limits_fields(limits),
             "echo": echo or ...,
             "live": live or on_output is not None or ...,
+            "tell": (self.on_wait is not None and not live) or ...,
         }
         self._dialogue, self._on_output = None, on_output
         parts = (text,) if data is None else (text, data)

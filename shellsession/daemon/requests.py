@@ -94,7 +94,10 @@ class Start(OfAgent):
 
 
 class Run(OfAgent):
-    """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's."""
+    """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's.
+
+    ``live``: its output comes as events, too. ``tell``: so does what keeps it waiting for its turn, after a second.
+    """
 
     verb: Literal["run"]
     timeout: float | None = None
@@ -107,6 +110,7 @@ class Run(OfAgent):
     limits: LimitsFields | None = None
     echo: bool = False
     live: bool = False
+    tell: bool = False
 
 
 class Wait(OfAgent):

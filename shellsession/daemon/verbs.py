@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
@@ -27,11 +27,19 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+# How long a request waits for its turn until its client is told of that, in seconds.
+_TELL_AFTER: Final = 1.0
+# What of a command's request is not the session's to know.
+_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "live", "tell"}
+
+
 async def serve(server: Server, asked: Asked) -> Answer:
     """Do what is asked."""
     request = asked.request
     if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
         desk = server.desk(request.agent)
+        if getattr(request, "tell", False):
+            asyncio.get_running_loop().call_later(_TELL_AFTER, desk.tell_what_keeps, asked.listener)
         if type(request) not in _BESIDE:
             with _waiting(asked.listener):
                 await desk.enter(request.holder)
@@ -66,7 +74,7 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
 
 async def _run_now(desk: Desk, asked: Asked) -> Answer:
     request: requests.Run = asked.request
-    options = request.model_dump(exclude_unset=True, exclude={"protocol", "id", "agent", "verb", "holder", "live"})
+    options = request.model_dump(exclude_unset=True, exclude=_NO_OPTIONS)
     if request.limits is not None:
         options["limits"] = request.limits.made()
     command = asked.part
