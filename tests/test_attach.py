@@ -19,13 +19,15 @@ from typing import Any, cast
 
 import pexpect
 import pytest
-from daemons import Daemon, running
+from daemons import Daemon, Raw, running
 from support import PATIENCE, command_line, descendants, unique_seconds, wait_until
 
 from shellsession import RemoteSession, Result, SessionBusy, connect
+from shellsession.cli.continuing import wants_more
 from shellsession.cli.seat import Line
 from shellsession.cli.sitting import Sitting
 from shellsession.cli.terminal import ESCAPE, Terminal, as_a_line
+from shellsession.daemon import control
 from shellsession.daemon.wire import Message, from_result
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
@@ -144,6 +146,112 @@ def test_a_command_runs_and_the_state_is_shared(sits: Sits, client: RemoteSessio
     assert person.runs("echo $TERM") == "xterm-256color\r\n"
     person.leaves()
     assert client.run("echo $word $TERM $PWD").stdout.split() == ["his", "dumb", client.cwd]
+
+
+LINES = [
+    *(
+        "echo a",
+        "",
+        " ",
+        "# x",
+        "# x \\",
+        "echo 'a",
+        'echo "a',
+        "echo 'a\\",
+        "echo a \\",
+        "echo a \\\\",
+        "for i in 1 2",
+        "if :; then",
+    ),
+    *(
+        "cat <<X",
+        "cat <<X; for i in 1",
+        "echo a |",
+        "echo a &&",
+        "f() {",
+        "(",
+        "case x in",
+        "echo $(",
+        "echo ${x",
+        "[[ a",
+    ),
+    *(
+        "[[ a &&",
+        "echo `x",
+        "fi",
+        "echo )",
+        "echo unexpected EOF )",
+        "x=(",
+        "echo $((1",
+        "while",
+        "echo 'unexpected EOF '",
+    ),
+    *("! :", "{ :;", ": \\# \\", "echo line 1: unexpected EOF here )", "until :", "cat <<'a b'\n\\", "coproc x {"),
+]
+
+
+@pytest.mark.parametrize("text", LINES)
+def test_bash_is_believed_about_what_is_no_whole_command(text: str) -> None:
+    """It prompts for more where the real one at a terminal does."""
+    environment = {"PATH": os.environ["PATH"], "PS1": "<1>", "PS2": "<2>", "TERM": "dumb", "LC_ALL": "C"}
+    bash: pexpect.spawn[str] = pexpect.spawn(
+        "bash",
+        ["--norc", "--noprofile", "--noediting"],
+        env=environment,
+        echo=False,
+        encoding="utf-8",
+        timeout=PATIENCE,
+    )
+    bash.delaybeforesend = None
+    try:
+        bash.expect_exact("<1>")
+        for line in text.split("\n"):
+            bash.sendline(line)
+            prompt = bash.expect_exact(["<1>", "<2>"])
+    finally:
+        bash.close(force=True)
+    assert wants_more(text) == (prompt == 1)
+
+
+def test_a_command_of_several_lines(sits: Sits, client: RemoteSession, daemon: Daemon) -> None:
+    person = sits()
+    person.prompt()
+    person.types("for i in 1 2\r")
+    person.sees(r"\n\r?> ")
+    person.types("do echo $i\r")
+    person.sees(r"\n\r?> ")
+    assert person.runs("done") == "1\r\n2\r\n"
+    person.types("echo 'never\r")
+    person.sees(r"\n\r?> ")
+    person.types(CTRL_C)
+    person.prompt()
+    person.types("cat <<X\rpas''ted\rX\recho a \\\rb\r")
+    person.sees("a b\r\n")
+    person.prompt()
+    person.leaves()
+    wait_until(lambda: daemon.logged(client.agent)[2:], "the log")
+    assert [line["command"] for line in daemon.logged(client.agent)] == [
+        *("for i in 1 2\ndo echo $i\ndone", "cat <<X\npas''ted\nX", "echo a \\\nb")
+    ]
+
+
+def test_others_are_told_what_he_typed(sits: Sits, client: RemoteSession, daemon: Daemon) -> None:
+    """And not how his TERM is given to it."""
+    person = sits()
+    person.prompt()
+    person.types("echo $TERM; sleep 100\r")
+    person.sees("xterm-256color")
+    told = "echo $TERM; sleep 100"
+    assert client.command == told
+    assert [one["command"] for one in control.agents(daemon.socket) if one["agent"] == client.agent] == [told]
+    with Raw(daemon.socket) as raw:
+        watched = raw.ask("watch", agent=client.agent).header
+        assert (watched["value"], watched["person"]) == (told, True)
+    person.types(CTRL_C)
+    person.prompt()
+    person.leaves()
+    logged = wait_until(lambda: daemon.logged(client.agent), "the log")
+    assert [line["command"] for line in logged] == [told]
 
 
 def test_a_session_is_opened_where_he_is(sits: Sits, tmp_path: Path) -> None:

@@ -6,9 +6,7 @@ Law: one connection carries it all, so that what is asked is done, and what happ
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 from ..daemon.birth import find
@@ -86,8 +84,8 @@ class Seat:
         self.terminal.raw()
         running = self.know("watch")
         self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")
-        if running:
-            self.begun(running.encode("utf-8", "surrogateescape"))
+        if running["value"]:
+            self.begun(running["value"].encode("utf-8", "surrogateescape"), running["person"])
         while True:
             self.hear()
             if self.terminal.fd in self.terminal.wait(self.terminal.fd, self.line.fd, until=None):
@@ -97,12 +95,12 @@ class Seat:
         self.terminal.calm()
         self.say(f"left {self.name}")
 
-    def know(self, verb: str, **fields: object) -> Any:
-        """The value that is the answer of the daemon."""
+    def know(self, verb: str, **fields: object) -> dict[str, Any]:
+        """What the daemon answers."""
         *before, last = self.line.answer(verb, **fields)
         for message in before:
             self.take(message)
-        return last.header["value"]
+        return last.header
 
     def hear(self) -> None:
         """What is here."""
@@ -120,7 +118,7 @@ class Seat:
             raise to_error(header["error"], message.parts)
         match header.get("event"):
             case "command":
-                self.begun(message.parts[0])
+                self.begun(message.parts[0], header["person"])
             case "output":
                 self.printed(message.parts[0])
             case "result":
@@ -128,9 +126,9 @@ class Seat:
             case "missed":
                 self.say(f"({header['bytes']} bytes of output were too quick for this terminal)")
 
-    def begun(self, command: bytes) -> None:
+    def begun(self, command: bytes, person: bool) -> None:
         """A command of somebody else."""
-        self.runs, text = _who_typed(command.decode("utf-8", "replace"))
+        self.runs, text = "person" if person else "agent", command.decode("utf-8", "replace")
         cut = text.strip("\n")[:_SHOWN] + ("…" if len(text) > _SHOWN else "")
         for number, one in enumerate(cut.split("\n")):
             self.say(f"{self.runs}{'>' if number else '$'} {escaped(one)}")
@@ -147,21 +145,3 @@ class Seat:
             self.say(f"{who}: {header['outcome']} {escaped(header['reason'])}".rstrip())
         elif header["exit_code"] != 0:
             self.say(f"{who}: status {header['exit_code']}")
-
-
-def typed(line: str) -> bytes:
-    """A person's line as a command. The session's own TERM tells programs that nobody looks (dumb); for this line alone
-    they get that of his terminal. (What stands before ``eval`` is forgotten with its end; all else in it persists.)
-    """
-    term = os.environ.get("TERM", "")
-    text = f"TERM={shlex.quote(term)} eval {shlex.quote(line)}" if term else line
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _who_typed(command: str) -> tuple[str, str]:
-    if command.startswith("TERM="):
-        with suppress(ValueError):
-            words = shlex.split(command)
-            if len(words) == 3 and words[1] == "eval":
-                return "person", words[2]
-    return "agent", command

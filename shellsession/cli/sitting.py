@@ -21,8 +21,9 @@ from ..daemon.remote import told
 from ..daemon.wire import Message, to_error
 from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Limits
+from .continuing import wants_more
 from .listing import escaped
-from .seat import LEAVE, STRIKE, Line, Seat, typed
+from .seat import LEAVE, STRIKE, Line, Seat
 from .terminal import Disturbed, History, Terminal, as_a_line
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
@@ -65,8 +66,8 @@ class Sitting(Seat):
         running = self.know("watch")
         meanwhile = "wait" if others == "wait" else "are refused"
         self.say(f"at the session of {self.name}, whose own calls {meanwhile} meanwhile: Ctrl-] leaves it as it is")
-        if running:
-            self.begun(running.encode("utf-8", "surrogateescape"))
+        if running["value"]:
+            self.begun(running["value"].encode("utf-8", "surrogateescape"), running["person"])
             self._kept = []
             self._at(_BUSY, self._show_kept)
         self.line.holder = secrets.token_hex(8)
@@ -87,9 +88,10 @@ class Sitting(Seat):
     # -- between commands
 
     def _prompt(self) -> str | None:
-        """The next line; None when he leaves. What happens meanwhile is shown."""
+        """The next command, of as many lines as it takes; None when he leaves. What happens meanwhile is shown."""
+        text = ""
         while self._attend():
-            prompt = f"{self.name}:{escaped(str(self.know('info')['cwd']))}$ "
+            prompt = "> " if text else f"{self.name}:{escaped(str(self.know('info')['value']['cwd']))}$ "
             self.hear()
             if self._busy:
                 continue
@@ -103,9 +105,17 @@ class Sitting(Seat):
                 self._ahead = disturbed.text
             except KeyboardInterrupt:
                 self.terminal.show(b"^C\n")
+                text = ""
             else:
-                if line is None or line.strip():
-                    return line
+                if line is None:
+                    break
+                text += line
+                if not wants_more(text):
+                    if text.strip():
+                        return text
+                    text = ""
+                elif text:
+                    text += "\n"
         return None
 
     def _run(self, text: str) -> None:
@@ -113,8 +123,9 @@ class Sitting(Seat):
             self.say("that would end the agent's shell, with all that it knows: Ctrl-] leaves; `exit 0` is meant so")
             return
         self._resize()
-        self._command = typed(text)
-        how = {"timeout": _QUICK, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
+        self._command = text.encode("utf-8", "surrogateescape")
+        term = {"term": os.environ["TERM"]} if os.environ.get("TERM") else {}
+        how = {**term, "timeout": _QUICK, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
         self._quick = time.monotonic() + 2 * _QUICK
         self._ask("run", self._command, limits=limits_fields(_KEPT), **how)
 
@@ -228,7 +239,7 @@ class Sitting(Seat):
 
     def _sit_down(self) -> None:
         """It is his now."""
-        self._found = tuple(self.know("info")["size"])
+        self._found = tuple(self.know("info")["value"]["size"])
         if self.runs:
             columns, rows = self.terminal.size
             # What draws on the whole screen draws it anew when that changes.
@@ -270,13 +281,13 @@ class Sitting(Seat):
                 fresh = "" if result.state_kept else "; its shell has ended, and the next command gets a fresh one"
                 self.say(escaped(result.reason or f"status {result.exit_code}") + fresh)
 
-    def begun(self, command: bytes) -> None:
+    def begun(self, command: bytes, person: bool) -> None:
         """His own is not told to him."""
         if command == self._command:
             self.runs, self._command = "own", None
             self._type()
         else:
-            super().begun(command)
+            super().begun(command, person)
         self._stay_awake()
 
     def came_back(self, header: dict[str, Any]) -> None:

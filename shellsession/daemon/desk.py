@@ -6,6 +6,7 @@ Law: each command is one line of the audit log, when it has come to its end.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
 from ..errors import SessionBusy, ShellSessionError
-from ..models import Result, Stream
+from ..models import Result, Stream, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
 from .journal import Journal
@@ -44,7 +45,8 @@ class Speaker:
         """Who looks on is told of the command, once."""
         if not self._begun:
             self._begun = True
-            self._desk.show("command", {}, self._command)
+            text, person = self._desk.told(self._command)
+            self._desk.show("command", {"person": person}, text)
 
     def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
         self.begin()
@@ -62,6 +64,7 @@ class Desk:
         self.watchers = watchers  # of the agent, whichever session it has
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
+        self._dressed = b"", b""  # a person's line: as bash gets it, and as he typed it
         self._unfinished: tuple[bytes, Result] | None = None
         self._stays: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
         self._unheard: Result | None = None  # for a client that has gone
@@ -94,7 +97,7 @@ class Desk:
             call = engine.attended or engine.call
             seconds = None if call is None else time.monotonic() - call.started
             event = {"id": listener.request, "event": "waits", "held": self._holder is not None, "seconds": seconds}
-            listener.connection.send(encode(event, self.session.command[:_SHOWN].encode("utf-8", "replace")))
+            listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
 
     def hold(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""
@@ -111,7 +114,7 @@ class Desk:
 
     # -- who looks on
 
-    def watch(self, connection: Connection) -> str:
+    def watch(self, connection: Connection) -> tuple[str, bool]:
         """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
         watchers = self.watchers
         if connection not in watchers:
@@ -119,10 +122,11 @@ class Desk:
             connection.when_it_ends(lambda: watchers.discard(connection))
         engine = self.session._engine
         if engine.ended is None or engine.last is None:
-            return self.session.command
+            return self.command, self._running[1]
         data = self._event("result", _end_of(engine.ended))
         asyncio.get_running_loop().call_soon(connection.offer, data, 0)
-        return engine.last.request.command.decode("utf-8", "replace")
+        text, person = self.told(engine.last.request.command)
+        return text.decode("utf-8", "replace"), person
 
     def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:
         return encode({"event": event, "agent": self.agent, **fields}, *parts)
@@ -135,6 +139,30 @@ class Desk:
                 watcher.offer(data, droppable)
 
     # -- its commands
+
+    def dressed(self, line: bytes, term: str) -> bytes:
+        """A person's line as bash gets it. The session's own TERM tells programs that nobody looks (dumb); for this
+        line alone they get that of his terminal. (What stands before ``eval`` ends with it; all else stays.)
+        """
+        text = f"TERM={shlex.quote(term)} eval {shlex.quote(line.decode('utf-8', 'surrogateescape'))}"
+        self._dressed = to_bytes("command", text), line
+        return self._dressed[0]
+
+    def told(self, command: bytes) -> tuple[bytes, bool]:
+        """A command as others are told of it, and whether a person typed it."""
+        text, line = self._dressed
+        return (line, True) if text and command == text else (command, False)
+
+    @property
+    def _running(self) -> tuple[bytes, bool]:
+        engine = self.session._engine
+        call = engine.attended or engine.call
+        return (b"", False) if call is None else self.told(call.request.command)
+
+    @property
+    def command(self) -> str:
+        """The running command, as others are told of it; "" while none runs."""
+        return self._running[0].decode("utf-8", "replace")
 
     @contextmanager
     def staying(self) -> Iterator[asyncio.Future[Result]]:
@@ -281,7 +309,7 @@ class Desk:
 
     def _ended(self, command: bytes, result: Result) -> None:
         self.show("result", _end_of(result))
-        self._journal.note(self.agent, command, self._secrets, _counted(result))
+        self._journal.note(self.agent, self.told(command)[0], self._secrets, _counted(result))
 
     def last_result(self, command: bytes | None = None) -> Result | None:
         """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""

@@ -96,6 +96,7 @@ class Start(OfAgent):
 class Run(OfAgent):
     """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's.
 
+    ``term``: TERM, for the command alone, of the terminal at which a person typed it; it is told and logged without.
     ``live``: its output comes as events, too. ``tell``: so does what keeps it waiting for its turn, after a second.
     """
 
@@ -109,6 +110,7 @@ class Run(OfAgent):
     isolated: bool = False
     limits: LimitsFields | None = None
     echo: bool = False
+    term: str | None = None
     live: bool = False
     tell: bool = False
 

@@ -220,6 +220,11 @@ class Server:
             )
         return desk
 
+    def runs(self, agent: str) -> str:
+        """The command that runs in the agent's session; "" while none does."""
+        desk = self._desks.get(agent)
+        return "" if desk is None else desk.command
+
     def dismiss(self, desk: Desk) -> None:
         """Its session is closed."""
         desk.give_up()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # How long a request waits for its turn until its client is told of that, in seconds.
 _TELL_AFTER: Final = 1.0
 # What of a command's request is not the session's to know.
-_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "live", "tell"}
+_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "term", "live", "tell"}
 
 
 async def serve(server: Server, asked: Asked) -> Answer:
@@ -77,7 +77,7 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
     options = request.model_dump(exclude_unset=True, exclude=_NO_OPTIONS)
     if request.limits is not None:
         options["limits"] = request.limits.made()
-    command = asked.part
+    command = asked.part if request.term is None else desk.dressed(asked.part, request.term)
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.second
     speaker = desk.begin(command)
@@ -198,11 +198,12 @@ async def _resize(desk: Desk, asked: Asked) -> Answer:
 async def _info(desk: Desk, asked: Asked) -> Answer:
     session = desk.session
     value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
-    return Answer({"value": value}, (session.command.encode("utf-8", "replace"),))
+    return Answer({"value": value}, (desk.command.encode("utf-8", "replace"),))
 
 
 async def _watch(desk: Desk, asked: Asked) -> Answer:
-    return Answer({"value": desk.watch(asked.connection)[: room_for(1)]})
+    command, person = desk.watch(asked.connection)
+    return Answer({"value": command[: room_for(1)], "person": person})
 
 
 async def _hold(desk: Desk, asked: Asked) -> Answer:
@@ -253,7 +254,7 @@ async def _cancel(server: Server, asked: Asked) -> Answer:
 async def _list(server: Server, _: Asked) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
-    told = [{**asdict(info), "cwd": info.cwd[:room], "command": info.command[:room]} for info in infos]
+    told = [{**asdict(info), "cwd": info.cwd[:room], "command": server.runs(info.agent)[:room]} for info in infos]
     return Answer({"value": None}, (to_part(told),))
 
 
