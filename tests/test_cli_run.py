@@ -6,6 +6,7 @@ import base64
 import fcntl
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -84,11 +85,38 @@ def test_the_status_is_the_commands_or_says_what_we_did(
     assert said in done.stderr.decode() if said else not done.stderr
 
 
-@pytest.mark.parametrize("words", [["--timeout", "soon"], ["--timeout", "-1"], ["--idle-timeout", "nan"], ["--tmeout"]])
-def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        *((["--timeout", bad], f"--timeout: '{bad}' is no number of seconds") for bad in ("soon", "-1", "1e400", "")),
+        (["--idle-timeout", "nan"], "--idle-timeout: 'nan' is no number of seconds, or too large; 0 is no limit"),
+        (["--tmeout"], "unrecognized arguments: --tmeout"),
+    ],
+)
+def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str], said: str) -> None:
     done = cli(daemon.socket, "run", *words, "--", "true")
     assert done.returncode == 2
     assert done.stderr.startswith(b"usage: shellsession run ")
+    assert said in done.stderr.decode()
+
+
+@pytest.mark.parametrize("words", [["log", "-n"], ["serve", "--max-sessions"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("number", ["-1", "x", "9" * 30, "9" * 5000, "1.5", "nan"])
+def test_what_is_no_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
+    done = cli(daemon.socket, *words, number)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.search(r"is no whole number from [01] to \d{19}\n\Z", done.stderr.decode())
+
+
+def test_an_agent_has_one_name_in_every_locale(daemon: Daemon) -> None:
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    assert cli(daemon.socket, "run", "-s", "Zoë", "--", "X=kept").returncode == 0
+    assert cli(daemon.socket, "run", "-s", "Zoë", "--", "echo $X", env=ascii_only).stdout == b"kept\n"
+    named = {**ascii_only, "SHELLSESSION_AGENT": "Zoë"}
+    assert cli(daemon.socket, "run", "--", "echo $X", env=named).stdout == b"kept\n"
+    assert b"Zo\\xeb" in cli(daemon.socket, "ls", "--names", env=ascii_only).stdout
+    assert cli(daemon.socket, "kill", "Zoë", env=ascii_only).returncode == 0
+    assert cli(daemon.socket, "run", "-s", b"\xff", "--", "true").returncode == 125
 
 
 def test_what_cannot_be_run_is_refused(daemon: Daemon, agent: str) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NoReturn
 
 from ..models import check_seconds
@@ -80,7 +82,7 @@ def add_socket(to: argparse.ArgumentParser) -> None:
 
 
 def add_agent(to: argparse.ArgumentParser) -> None:
-    to.add_argument("agent", metavar="AGENT", help="whose session: a name, as `shellsession ls` shows it")
+    to.add_argument("agent", metavar="AGENT", type=name, help="whose session: a name, as `shellsession ls` shows it")
 
 
 def add_timeout(to: argparse.ArgumentParser, what: str) -> None:
@@ -98,21 +100,39 @@ def add_json(to: argparse.ArgumentParser, what: str) -> None:
 
 
 def default_agent() -> str:
-    return os.environ.get("SHELLSESSION_AGENT") or "default"
+    return name(os.environ.get("SHELLSESSION_AGENT") or "default")
+
+
+def name(text: str) -> str:
+    """An agent's name is the same text in every locale: what it was written as, where that is UTF-8."""
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        return text
 
 
 def seconds(text: str) -> float | None:
     """A time limit; 0 is none."""
-    value = float(text)
-    if value == 0:
-        return None
-    check_seconds("it", value)  # raises InvalidRequest, which is the ValueError that argparse wants
-    return value
+    try:
+        value = float(text)
+        check_seconds("it", value or None)
+    except ValueError:  # InvalidRequest is one
+        raise argparse.ArgumentTypeError(f"{text!r:.40} is no number of seconds, or too large; 0 is no limit") from None
+    return value or None
 
 
 def count(text: str) -> int:
     """0, 1, 2, ..."""
-    value = int(text)
-    if value < 0:
-        raise ValueError
-    return value
+    return _number(text, 0)
+
+
+def positive(text: str) -> int:
+    """1, 2, 3, ..."""
+    return _number(text, 1)
+
+
+def _number(text: str, least: int) -> int:
+    with suppress(ValueError):  # also of more than 4300 digits
+        if least <= (value := int(text)) <= sys.maxsize:
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number from {least} to {sys.maxsize}")

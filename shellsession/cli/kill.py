@@ -23,7 +23,7 @@ def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("kill", "[OPTIONS] (AGENT... | --all)", _DESCRIPTION, EXAMPLES)
     own.add_argument("--all", action="store_true", help="the sessions of all agents")
     arguments.add_socket(own)
-    own.add_argument("agents", metavar="AGENT", nargs="*", help="whose sessions")
+    own.add_argument("agents", metavar="AGENT", type=arguments.name, nargs="*", help="whose sessions")
     return own
 
 

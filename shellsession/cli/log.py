@@ -24,7 +24,7 @@ output, and has *** in the place of secrets."""
 
 def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    own.add_argument("-s", "--session", metavar="AGENT", help="only the commands of this agent")
+    own.add_argument("-s", "--session", metavar="AGENT", type=arguments.name, help="only the commands of this agent")
     own.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
     own.add_argument(
         "--audit", metavar="PATH", help="the log (default: where a daemon writes it, unless told otherwise)"

@@ -32,7 +32,11 @@ If this process itself is killed, the command runs on."""
 def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("run", "[OPTIONS] [--] [SCRIPT | COMMAND ARGUMENT... | -]", _DESCRIPTION, EXAMPLES)
     own.add_argument(
-        "-s", "--session", metavar="AGENT", help="whose session (default: $SHELLSESSION_AGENT, or default)"
+        "-s",
+        "--session",
+        metavar="AGENT",
+        type=arguments.name,
+        help="whose session (default: $SHELLSESSION_AGENT, or default)",
     )
     arguments.add_timeout(own, "let it run")
     own.add_argument(

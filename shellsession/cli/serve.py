@@ -27,7 +27,9 @@ Its own log is JSON lines, on stderr unless it goes to a file."""
 def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("serve", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
     arguments.add_socket(own)
-    own.add_argument("--max-sessions", metavar="N", type=_positive, default=1000, help="of all agents (default: 1000)")
+    own.add_argument(
+        "--max-sessions", metavar="N", type=arguments.positive, default=1000, help="of all agents (default: 1000)"
+    )
     own.add_argument(
         "--idle-ttl",
         metavar="S",
@@ -84,9 +86,3 @@ def main(words: Sequence[str]) -> int:
         os._exit(0)
     service.run(settings, listening)
     return 0
-
-
-def _positive(text: str) -> int:
-    if (value := arguments.count(text)) == 0:
-        raise ValueError
-    return value
