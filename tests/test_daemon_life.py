@@ -184,6 +184,17 @@ def test_without_even_a_spare_descriptor_it_rests_between_two_looks(hasty: Daemo
         assert b"incarnation" in waiting.recv(1 << 16)
 
 
+def test_what_waits_for_its_turn_at_the_end_is_told_that_it_was_not_run(hasty: Daemon, place: Path) -> None:
+    with Raw(hasty.socket) as holder, Raw(hasty.socket) as waiting:
+        holder.open("a", place)
+        holder.ask("hold", agent="a", holder="me")
+        waiting.say("run", b"touch never", agent="a")
+        wait_until(lambda: holder.ask("stats").header["value"]["serving"] == 2, "the command that waits")
+        assert hasty.stop() == 0
+        assert waiting.receive().header["error"]["code"] == "daemon_unavailable"
+    assert not (place / "never").exists()
+
+
 STUBBORN = {
     "a child": "sleep {0}",
     "deaf children": "trap '' INT TERM HUP; setsid sleep {0} & sleep {0}",

@@ -145,8 +145,10 @@ class Desk:
         line alone they get that of his terminal. (What stands before ``eval`` ends with it; all else stays.)
         """
         text = f"TERM={shlex.quote(term)} eval {shlex.quote(line.decode('utf-8', 'surrogateescape'))}"
-        self._dressed = to_bytes("command", text), line
-        return self._dressed[0]
+        command = to_bytes("command", text)
+        if self._unfinished is None:  # else it is refused, and that other one still told of
+            self._dressed = command, line
+        return command
 
     def told(self, command: bytes) -> tuple[bytes, bool]:
         """A command as others are told of it, and whether a person typed it."""

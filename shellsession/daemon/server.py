@@ -128,12 +128,7 @@ class Server:
             refusal, parts = from_error(error)
             header = {"error": refusal}
         except asyncio.CancelledError:
-            kind, why = ShellSessionError, "the request was cancelled"
-            if asked.listener.waits and asked.listener.deserted.done():
-                kind, why = SessionBusy, "its client left before its turn came: it was not run"
-            elif self.stopping.is_set():
-                kind, why = OutcomeUnknown, "the daemon has ended while it ran this: look at what it was to do"
-            header, parts = {"error": from_error(kind(why))[0]}, ()
+            header, parts = {"error": from_error(self._why_cancelled(asked.listener))[0]}, ()
         except Exception:
             LOG.exception("a %s request failed; this is a defect of ours", asked.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
@@ -143,6 +138,15 @@ class Server:
         del self._served[request]
         asked.listener.connection.send(reply)
         asked.connection.served()
+
+    def _why_cancelled(self, listener: Listener) -> ShellSessionError:
+        if listener.waits and listener.deserted.done():
+            return SessionBusy("its client left before its turn came: it was not run")
+        if not self.stopping.is_set():
+            return ShellSessionError("the request was cancelled")
+        if listener.waits:
+            return DaemonUnavailable("the daemon has ended before its turn came: it was not run")
+        return OutcomeUnknown("the daemon has ended while it ran this: look at what it was to do")
 
     def _miss(self, service: Service) -> None:
         """Give its client the time to come back, if he is gone. What he asked for goes on meanwhile."""
