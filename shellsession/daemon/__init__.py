@@ -14,7 +14,9 @@ requests       what a client may ask, validated
 connection     one client's connection, on the daemon's side
 listener       who asked for what is being served, and what he hears meanwhile
 eager          a coroutine that is begun at once
-desk           one agent: its session, who hears it, who holds it
+hold           who has a session for himself
+pieces         pure: results of a command that came in pieces
+desk           one agent: its session, who hears it, who stays with it
 verbs          what each verb does: the session's own
 server         who is connected, which agents there are, what is being served
 reception      who comes in, and who is told that there is no room

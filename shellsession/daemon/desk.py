@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
-from ..errors import SessionBusy, ShellSessionError
+from ..errors import ShellSessionError
 from ..models import Result, Stream, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
+from .hold import Hold
 from .journal import Journal
 from .listener import Listener
+from .pieces import counted, end_of, joined, together
 from .wire import encode
 
 if TYPE_CHECKING:
@@ -69,9 +71,7 @@ class Desk:
         self._stays: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
         self._unheard: Result | None = None  # for a client that has gone
         self._unheard_by = ""  # what that one asked: it may come back
-        self._holder: str | None = None
-        self._refuses = False
-        self._freed = asyncio.Event()
+        self.hold = Hold(session)
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
         session._when_it_stirs(self._stirred)
@@ -83,34 +83,14 @@ class Desk:
 
     # -- who may use it
 
-    async def enter(self, holder: str | None) -> None:
-        """Wait for the turn of who is not the holder. Raises SessionBusy."""
-        while self._holder not in (None, holder):
-            if self._refuses:
-                raise SessionBusy("somebody holds this session for himself (attach): try again when he has left")
-            await self._freed.wait()
-
     def tell_what_keeps(self, listener: Listener) -> None:
         """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
         if listener.waits:
             engine = self.session._engine
             call = engine.attended or engine.call
             seconds = None if call is None else time.monotonic() - call.started
-            event = {"id": listener.request, "event": "waits", "held": self._holder is not None, "seconds": seconds}
+            event = {"id": listener.request, "event": "waits", "held": self.hold.stands, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
-
-    def hold(self, holder: str, refuse: bool, connection: Connection) -> None:
-        """Give it to one client alone, until that connection ends."""
-        self._holder, self._refuses = holder, refuse
-        self.session.held = True
-        self._freed.clear()
-        connection.when_it_ends(lambda: self._free(holder))
-
-    def _free(self, holder: str) -> None:
-        if self._holder == holder:
-            self._holder = None
-            self.session.held = False
-            self._freed.set()
 
     # -- who looks on
 
@@ -123,7 +103,7 @@ class Desk:
         engine = self.session._engine
         if engine.ended is None or engine.last is None:
             return self.command, self._running[1]
-        data = self._event("result", _end_of(engine.ended))
+        data = self._event("result", end_of(engine.ended))
         asyncio.get_running_loop().call_soon(connection.offer, data, 0)
         text, person = self.told(engine.last.request.command)
         return text.decode("utf-8", "replace"), person
@@ -182,7 +162,7 @@ class Desk:
 
         Of pieces the last is kept, or they would pile up; what others held is counted.
         """
-        self._unheard = result if self._unheard is None else _together(_counted(self._unheard), result)
+        self._unheard = result if self._unheard is None else together(counted(self._unheard), result)
         self._unheard_by = request
 
     def heard(self, request: str) -> None:
@@ -195,9 +175,7 @@ class Desk:
         before, self._unheard = self._unheard, None
         if before is None or not before.runs_on:  # its end is what this result is, too
             return result
-        together = _together(before, result)
-        stdout, stderr = before.stdout_bytes + result.stdout_bytes, before.stderr_bytes + result.stderr_bytes
-        return replace(together, stdout_bytes=stdout, stderr_bytes=stderr)
+        return joined(before, result)
 
     async def left_alone(self, until: float | None = None) -> bool:
         """Wait until no verb stays with a command, or for the moment; does none?"""
@@ -281,10 +259,10 @@ class Desk:
         if result.runs_on:
             call = self.session._engine.call
             if call is not None and call.request.command is command:
-                self._unfinished, self.speaker = (command, _counted(result)), speaker
+                self._unfinished, self.speaker = (command, counted(result)), speaker
                 return
             if (end := self.last_result(command)) is not None:  # another ended it while its client took the output
-                result = _together(_counted(result), end)
+                result = together(counted(result), end)
         self._ended(command, result)
 
     def went_on(self, result: Result) -> None:
@@ -292,12 +270,12 @@ class Desk:
         if self._unfinished is None:
             return
         command, before = self._unfinished
-        together = _together(before, result)
+        so_far = together(before, result)
         if result.runs_on:
-            self._unfinished = command, _counted(together)
+            self._unfinished = command, counted(so_far)
         else:
             self._unfinished = self.speaker = None
-            self._ended(command, together)
+            self._ended(command, so_far)
 
     def _stirred(self) -> None:
         if self.session._engine.call is not None and (self._look is None or self._look.done()):
@@ -310,8 +288,8 @@ class Desk:
                 self.went_on(result)
 
     def _ended(self, command: bytes, result: Result) -> None:
-        self.show("result", _end_of(result))
-        self._journal.note(self.agent, self.told(command)[0], self._secrets, _counted(result))
+        self.show("result", end_of(result))
+        self._journal.note(self.agent, self.told(command)[0], self._secrets, counted(result))
 
     def last_result(self, command: bytes | None = None) -> Result | None:
         """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""
@@ -338,28 +316,3 @@ class Desk:
             command, before = self._unfinished
             self._unfinished = self.speaker = None
             self._ended(command, replace(before, outcome="shell_exited", exit_code=None))
-
-
-def _end_of(result: Result) -> dict[str, object]:
-    return {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason}
-
-
-def _counted(result: Result) -> Result:
-    """The log wants the sizes, not the bytes."""
-    if not (result.stdout_bytes or result.stderr_bytes):
-        return result
-    return replace(
-        result,
-        stdout_bytes=b"",
-        stderr_bytes=b"",
-        stdout_omitted=result.stdout_omitted + len(result.stdout_bytes),
-        stderr_omitted=result.stderr_omitted + len(result.stderr_bytes),
-    )
-
-
-def _together(before: Result, now: Result) -> Result:
-    return replace(
-        now,
-        stdout_omitted=now.stdout_omitted + before.stdout_omitted,
-        stderr_omitted=now.stderr_omitted + before.stderr_omitted,
-    )

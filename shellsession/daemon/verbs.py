@@ -42,7 +42,7 @@ async def serve(server: Server, asked: Asked) -> Answer:
             asyncio.get_running_loop().call_later(_TELL_AFTER, desk.tell_what_keeps, asked.listener)
         if type(request) not in _BESIDE:
             with _waiting(asked.listener):
-                await desk.enter(request.holder)
+                await desk.hold.enter(request.holder)
         answer = await _OF_AGENT[type(request)](desk, asked)
         answer.header.setdefault("pid", desk.session.pid)
         if desk.session.closed:
@@ -210,7 +210,7 @@ async def _hold(desk: Desk, asked: Asked) -> Answer:
     request: requests.Hold = asked.request
     if request.holder is None:
         raise InvalidRequest("hold: `holder` is to be a name that the requests of the holder carry")
-    desk.hold(request.holder, request.others == "refuse", asked.connection)
+    desk.hold.take(request.holder, request.others == "refuse", asked.connection)
     return Answer({"value": None})
 
 

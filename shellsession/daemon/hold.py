@@ -1,0 +1,50 @@
+"""Who has an agent's session for himself, and how the others wait until he leaves.
+
+Law: it ends with its holder's connection, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ..async_session import AsyncSession
+from ..errors import SessionBusy
+
+if TYPE_CHECKING:
+    from .connection import Connection
+
+
+class Hold:
+    """On one session, by one client at a time."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._holder: str | None = None
+        self._refuses = False
+        self._freed = asyncio.Event()
+
+    @property
+    def stands(self) -> bool:
+        """Does somebody hold it?"""
+        return self._holder is not None
+
+    async def enter(self, holder: str | None) -> None:
+        """Wait for the turn of who is not the holder. Raises SessionBusy."""
+        while self._holder not in (None, holder):
+            if self._refuses:
+                raise SessionBusy("somebody holds this session for himself (attach): try again when he has left")
+            await self._freed.wait()
+
+    def take(self, holder: str, refuse: bool, connection: Connection) -> None:
+        """Give it to one client alone, until that connection ends."""
+        self._holder, self._refuses = holder, refuse
+        self._session.held = True
+        self._freed.clear()
+        connection.when_it_ends(lambda: self._free(holder))
+
+    def _free(self, holder: str) -> None:
+        if self._holder == holder:
+            self._holder = None
+            self._session.held = False
+            self._freed.set()

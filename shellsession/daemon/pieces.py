@@ -1,0 +1,43 @@
+"""Results of one command that came in pieces, and what others are told of them.
+
+Law: pure; no byte of output is counted twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..models import Result
+
+
+def end_of(result: Result) -> dict[str, object]:
+    """What who looks on is told of it."""
+    return {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason}
+
+
+def counted(result: Result) -> Result:
+    """Without the output, which is counted as omitted: the log wants the sizes, not the bytes."""
+    if not (result.stdout_bytes or result.stderr_bytes):
+        return result
+    return replace(
+        result,
+        stdout_bytes=b"",
+        stderr_bytes=b"",
+        stdout_omitted=result.stdout_omitted + len(result.stdout_bytes),
+        stderr_omitted=result.stderr_omitted + len(result.stderr_bytes),
+    )
+
+
+def together(before: Result, now: Result) -> Result:
+    """The later piece, with what both have omitted."""
+    return replace(
+        now,
+        stdout_omitted=now.stdout_omitted + before.stdout_omitted,
+        stderr_omitted=now.stderr_omitted + before.stderr_omitted,
+    )
+
+
+def joined(before: Result, now: Result) -> Result:
+    """The later piece, with the output of both."""
+    stdout, stderr = before.stdout_bytes + now.stdout_bytes, before.stderr_bytes + now.stderr_bytes
+    return replace(together(before, now), stdout_bytes=stdout, stderr_bytes=stderr)
