@@ -217,6 +217,7 @@ def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
         "engine.framing",
         "daemon.wire",
         "daemon.ledger",
+        "daemon.pieces",
         *sorted(_CONTRACTS | _POLICY),
     ],
 )
