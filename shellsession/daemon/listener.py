@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _RETOLD: Final = 3 << 20
 
 
+LEFT: Final = "its client left before its turn came: it was not run"
+
+
 class Listener:
     """One request, and the connection on which its client is just now."""
 

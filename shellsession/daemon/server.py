@@ -25,7 +25,7 @@ from .desk import Desk
 from .eager import begin
 from .journal import Journal
 from .ledger import Claim, Ledger
-from .listener import Listener
+from .listener import LEFT, Listener
 from .verbs import serve
 from .wire import PROTOCOL, Message, encode, from_error
 
@@ -141,7 +141,7 @@ class Server:
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
         if listener.waits and listener.deserted.done():
-            return SessionBusy("its client left before its turn came: it was not run")
+            return SessionBusy(LEFT)
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
         if listener.waits:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import InvalidRequest, SessionBusy, ShellSessionError
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, room_for
 from .desk import Desk, Speaker
-from .listener import Listener
+from .listener import LEFT, Listener
 from .wire import to_part
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ async def _run(desk: Desk, asked: Asked) -> Answer:
                     return await _run_now(desk, asked)
             # Whoever asked may have given up, and asked anew: to run it now could be to run it twice.
             await listener.client()
+            if listener.deserted.done():  # it is being cancelled; to go round again would never let that happen
+                raise SessionBusy(LEFT)
 
 
 async def _run_now(desk: Desk, asked: Asked) -> Answer:
