@@ -1,4 +1,4 @@
-"""EXIT traps under `set -e`: bash undoes our redirections before it runs them, and what they say is the command's."""
+"""EXIT traps under `set -e`: bash undoes a command's redirections before it runs them, and what they say is ours."""
 
 from __future__ import annotations
 
@@ -31,6 +31,22 @@ CASES = {
     "isolated": (f"{SAYS}; echo a", {"isolated": True}, "exited", "a\nbye\n", "worse\n"),
     "isolated, with set -e": (f"set -e; {SAYS}; echo a; false", {"isolated": True}, "exited", "a\nbye\n", "worse\n"),
     "by exit": (f"({SAYS}; exit 1)", {}, "exited", "bye\n", "worse\n"),
+    "captured": (
+        f"x=$(set -e; {SAYS}; echo a; false); (set -e; {SAYS}; false) | cat; echo [$x]; false",
+        {},
+        "exited",
+        "bye\n[a bye]\n",
+        "worse\nworse\n",
+    ),
+    "captured, isolated": (
+        f"x=$(set -e; {SAYS}; echo a; false); echo [$x]; false",
+        {"isolated": True},
+        "exited",
+        "[a bye]\n",
+        "worse\n",
+    ),
+    "to a stream of its own": (f"(set -e; {SAYS}; false) 2>/dev/null", {}, "exited", "bye\n", ""),
+    "with set -T": (f"set -T; (set -e; {SAYS}; false)", {}, "exited", "bye\n", "worse\n"),
     "merged": (f"(set -e; {SAYS}; false)", {"merge_stderr": True}, "exited", "bye\nworse\n", ""),
     "nothing to say": ("(set -e; trap : EXIT; false)", {}, "exited", "", ""),
     "at a chatty prompt": (f"PROMPT_COMMAND='echo PC'; ({SAYS})", {}, "exited", "bye\n", "worse\n"),
@@ -49,13 +65,31 @@ def test_what_they_say_is_in_the_result(
     assert (after.stdout, after.stderr) == ("on\n", "and\n")
 
 
-def test_they_never_hang_on_what_we_type(new_session: NewSession) -> None:
+@pytest.mark.parametrize("options", [{}, {"isolated": True}, {"stdin": b"fed"}], ids=["here", "isolated", "fed"])
+def test_they_read_what_the_command_reads(options: dict[str, bool], new_session: NewSession) -> None:
+    for text, outcome in (
+        ("(set -e; trap cat EXIT; false)", "exited"),
+        ("set -e; trap cat EXIT; false", "shell_exited"),
+    ):
+        result = new_session(timeout=15).run(text, **options)  # type: ignore[arg-type]  # a table of options
+        assert result.outcome == ("exited" if "isolated" in options else outcome)
+        assert result.stdout == ("fed" if "stdin" in options else "")
+
+
+def test_where_nobody_could_know_of_them_they_never_hang_on_what_we_type(sh: Session) -> None:
     """Their input is bash's own then. It is empty, and who reads it is ended with a word why."""
-    for text in ("(set -e; trap cat EXIT; false)", "set -e; trap cat EXIT; false"):
-        result = new_session(timeout=15).run(text)
-        assert result.outcome == "interrupted"
-        assert "input" in result.reason
-    assert new_session(timeout=15).run("trap cat EXIT; :", isolated=True).outcome == "exited"
+    sh.run("f() { trap cat EXIT; false; }")
+    result = sh.run("(set -e; f)", timeout=15)
+    assert result.outcome == "interrupted"
+    assert "input" in result.reason
+
+
+def test_what_a_debug_trap_says_of_our_words_is_nobodys(sh: Session) -> None:
+    sh.run("trap 'echo dbg' DEBUG")
+    assert sh.run("trap -p USR1; trap -p USR2").stdout == "dbg\ndbg\n"
+    assert sh.run("trap -p USR1", isolated=True).stdout == ""
+    assert sh.run("trap - DEBUG").stdout == "dbg\n"
+    assert sh.run("trap -p DEBUG; echo on").stdout == "on\n"
 
 
 @pytest.mark.parametrize("length", range(300, 1100, 20))

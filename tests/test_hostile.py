@@ -101,6 +101,42 @@ def test_the_status_is_kept_where_our_first_words_are_gone(sh: Session, damage: 
     assert sh.run("echo $?").stdout == "7\n"
 
 
+@pytest.mark.parametrize("before", ["true", "set -e", "set -o posix", "set -T; trap 'echo dbg' DEBUG", "set -u"])
+@pytest.mark.parametrize(
+    "damage", ["builtin", "eval", "command", ".", "builtin eval", "eval command", "builtin command"]
+)
+def test_functions_named_declare_and_more_hide_no_command(sh: Session, place: Path, damage: str, before: str) -> None:
+    sh.run(before)
+    sh.run("".join(f"{name}() {{ :; }};" for name in ("declare", *damage.split())))
+    assert sh.run("echo x >>count; (exit 7)", check=False).ran
+    assert (place / "count").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    "all_four",
+    [
+        "enable -n builtin eval command .",
+        "builtin() { :; }; eval() { :; }; command() { :; }; .() { :; }; declare() { :; }",
+    ],
+)
+def test_where_no_name_is_left_to_run_a_command_it_is_told_as_not_run(sh: Session, place: Path, all_four: str) -> None:
+    sh.run(all_four)
+    result = sh.run("touch ran")
+    assert (result.outcome, result.ran, (place / "ran").exists()) == ("shell_exited", False, False)
+    assert "not run" in result.reason
+    assert sh.run("echo fresh").stdout == "fresh\n"
+
+
+@pytest.mark.parametrize("spy", ["trap 'echo dbg; echo worse >&2' DEBUG", "trap 'echo ret' RETURN", "true"])
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_long_text_starts_with_the_last_status_where_functions_are_traced(sh: Session, spy: str, status: int) -> None:
+    sh.run(f"set -T; {spy}; (exit {status})")
+    result = sh.run(f"trap - DEBUG; : {'x' * 2000}; echo said")
+    assert [line for line in result.stdout.splitlines() if line != "dbg"] == ["said"]
+    sh.run(f"(exit {status})")
+    assert sh.run(f"echo $?; : {'x' * 2000}").stdout == f"{status}\n"
+
+
 def test_an_isolated_command_is_traced_without_a_word_of_ours(sh: Session) -> None:
     sh.run("set -x")
     result = sh.run("echo hi; exit 3", isolated=True)

@@ -45,12 +45,11 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     engine.history = mark.history
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
-    engine.functrace = b"T" in mark.flags
     held = pump.drain(shell, call)
     echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
     noise = call.aside.total > 0 or (call.framer.has_noise and call.framer.overheard != b"")
-    if noise and not echoes and not call.retyped and call.request.may_trap:
-        yield from _hear_aside(engine, shell, call)
+    if call.request.may_trap and not echoes and not call.retyped:
+        engine.chatty = yield from _speaks(engine, shell)
     else:
         engine.chatty = echoes or (noise and call.ending is None)
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
@@ -73,16 +72,11 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
 
 
-def _hear_aside(engine: Engine, shell: Shell, call: Call) -> Steps[None]:
-    """Something was said on bash's own descriptors. `set -e` undoes our redirections before an EXIT trap runs, in a
-    subshell too: what that says is the command's. What is said at every prompt (PROMPT_COMMAND, a DEBUG trap) is said
-    again when nothing is run, and is nobody's; so is all that is said where `set -x`, `-v` or `-T` is on.
-    """
+def _speaks(engine: Engine, shell: Shell) -> Steps[bool]:
+    """Is something said (by a PROMPT_COMMAND, a DEBUG trap) where nothing but words of ours is run?"""
+    shell.clear_aside()
     said = yield from pump.ask(shell, b"if %b; then :; fi" % guard(engine.spelling))
-    chatty = said is None or not said.startswith(b"bash: /") or bool(shell.overhear())
-    if not chatty and not engine.chatty:
-        _take_aside(call)
-    engine.chatty = chatty
+    return said is None or not said.startswith(b"bash: /") or bool(shell.overhear())
 
 
 def _take_aside(call: Call) -> None:

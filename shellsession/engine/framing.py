@@ -36,7 +36,8 @@ NOISE_MAX: Final = 1 << 16
 
 # How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
 # `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
-# `.` comes last: it takes a file, lets `return` pass, and keeps DEBUG traps out.
+# `.` comes last: it takes a file, lets `return` pass, and keeps DEBUG traps out. From PROVEN on the same again, for a
+# shell where `declare` itself was replaced: the guard does not ask who answers to the name, but has it run something.
 SPELLINGS: Final = (
     (b"builtin", b"\\builtin eval"),
     (b"eval", b"\\eval"),
@@ -44,8 +45,8 @@ SPELLINGS: Final = (
     (b".", b"\\."),
 )
 SOURCE: Final = 3
-# Without the guard: for a shell where `declare` itself was replaced.
-UNGUARDED: Final = len(SPELLINGS)
+PROVEN: Final = len(SPELLINGS)
+WAYS: Final = PROVEN + SOURCE
 
 _NEWLINES_MAX: Final = 64
 # No file can be below it, whatever is done to the file system; no longer than it must be.
@@ -88,12 +89,13 @@ def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
     """An argument that reads back as ``text`` from the file at ``path``, and leaves that status in ``$?``.
 
     ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them. It sets ``$?`` to
-    0, after all that could have set it before; only another substitution can, for the price of a fork.
+    0, after all that could have set it before; only another substitution can, for the price of a fork. With `set -T` a
+    DEBUG trap speaks in it, and is not to speak in the text.
     """
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
         newlines = 1
-    last = b'"$(\\builtin exit %d)"' % status if status else b""
+    last = b'"$({ \\builtin exit %d; } >/dev/null 2>&1)"' % status if status else b""
     return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + last
 
 
@@ -124,6 +126,7 @@ def command_lines(
     spelling: int = 0,
     isolated: bool = False,
     ours_in_history: int = 0,
+    grouped: bool = False,
 ) -> bytes:
     """The two lines that run a command whose text is ``argument``, and report on it.
 
@@ -133,22 +136,26 @@ def command_lines(
     or a name that was disabled (its mark says ``-`` and a number, and nothing was run). It costs 5 us; a question of
     its own, a round trip; looking afterwards could not tell whether the text itself has just disabled the name.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
+    ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
+    runs; but `set -x` and DEBUG traps tell of our words before a command's redirections, and in a group's.
     """
-    run = b"%b -- %b" % (SPELLINGS[spelling % UNGUARDED][1], argument)  # the text may begin with a dash
-    # Isolated, the streams are the subshell's, for its EXIT trap; `set -x` tells of our words before stderr is.
-    run = b"! ( %b %b ) %b" % (run, errors, redirections) if isolated else b"! %b %b %b" % (run, redirections, errors)
+    run = b"%b -- %b" % (SPELLINGS[spelling % PROVEN][1], argument)  # the text may begin with a dash
+    if isolated:
+        run = (b"! ( %b ) %b %b" if grouped else b"! ( %b %b ) %b") % (run, errors, redirections)
+    else:
+        run = (b"{ ! %b; } %b %b" if grouped else b"! %b %b %b") % (run, redirections, errors)
     prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (
-        _restore(nonce, status, b"\\" if spelling else b"\\builtin ") if status else b""
+        _restore(nonce, status, b"\\" if spelling % PROVEN else b"\\builtin ") if status else b""
     )
-    if spelling == UNGUARDED:
-        return prologue + run + b"\n" + mark_line(nonce)
     skipped = b'! { <_; } <"%b%b -$?/%b"' % (NOWHERE, nonce, nonce)
     return b"if %b; then %b%b; else %b; fi\n%b" % (guard(spelling), prologue, run, skipped, mark_line(nonce))
 
 
 def guard(spelling: int) -> bytes:
     """True where the name by which we reach eval is what it should be."""
-    name, call = SPELLINGS[spelling % UNGUARDED]
+    name, call = SPELLINGS[spelling % PROVEN]
+    if spelling >= PROVEN:
+        return b'%b "((1))" && ! %b "! ((1))"' % (call, call)  # `!`: no `set -e` may end the shell at it
     return b"! \\declare -F %b && %b%b" % (name, call, b" /dev/null" if spelling == SOURCE else b"")
 
 

@@ -50,7 +50,6 @@ class Engine:
         self.let_go: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
-        self.functrace = False
         self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.history = False  # `set -o history` is on: bash records what we type
         self.takers: set[object] = set()  # tasks in an awaited callback of a running command
@@ -74,7 +73,6 @@ class Engine:
         try:
             shell.resize(self.size)
             self.status, self.spelling, self.family, self.history, self.chatty = 0, 0, False, False, False
-            self.functrace = False
             yield from greet(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)

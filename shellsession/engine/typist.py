@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..models import Request, Stream as StreamName, Terminal
 from .call import Call, Typed, fresh_nonce
-from .framing import INTERRUPTED, READ_MAX, SOURCE, UNGUARDED, Framer, command_lines, from_file, quote
+from .framing import INTERRUPTED, READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
 from .pump import BROKEN, EATEN
 from .shell import Shell
 from .streams import Stream
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
 
+_DEAF: Final = (
+    "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
+    " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
+)
+
 
 def start(engine: Engine, request: Request) -> Call:
     """Type the command. What bash does not need to begin is done while it works already."""
@@ -33,7 +38,7 @@ def start(engine: Engine, request: Request) -> Call:
         older = shell.family.descendants()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
-    if request.may_trap:
+    if request.may_trap and engine.chatty:
         shell.clear_aside()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
@@ -68,16 +73,15 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
+    grouped = request.may_trap and not engine.chatty
 
     def lines(argument: bytes, status: int) -> bytes:
-        return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours)
+        return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
 
     if spelling == SOURCE:
         typed = lines(quote(shell.files.write("text", text)), engine.status)
     elif len(text) > READ_MAX or len(typed := lines(quote(text), engine.status)) > READ_MAX:
-        # With `set -T` a DEBUG trap would speak in the substitution that sets it, and so into the text.
-        status = 0 if engine.functrace else engine.status
-        typed = lines(from_file(shell.files.write("text", text), text, status), 0)
+        typed = lines(from_file(shell.files.write("text", text), text, engine.status), 0)
     shell.busy = nonce
     shell.send(typed)
     shell.ours_in_history = 1
@@ -111,15 +115,16 @@ def must_retype(engine: Engine, call: Call) -> bool:
     assert mark is not None
     # SIGINT makes bash forget lines that it has read.
     eaten = call.eaten and mark.status != INTERRUPTED
-    if eaten or mark.broken or call.retyped > UNGUARDED:
+    deaf = mark.skipped and call.retyped >= WAYS - 1
+    if eaten or mark.broken or deaf:
         # Where lines were typed to it a second time, the first one may have been run.
-        call.unrun = eaten and not call.idle_looks
-        call.reason = EATEN if call.unrun else BROKEN
+        call.unrun = deaf or (eaten and not call.idle_looks)
+        call.reason = _DEAF if deaf else EATEN if call.unrun else BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
     if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
-        engine.spelling = (engine.spelling + 1) % (UNGUARDED + 1)
+        engine.spelling = (engine.spelling + 1) % WAYS
     elif _is_something_gone(shell, call):  # somebody removed our files since we looked
         for stream in call.own:
             engine.let_go(stream.fd)
