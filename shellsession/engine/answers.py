@@ -34,8 +34,8 @@ def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName,
     """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
     pids: list[int] = []
     if engine.family:
-        older = set(call.older)
-        pids = [pid for pid in shell.family.children() if pid not in older and processes.alive(pid)]
+        newer = set(shell.family.newer(call.older))
+        pids = [pid for pid in shell.family.children() if pid in newer and processes.alive(pid)]
     if pids or held:
         _make_job(engine, shell, call, pids, held)
     if engine.family and engine.terminal_job is None:
@@ -60,6 +60,7 @@ def _make_job(engine: Engine, shell: Shell, call: Call, pids: list[int], held: l
             engine.let_go(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
+    shell.family.marks.renew()
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
 

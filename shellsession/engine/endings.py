@@ -101,7 +101,7 @@ def interrupt(engine: Engine, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
     for number, patience in _LADDER:
-        victims = shell.family.descendants(call.older)
+        victims = shell.family.newer(call.older)
         shell.signal(signal.SIGINT)
         if processes.state(shell.pid) == "T":
             shell.signal(signal.SIGCONT)
@@ -130,7 +130,7 @@ def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
     until = time.monotonic() + _STARVED
     had_their_turn = 0
     while time.monotonic() < until and had_their_turn < _LOOKS:
-        victims = shell.family.descendants(call.older)
+        victims = shell.family.newer(call.older)
         starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
         for pid in (shell.pid, *victims):
             before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
@@ -154,7 +154,7 @@ def _rest(engine: Engine, call: Call) -> Steps[Result]:
     """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
     shell = engine.live()
     for _ in range(_ROUNDS):
-        victims = [pid for pid in shell.family.descendants(call.older) if processes.alive(pid)]
+        victims = [pid for pid in shell.family.newer(call.older) if processes.alive(pid)]
         if not victims:
             break
         kill(victims)

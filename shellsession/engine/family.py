@@ -10,17 +10,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from . import processes
+from .marks import Marks
 
 
 class Family:
-    """Everything that comes of bash.
+    """Everything that comes of bash, which began with the mark ``first_mark``.
 
     Orphans become bash's own children; where bash is in a PID namespace they become those of its first process, the
     ``adopter``.
     """
 
-    def __init__(self, pid: int, adopter: int = 0) -> None:
+    def __init__(self, pid: int, first_mark: int, adopter: int = 0) -> None:
         self._pid, self._adopter = pid, adopter
+        self.marks = Marks(pid, first_mark)
         # The kernel's lists of children, and what each one says while nobody is to be counted.
         self._lists: list[tuple[int, bytes]] = []
         for parent, nobody in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
@@ -51,6 +53,11 @@ class Family:
         if self._adopter:
             found += processes.descendants(self._adopter, (self._pid, *besides))
         return found
+
+    def newer(self, older: list[int]) -> list[int]:
+        """As ``descendants``, without the families of ``older``, whose orphans are bash's children by now."""
+        orphans = [pid for pid in self.children() if pid not in older and self.marks.is_earlier(pid)] if older else []
+        return self.descendants((*older, *orphans))
 
     def close(self) -> None:
         lists, self._lists = self._lists, []

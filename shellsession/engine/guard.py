@@ -2,9 +2,8 @@
 
 Law: whoever takes a seat gives it back; with the last seat the watcher and the directory go too.
 
-Every process of a session carries the session's mark: a soft RLIMIT_LOCKS, a limit that the kernel has ignored since
-2.4 but that every child inherits. `env -i`, setsid and a double fork do not shed it. The mark of a session is
-``host number * 2**22 + seat number``: so the watcher knows all of its host by one range.
+The first mark of a session is ``(host number * 2**20 + seat number) * 16``: so the watcher knows all of its host by one
+range.
 """
 
 from __future__ import annotations
@@ -21,16 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import cgroups, processes
+from .marks import GENERATIONS
 from .places import make_private, private_home
 
-_SEATS = 1 << 22
+_SEATS = 1 << 20
+_MARKS = _SEATS * GENERATIONS  # of one host
 _ROUNDS = 20
-_MAGIC = 0x5E << 32  # no administrator sets a limit of 2**61 file locks: what has one is ours
+_MAGIC = 0x5E << 32  # no administrator sets a limit of 2**62 file locks: what has one is ours
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one shell may use: its mark (a number) and its directory (0700)."""
+    """What one shell may use: its first mark (a number) and its directory (0700)."""
 
     mark: int
     directory: str
@@ -67,7 +68,7 @@ class Guard:
                 _unshut(private_home(), self._directory)
                 make_private(directory)
             self._taken += 1
-            return Seat(self._number * _SEATS + self._next, directory)
+            return Seat((self._number * _SEATS + self._next) * GENERATIONS, directory)
 
     def watch_over(self, bash: str, socket: str) -> Seat:
         """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed."""
@@ -108,7 +109,7 @@ class Guard:
         make_private(directory)
         self._directory = directory
         script = str(Path(__file__).with_name("watcher.bash"))
-        marks = (self._number * _SEATS, (self._number + 1) * _SEATS - 1)
+        marks = (self._number * _MARKS, (self._number + 1) * _MARKS - 1)
         socket = self._socket or ()
         self._watcher = subprocess.Popen(
             [bash, "--noprofile", "--norc", script, str(pid), start, *map(str, marks), directory, *map(str, socket)],
@@ -155,9 +156,9 @@ def sweep(home: str) -> None:
         if processes.start_time(int(parts[2])) == int(parts[3]) and processes.alive(int(parts[2])):
             continue
         with suppress(ValueError):
-            first = int(parts[0], 16) * _SEATS
+            first = int(parts[0], 16) * _MARKS
             for _ in range(_ROUNDS):  # what was forked during a look is found by the next
-                victims = processes.marked(first, first + _SEATS - 1)
+                victims = processes.marked(first, first + _MARKS - 1)
                 for pid in victims:
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)

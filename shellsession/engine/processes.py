@@ -112,17 +112,15 @@ def everyone() -> Iterator[int]:
             yield int(name)
 
 
+def mark(pid: int) -> int:
+    """Its soft RLIMIT_LOCKS; -1 when there is none, or it may not be looked at."""
+    words = _read(f"/proc/{pid}/limits").partition(b"Max file locks")[2].split(maxsplit=1)
+    return int(words[0]) if words and words[0].isdigit() else -1
+
+
 def marked(low: int, high: int) -> list[int]:
-    """Living processes whose soft RLIMIT_LOCKS lies in the range: what a session started, whoever adopted it."""
-    found = []
-    for pid in everyone():
-        limits = _read(f"/proc/{pid}/limits")
-        at = limits.find(b"Max file locks")
-        if at >= 0:
-            soft = limits[at + 14 : at + 60].split()[0]
-            if soft.isdigit() and low <= int(soft) <= high and alive(pid):
-                found.append(pid)
-    return found
+    """Living processes whose mark lies in the range: what a session started, whoever adopted it."""
+    return [pid for pid in everyone() if low <= mark(pid) <= high and alive(pid)]
 
 
 def holders(files: set[tuple[int, int]]) -> list[int]:

@@ -231,7 +231,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     # First: who is seen to read may have been woken for this already, and have taken it when we come to ask.
     if call.terminal and shell.has_input():
         return False  # typed, and not read yet: it will go on
-    pids = [shell.pid, *shell.family.descendants(call.older)]
+    pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
     # A trap's command has bash's own input after `set -e` undid our redirections: there is nothing for it to read.
     ours = (shell.control_name,)

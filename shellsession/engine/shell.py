@@ -85,7 +85,7 @@ class Shell:
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
         self.pidfd = self.child_fd = _pidfd(self.pid)
-        self.family = Family(self.pid)
+        self.family = Family(self.pid, seat.mark)
         self._names = self._own_names()
         self.control_name = self._names[0]
 
@@ -103,7 +103,7 @@ class Shell:
             raise ShellUnavailable(f"bash runs in its sandbox, but cannot be found in /proc: {error}") from error
         self.pidfd = _pidfd(self.pid)
         self.family.close()
-        self.family = Family(self.pid, first)
+        self.family = Family(self.pid, self.seat.mark, first)
         self._names = self._own_names()
         self.control_name = self._names[0]
 
@@ -340,7 +340,7 @@ class Shell:
     def strays(self) -> list[int]:
         """What carries this session's mark, wherever it has gone; bash itself not counted."""
         ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
-        return [pid for pid in processes.marked(self.seat.mark, self.seat.mark) if pid not in ours]
+        return [pid for pid in self.family.marks.carriers() if pid not in ours]
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead."""

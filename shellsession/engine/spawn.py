@@ -21,7 +21,7 @@ from ptyprocess import PtyProcess
 
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
-from . import cgroups
+from . import cgroups, marks
 from .guard import the_guard
 from .launch import Launch, plan
 from .shell import Shell
@@ -176,7 +176,7 @@ def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int,
             # Whatever a command leaves behind becomes bash's child, and can be found from it.
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             with suppress(OSError, ValueError):
-                resource.setrlimit(locks, (mark, hard))
+                resource.setrlimit(marks.LIMIT, (mark, hard))
             if _usual is not None:
                 resource.setrlimit(resource.RLIMIT_NOFILE, _usual)
             if launch.apart:
@@ -190,8 +190,7 @@ def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int,
             os._exit(1)  # nothing may return into a copy of the host's program
 
     # All that can be worked out before the fork is: after it, each page that Python touches is copied.
-    locks = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
-    hard = resource.getrlimit(locks)[1]
+    hard = resource.getrlimit(marks.LIMIT)[1]
     # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
     ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
     program, env = launch.program, environment(options)
