@@ -1,5 +1,5 @@
 PS1= PS2=
 \set +m
-\shopt -u checkwinsize promptvars
+\shopt -u checkwinsize
 \shopt -s execfail
 \unset MAILCHECK HISTFILE
