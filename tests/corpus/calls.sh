@@ -280,3 +280,17 @@ trap - DEBUG; shopt -u extdebug; echo skip no more
 echo a # comment
 #--- next call
 echo b #
+### debug trap where functions and errors are traced
+set -ET; x=kept
+#--- next call
+c=0; trap 'c=$((c+1))' DEBUG
+#--- next call
+echo a; f() { echo f; }; f
+#--- next call
+trap - DEBUG; echo $((c > 3)) $x
+### debug trap with extdebug off again
+shopt -s extdebug; shopt -u extdebug
+#--- next call
+trap 'echo "d $BASH_COMMAND"' DEBUG
+#--- next call
+echo a
