@@ -178,6 +178,6 @@ help true | head -1; help nosuchtopic; echo $?
 ### logout of a shell that is no login shell
 (logout); echo $?
 ### ps4 expands
-PS4='${FUNCNAME[0]-top}> '; f() { :; }; set -x; f; set +x
+PS4='+ ${FUNCNAME[0]-top}: '; f() { :; }; set -x; f; set +x
 ### prompt operator
 x='\$ $HOME \w $(echo sub)'; echo "${x@P}"; shopt promptvars
