@@ -94,7 +94,7 @@ def _take_aside(call: Call) -> None:
 def _is_refused(shell: Shell) -> Steps[bool]:
     """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
     said = yield from pump.ask(
-        shell, b"\\builtin shopt extdebug >&2; \\builtin trap -p DEBUG >&2; \\builtin echo ran >&2"
+        shell, b"! \\builtin shopt extdebug >&2; \\builtin trap -p DEBUG >&2; \\builtin echo ran >&2"
     )
     return said is not None and (b"ran\n" not in said or (b"trap -- " in said and b"\toff\n" not in said))
 

@@ -294,3 +294,11 @@ shopt -s extdebug; shopt -u extdebug
 trap 'echo "d $BASH_COMMAND"' DEBUG
 #--- next call
 echo a
+### everything traced under errexit
+set -eETuo pipefail
+#--- next call
+trap 'echo "E $?"' ERR
+#--- next call
+echo a
+#--- next call
+echo b
