@@ -112,7 +112,7 @@ class Request:
 
     @property
     def may_trap(self) -> bool:
-        """May what is said on bash's own descriptors be an EXIT trap of this command?"""
+        """May this command have an EXIT trap, which says something after all else?"""
         return self.isolated or b"trap" in self.command
 
     def __post_init__(self) -> None:

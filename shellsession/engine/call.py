@@ -63,11 +63,12 @@ def fresh_nonce() -> bytes:
 
 
 class Typed(NamedTuple):
-    """How a command was typed: the nonce of its mark, its own streams, and all that is read for it."""
+    """How a command was typed: the nonce of its mark, its own streams, all that is read for it, if a group has them."""
 
     nonce: bytes
     own: tuple[Stream, ...]
     streams: tuple[tuple[StreamName, Stream], ...]
+    grouped: bool = False
 
 
 class Call:
@@ -122,7 +123,7 @@ class Call:
     def typed_as(self, typed: Typed) -> None:
         """What was typed for it, and where its output comes out."""
         self.framer = Framer(typed.nonce)
-        self.own, self.streams = typed.own, typed.streams
+        self.own, self.streams, self.grouped = typed.own, typed.streams, typed.grouped
 
     def hear(self, name: StreamName, data: bytes, now: float) -> None:
         """Output has come."""

@@ -48,7 +48,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
     held = pump.drain(shell, call)
     echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
     noise = call.aside.total > 0 or (call.framer.has_noise and call.framer.overheard != b"")
-    if call.request.may_trap and not echoes and not call.retyped:
+    if call.grouped and not echoes and not call.retyped and b"debug" in call.request.command.lower():
         engine.chatty = yield from _speaks(engine, shell)
     else:
         engine.chatty = echoes or (noise and call.ending is None)
@@ -73,7 +73,7 @@ def finish(engine: Engine, call: Call) -> Steps[Result]:
 
 
 def _speaks(engine: Engine, shell: Shell) -> Steps[bool]:
-    """Is something said (by a PROMPT_COMMAND, a DEBUG trap) where nothing but words of ours is run?"""
+    """Is something said (by a new DEBUG trap, a PROMPT_COMMAND) where nothing but words of ours is run?"""
     shell.clear_aside()
     said = yield from pump.ask(shell, b"if %b; then :; fi" % guard(engine.spelling))
     return said is None or not said.startswith(b"bash: /") or bool(shell.overhear())

@@ -38,7 +38,7 @@ def start(engine: Engine, request: Request) -> Call:
         older = shell.family.descendants()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
-    if request.may_trap and engine.chatty:
+    if engine.chatty and request.may_trap:
         shell.clear_aside()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
@@ -73,7 +73,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
-    grouped = request.may_trap and not engine.chatty
+    grouped = not engine.chatty and request.may_trap
 
     def lines(argument: bytes, status: int) -> bytes:
         return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
@@ -90,7 +90,7 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
         streams.append(("stderr", err))
     if not terminal and engine.terminal_job is None:
         streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
-    return Typed(nonce, (out,) if err is None else (out, err), tuple(streams))
+    return Typed(nonce, (out,) if err is None else (out, err), tuple(streams), grouped)
 
 
 def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
