@@ -81,7 +81,7 @@ KNOWN_DIFFERENCES: Final = (
     Difference(
         "`[1] PID` of a job that starts: another number each time",
         b"true & wait",
-        rb"^\[\d+\] \d+\n",
+        rb"\[\d+\] \d+\n",
     ),
     Difference(
         "`[1]+  Done  sleep` comes with the next prompt, and the session has none",
