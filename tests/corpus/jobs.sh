@@ -5,7 +5,7 @@
 ### wait for job spec
 (exit 6) & wait %1; echo $?
 ### wait n
-(exit 2) & wait -n; echo $?
+(sleep 0.05; exit 2) & wait -n; echo $?
 ### two jobs in order
 (echo 1 >a) & (echo 2 >b) & wait; cat a b
 ### kill a job
