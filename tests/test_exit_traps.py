@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from support import wait_until
 
-from shellsession import Limits, Session
+from shellsession import TTY, Limits, Session
+from shellsession.models import Stdin
 
 NewSession = Callable[..., Session]
 SAYS = "trap 'echo bye; echo worse >&2' EXIT"
@@ -48,6 +49,7 @@ CASES = {
     "to a stream of its own": (f"(set -e; {SAYS}; false) 2>/dev/null", {}, "exited", "bye\n", ""),
     "with set -T": (f"set -T; (set -e; {SAYS}; false)", {}, "exited", "bye\n", "worse\n"),
     "merged": (f"(set -e; {SAYS}; false)", {"merge_stderr": True}, "exited", "bye\nworse\n", ""),
+    "isolated, merged": (f"{SAYS}; echo a", {"isolated": True, "merge_stderr": True}, "exited", "a\nbye\nworse\n", ""),
     "nothing to say": ("(set -e; trap : EXIT; false)", {}, "exited", "", ""),
     "at a chatty prompt": (f"PROMPT_COMMAND='echo PC'; ({SAYS})", {}, "exited", "bye\n", "worse\n"),
 }
@@ -65,7 +67,7 @@ def test_what_they_say_is_in_the_result(
     assert (after.stdout, after.stderr) == ("on\n", "and\n")
 
 
-@pytest.mark.parametrize("options", [{}, {"isolated": True}, {"stdin": b"fed"}], ids=["here", "isolated", "fed"])
+@pytest.mark.parametrize("options", [{}, {"isolated": True}], ids=["here", "isolated"])
 def test_they_read_what_the_command_reads(options: dict[str, bool], new_session: NewSession) -> None:
     for text, outcome in (
         ("(set -e; trap cat EXIT; false)", "exited"),
@@ -73,15 +75,22 @@ def test_they_read_what_the_command_reads(options: dict[str, bool], new_session:
     ):
         result = new_session(timeout=15).run(text, **options)  # type: ignore[arg-type]  # a table of options
         assert result.outcome == ("exited" if "isolated" in options else outcome)
-        assert result.stdout == ("fed" if "stdin" in options else "")
+        assert result.stdout == ""
 
 
 def test_where_nobody_could_know_of_them_they_never_hang_on_what_we_type(sh: Session) -> None:
     """Their input is bash's own then. It is empty, and who reads it is ended with a word why."""
     sh.run("f() { trap cat EXIT; false; }")
-    result = sh.run("(set -e; f)", timeout=15)
-    assert result.outcome == "interrupted"
-    assert "input" in result.reason
+    for text, stdin in (("(set -e; f)", None), ("(set -e; trap cat EXIT; false)", b"fed")):
+        result = sh.run(text, timeout=15, stdin=stdin)
+        assert result.outcome == "interrupted"
+        assert "input" in result.reason
+
+
+@pytest.mark.parametrize("stdin", [b"fed", TTY], ids=["fed", "terminal"])
+def test_a_text_with_a_trap_gives_its_background_commands_no_input(stdin: Stdin, sh: Session) -> None:
+    result = sh.run("trap '' USR1; cat & wait; echo on", stdin=stdin, timeout=15)
+    assert (result.outcome, result.stdout) == ("exited", "on\n")
 
 
 def test_what_a_debug_trap_says_of_our_words_is_nobodys(sh: Session) -> None:

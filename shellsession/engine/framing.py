@@ -140,10 +140,12 @@ def command_lines(
     runs; but `set -x` and DEBUG traps tell of our words before a command's redirections, and in a group's.
     """
     run = b"%b -- %b" % (SPELLINGS[spelling % PROVEN][1], argument)  # the text may begin with a dash
-    if isolated:
-        run = (b"! ( %b ) %b %b" if grouped else b"! ( %b %b ) %b") % (run, errors, redirections)
+    if grouped:
+        run = (b"! ( %b ) %b %b" if isolated else b"{ ! %b; } %b %b") % (run, redirections, errors)
+    elif isolated:
+        run = b"! ( %b %b ) %b" % (run, errors, redirections)
     else:
-        run = (b"{ ! %b; } %b %b" if grouped else b"! %b %b %b") % (run, redirections, errors)
+        run = b"! %b %b %b" % (run, redirections, errors)
     prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (
         _restore(nonce, status, b"\\" if spelling % PROVEN else b"\\builtin ") if status else b""
     )

@@ -73,7 +73,8 @@ def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
-    grouped = not engine.chatty and request.may_trap
+    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
+    grouped = not engine.chatty and request.may_trap and request.stdin is None
 
     def lines(argument: bytes, status: int) -> bytes:
         return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
