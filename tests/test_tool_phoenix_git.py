@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from shellsession import Agents, Session
 from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER, ToolResult
 from shellsession.contracts.phoenix_git import prelude
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 Bash = phoenixes.Bash
 temporary = phoenixes.temporary
