@@ -171,12 +171,12 @@ def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
     assert call is not None
     os.kill(shell.pid, signal.SIGSTOP)
     wait_until(lambda: stat_fields(shell.pid)[:1] == ["T"], "its stop")
-    shell.type(b"me\n")
-    wait_until(shell.has_input, "the answer")
+    shell.keyboard.type(b"me\n")
+    wait_until(shell.keyboard.has_input, "the answer")
 
     def late(pid: int, *_: object) -> str:
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: not shell.has_input(), "its being read")
+        wait_until(lambda: not shell.keyboard.has_input(), "its being read")
         return "reads"
 
     with monkeypatch.context() as patch:

@@ -238,7 +238,7 @@ class Desk:
         while engine.attended is not None and engine.attended is engine.call:
             drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once the bell has rung
             shell = engine.live()
-            data = data[shell.type(data) :]
+            data = data[shell.keyboard.type(data) :]
             shell.ring()
             if not data or (until is not None and time.monotonic() >= until):
                 return

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..models import Outcome, Result, Stream as StreamName
 from . import processes
 from .call import Call
+from .core import Core
 from .jobs import Job
 from .shell import Shell
 from .streams import Stream
-
-if TYPE_CHECKING:
-    from .steps import Engine
 
 _JOBS_KEPT: Final = 100
 
@@ -30,7 +28,7 @@ class HandedBack:
     reason: str = ""
 
 
-def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
+def leave(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
     """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
     pids: list[int] = []
     if engine.family:
@@ -43,7 +41,7 @@ def leave(engine: Engine, shell: Shell, call: Call, held: list[tuple[StreamName,
     return tuple(pids)
 
 
-def _lend_terminal(engine: Engine, shell: Shell, call: Call) -> None:
+def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
     """While a job lives, what is said to /dev/tty may be its: it goes to that job's record, and to no result."""
     for job in reversed(engine.jobs):
         if job.alive():
@@ -53,10 +51,10 @@ def _lend_terminal(engine: Engine, shell: Shell, call: Call) -> None:
             return
 
 
-def _make_job(engine: Engine, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
+def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     job = Job(call.request.command.decode("utf-8", "replace"), pids)
     for name, stream in held:
-        if shell.part_with(stream):
+        if shell.streams.part_with(stream):
             engine.let_go(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
@@ -65,7 +63,7 @@ def _make_job(engine: Engine, shell: Shell, call: Call, pids: list[int], held: l
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
 
 
-def piece(engine: Engine, call: Call, handed: HandedBack) -> Result:
+def piece(engine: Core, call: Call, handed: HandedBack) -> Result:
     """What a command printed since the last time; it runs on."""
     cwd = processes.link(f"/proc/{engine.live().pid}/cwd")
     return result(call, handed.outcome, None, cwd, reason=handed.reason, final=False)

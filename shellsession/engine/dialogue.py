@@ -8,17 +8,15 @@ from __future__ import annotations
 import codecs
 import io
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pexpect
 from pexpect.expect import Expecter, searcher_re, searcher_string
 from pexpect.spawnbase import SpawnBase
 
 from ..errors import InvalidRequest
+from .steps import Engine
 from .waiting import Steps
-
-if TYPE_CHECKING:
-    from .steps import Engine
 
 _FOREVER = float("inf")
 _KEPT = 1 << 18  # characters

@@ -26,7 +26,7 @@ def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
     framer = Framer(fresh_nonce())
     shell.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
     if not shell.launch.apart:
-        shell.make_streams()  # the first command's are made while bash starts
+        shell.streams.prepare()  # the first command's are made while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
         if closed():
@@ -41,7 +41,7 @@ def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
     shell.lines_taken(framer.mark)
     if shell.launch.apart:
         shell.find_bash()
-        shell.make_streams()
+        shell.streams.prepare()
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")

@@ -161,7 +161,7 @@ def deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now:
 def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     """After the mark: all that was written before it is there already. The streams that somebody still holds."""
     held: list[tuple[StreamName, Stream]] = []
-    events = shell.glance()
+    events = shell.streams.glance()
     if shell.aside in events:
         _overhear(shell, call, call.last_output)
     for name, stream in call.streams:
@@ -229,7 +229,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
     others = [own.path.decode() for own in call.own if own.modes]  # nobody types at the terminal that is its stdout
     # First: who is seen to read may have been woken for this already, and have taken it when we come to ask.
-    if call.terminal and shell.has_input():
+    if call.terminal and shell.keyboard.has_input():
         return False  # typed, and not read yet: it will go on
     pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
@@ -245,7 +245,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
         call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
     if silent < _POLL_SILENCE or not ({"polls", "hidden"} & set(seen.values())):
         return False
-    if shell.terminal_modes() != call.modes:  # it has switched echo or lines off: it asks
+    if shell.keyboard.modes() != call.modes:  # it has switched echo or lines off: it asks
         return True
     lone = [what for pid, what in seen.items() if pid != shell.pid]
     return lone == ["polls"] or (lone == ["hidden"] and call.terminal)

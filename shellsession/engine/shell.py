@@ -7,31 +7,22 @@ from __future__ import annotations
 
 import os
 import resource
-import select
 import signal
 import socket
-import termios
 import threading
 from contextlib import suppress
 
 from ptyprocess import PtyProcess
 
-from ..errors import LimitReached, ShellUnavailable
+from ..errors import ShellUnavailable
 from . import cgroups, processes
 from .family import Family
 from .files import Files
 from .framing import Mark
 from .guard import Guard, Seat
+from .keyboard import Keyboard
 from .launch import Launch
-from .streams import (
-    CHUNK,
-    SMALL,
-    Stream,
-    get_modes,
-    set_size,
-    slave_path,
-    terminal_stream,
-)
+from .streams import CHUNK, SMALL, Stream, Streams, get_modes, set_size, slave_path
 
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
 USABLE_DESCRIPTORS = 20
@@ -58,7 +49,6 @@ class Shell:
         self.pid: int = process.pid
         self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
         self._root = ""  # where bash's file system begins
-        self._devices = -1  # its /dev/pts, where that is not ours
         self.control = control
         self.control_fd = control.fileno()
         self.aside = aside  # bash's own stdout, which no command of ours has: only what traps say there
@@ -76,11 +66,8 @@ class Shell:
         path = b"/dev/tty" if launch.apart else slave_path(process.fd)
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
-        self._streams: dict[str, Stream] = {}
-        self._glance = select.poll()
-        self._glance.register(self.terminal.fd, select.POLLIN)
-        self._glance.register(aside, select.POLLIN)
-        self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
+        self.keyboard = Keyboard(self.terminal)
+        self.streams = Streams(self.files.pipe, size, (self.terminal.fd, aside))
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
@@ -98,7 +85,7 @@ class Shell:
             (first,) = processes.children(self._child)
             (self.pid,) = processes.children(first)
             self._root = f"/proc/{self.pid}/root"
-            self._devices = os.open(self._root + "/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.streams.devices = os.open(self._root + "/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
             raise ShellUnavailable(f"bash runs in its sandbox, but cannot be found in /proc: {error}") from error
         self.pidfd = _pidfd(self.pid)
@@ -162,114 +149,17 @@ class Shell:
         while self.receive():
             pass
 
-    # -- streams
-
-    def make_streams(self) -> None:
-        """Those of an ordinary command."""
-        self.stream("tty")
-        self.stream("err")
-
-    def stream(self, kind: str) -> Stream:
-        """The stream of that kind ("tty", "out" or "err") for the next command; one that nobody else holds."""
-        stream = self._streams.get(kind)
-        if stream is None:
-            stream = self._streams[kind] = self._make_stream(kind)
-            self._glance.register(stream.fd, select.POLLIN)
-        return stream
-
-    def _make_stream(self, kind: str) -> Stream:
-        try:
-            if kind == "tty":
-                return terminal_stream(self.size, self._devices)
-            return self.files.pipe()
-        except OSError as error:
-            raise LimitReached(
-                f"no stream could be made for the command, which was not run: {error};"
-                " close sessions or files, or raise the limit"
-            ) from error
-
-    def misplaced(self) -> list[Stream]:
-        """Streams that bash would no longer find: somebody has removed or replaced our files."""
-        gone = []
-        for stream in self._streams.values():
-            if stream.inode and not stream.in_place():
-                gone.append(stream)
-        return gone
-
-    def glance(self) -> dict[int, int]:
-        """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
-
-        One call for all streams (2 us), as most commands leave nothing to read. The kernel hands over what was
-        written to a terminal before it answers, so nothing is missed.
-        """
-        return dict(self._glance.poll(0))
-
-    def part_with(self, stream: Stream) -> bool:
-        """Hand a stream over for good (a child holds it); False for the terminal, which stays the shell's."""
-        for kind, known in list(self._streams.items()):
-            if known is stream:
-                del self._streams[kind]
-                self._glance.unregister(stream.fd)
-                return True
-        return False
-
-    def drop_streams(self) -> None:
-        """Close all streams but the terminal: the next command gets new ones."""
-        while self._streams:
-            stream = self._streams.popitem()[1]
-            self._glance.unregister(stream.fd)
-            stream.close()
-
     def resize(self, size: tuple[int, int]) -> None:
-        self.size = size
-        for stream in (self.terminal, *self._streams.values()):
+        self.size = self.streams.size = size
+        for stream in (self.terminal, *self.streams):
             if stream.modes:
                 set_size(stream.fd, size)
-
-    # -- the terminal as a command's stdin
-
-    def cook_terminal(self, echo: bool) -> bytes:
-        """Ctrl-C, Ctrl-D and CR as everybody knows them; output stays as it is written. The modes set."""
-        self.terminal.settle()
-        modes = termios.tcgetattr(self.terminal.fd)
-        modes[0] |= termios.ICRNL
-        modes[3] |= termios.ICANON | termios.ISIG | termios.IEXTEN | termios.ECHOE | termios.ECHOK
-        modes[3] |= termios.ECHO if echo else 0
-        termios.tcsetattr(self.terminal.fd, termios.TCSANOW, modes)
-        if self._keeper < 0:
-            self._keeper = os.open(slave_path(self.terminal.fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
-        return get_modes(self.terminal.fd)
 
     def is_background(self) -> bool:
         """Has a shell with job control died in the foreground, so that reading the terminal would fail (EIO)?"""
         with suppress(OSError):
             return os.tcgetpgrp(self.terminal.fd) != os.getpgid(self.pid)
         return False
-
-    def has_input(self) -> bool:
-        """Is something typed that nobody has read yet?"""
-        poll = select.poll()
-        poll.register(self._keeper, select.POLLIN)
-        return bool(poll.poll(0))
-
-    def reset_terminal(self) -> bytes:
-        """Raw again; what was typed for a command that has ended is not for the next, and is given back."""
-        self.terminal.settle()
-        unread = b""
-        with suppress(OSError):  # there is nothing; raw, all of it can be read, also without the end of a line
-            unread = os.read(self._keeper, SMALL)
-        termios.tcflush(self._keeper, termios.TCIFLUSH)
-        return unread
-
-    def type(self, data: bytes) -> int:
-        """Write to the terminal as a keyboard does; the number of bytes it took, 0 when it is full."""
-        try:
-            return os.write(self.terminal.fd, data)
-        except BlockingIOError:
-            return 0
-
-    def terminal_modes(self) -> bytes:
-        return get_modes(self.terminal.fd)
 
     # -- looking
 
@@ -345,13 +235,14 @@ class Shell:
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead."""
         self.control.close()
-        self.drop_streams()
+        self.streams.close()
+        self.keyboard.close()
         with self._bell_lock:
             os.close(self.bell)
             self.bell = -1
-        fds = {self.pidfd, self.child_fd, self._devices, self._keeper, self.aside}
+        fds = {self.pidfd, self.child_fd, self.aside}
         # First: another thread may be about to signal.
-        self.pidfd = self.child_fd = self._devices = self._keeper = self.aside = -1
+        self.pidfd = self.child_fd = self.aside = -1
         self.family.close()
         for fd in fds:
             if fd >= 0:

@@ -6,24 +6,19 @@ attended, and either finished (bash gave its mark), handed back (it runs on), en
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
-from ..models import OnTimeout, Options, Outcome, Request, Result, State
-from . import endings, processes, pump, typist
+from ..models import OnTimeout, Outcome, Request, Result
+from . import burial, endings, pump, typist
 from .answers import HandedBack, piece
 from .call import LOOK_TERMINAL, Call, Typed
-from .draining import DRAINER
+from .core import Core
 from .greeting import greet
-from .jobs import Job, Reader
-from .minding import Minder
 from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, STRUCK, TIMED_OUT
-from .shell import Shell
 from .spawn import directory, spawn
 from .waiting import Steps, T
 
@@ -31,33 +26,8 @@ from .waiting import Steps, T
 _FULL_PAUSE: Final = 0.003
 
 
-class Engine:
-    """One session's bash, the command it is at, and what earlier commands left running."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-        self.shell: Shell | None = None
-        self.call: Call | None = None  # a command that was handed back running
-        self.ended: Result | None = None  # its result, when it ended while nobody waited for that
-        self.last: Call | None = None  # the command begun last
-        self.jobs: list[Job] = []
-        self.status = 0
-        self.closed = False
-        self.doom = ""  # another thread ends the shell under a running command, and why
-        self.terminal_job: Job | None = None  # left by a command that had the terminal, and still at it
-        self.size = options.size
-        self.reader: Reader = DRAINER
-        self.let_go: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
-        self.on_close: Callable[[], None] = lambda: None
-        self.spelling = 0
-        self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
-        self.history = False  # `set -o history` is on: bash records what we type
-        self.takers: set[object] = set()  # tasks in an awaited callback of a running command
-        self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
-        self.attended: Call | None = None  # the command that the present verb stays with
-        self.struck = False  # another thread wants the command ended that is attended next
-        self.rested = time.monotonic()  # when the last command came to its end
-        self.family = False  # bash had children when the last command ended; an idle bash gets no new ones
+class Engine(Core):
+    """The verbs of one session."""
 
     # -- open
 
@@ -78,12 +48,12 @@ class Engine:
                 yield from self._prepare(text)
             self.status, shell.lost = 0, False
         except GeneratorExit:
-            endings.abandon(self)
+            burial.abandon(self)
             raise
         except BaseException as error:
             doom = self.doom
             if self.shell is not None:
-                yield from endings.surely(self, endings.destroy(self))
+                yield from burial.surely(self, burial.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed("this session was closed meanwhile: make a new one") from error
             if isinstance(error, ShellUnavailable) and doom:
@@ -155,7 +125,7 @@ class Engine:
         shell = self.live()
         self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
-            endings.abandon(self)
+            burial.abandon(self)
         if shell.lost or shell.dead:
             return None
         call = self.last = typist.start(self, request)
@@ -166,7 +136,7 @@ class Engine:
             call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
             call.unrun = True
             call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
-            yield from endings.bury(self, call)
+            yield from burial.bury(self, call)
         return call
 
     def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
@@ -184,18 +154,18 @@ class Engine:
             return (yield from steps)
         except GeneratorExit:  # perhaps long after: the session may have another shell by now
             if self.shell is shell:
-                endings.abandon(self)
+                burial.abandon(self)
             raise
         except BaseException:
             self.call = None
             shell, call = self.shell, self.last
             if shell is not None and shell.busy:
                 if call is None or call.framer.nonce != shell.busy:
-                    endings.abandon(self)  # struck between typing it and writing down that we did
+                    burial.abandon(self)  # struck between typing it and writing down that we did
                 else:
                     call.ending = call.ending or "interrupted"
                     call.mute()
-                    yield from endings.surely(self, endings.interrupt(self, call))
+                    yield from burial.surely(self, endings.interrupt(self, call))
             raise
 
     # -- attend
@@ -218,7 +188,7 @@ class Engine:
                 if typist.is_plain(call) or not typist.must_retype(self, call):
                     return (yield from endings.finish(self, call))
             elif what == DEAD:
-                return (yield from endings.bury(self, call))
+                return (yield from burial.bury(self, call))
             else:
                 break
         ending, reason = _ENDINGS[what]
@@ -230,7 +200,7 @@ class Engine:
         call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
         self.call = None
         if policy == "kill" and what in (TIMED_OUT, IDLE):
-            return (yield from endings.kill_shell(self, call))
+            return (yield from burial.kill_shell(self, call))
         return (yield from endings.interrupt(self, call))
 
     # -- a command that was handed back
@@ -263,7 +233,7 @@ class Engine:
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
         shell = self.live()
-        while data := data[shell.type(data) :]:  # the terminal is full: the command must read, and may print, first
+        while data := data[shell.keyboard.type(data) :]:  # full: the command must read first
             now = time.monotonic()
             if (until is not None and now >= until) or self.struck or self.doom:
                 return
@@ -285,97 +255,19 @@ class Engine:
             raise SessionClosed("this session is closed: make a new one")
         directory(self.options.cwd)  # gone meanwhile? then the old shell is better than none
         self.doom = ""
-        yield from endings.surely(self, endings.farewell(self))
+        yield from burial.surely(self, burial.farewell(self))
         yield from self.open()
 
     def close(self) -> Steps[None]:
         """End everything that belongs to the session; nothing is left when this returns."""
         self.closed = True
-        yield from endings.surely(self, endings.farewell(self))
+        yield from burial.surely(self, burial.farewell(self))
 
     def retire(self, idle: float) -> Steps[None]:
         """Close the session if nothing has run in it for so many seconds, and nothing does."""
         busy = self.call is not None or any(job.running for job in self.jobs)
         if not busy and not self.closed and time.monotonic() - self.rested >= idle:
             yield from self.close()
-
-    def condemn(self, why: str) -> None:
-        """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
-        self.doom = why
-        if (shell := self.shell) is not None:
-            shell.signal(signal.SIGKILL)
-
-    def strike(self) -> None:
-        """From any thread: have the command ended that is attended just now, or is about to be."""
-        self.struck = True
-        if (shell := self.shell) is not None:
-            shell.strike()
-
-    def pause(self, call: Call) -> None:
-        """Read no more of its output for now, so that the command stands still when it has filled its pipe."""
-        call.paused = True
-
-    def go_on(self, call: Call, fault: BaseException | None = None) -> None:
-        """Read on; or tell of the callback's fault."""
-        call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
-        if self.minder is not None:
-            self.minder.read_on()
-        if self.shell is not None:
-            self.shell.ring()
-
-    def calm(self) -> None:
-        """Who wanted something ended has got it."""
-        self.struck = False
-        if self.shell is not None:
-            self.shell.struck = False
-            self.shell.hush()
-
-    # -- between two verbs
-
-    def take_over(self) -> None:
-        """A verb begins: what is left running is its own to read."""
-        if self.minder is not None:
-            self.minder.stop()
-            self.minder = None
-
-    def let_be(self) -> None:
-        """A verb has ended: somebody reads what is left running. (Not for who iterates: he takes what he can.)"""
-        call, shell = self.call, self.shell
-        if call is not None and shell is not None and call.pieces is None and self.ended is None:
-            for _, stream in call.streams:
-                self.let_go(stream.fd)
-            self.minder = Minder(call, shell.terminal, self.reader)
-
-    # -- small things
-
-    @property
-    def state(self) -> State:
-        if self.closed:
-            return "closed"
-        if self.attended is not None or self.call is not None:
-            return "running"
-        return "new" if self.shell is None else "idle"
-
-    def cwd(self) -> str:
-        """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""
-        shell = self.shell
-        if shell is None:
-            return self.options.cwd or os.getcwd()
-        return shell.cwd if self.state == "idle" else processes.link(f"/proc/{shell.pid}/cwd")
-
-    def live(self) -> Shell:
-        if self.shell is None:
-            raise ShellUnavailable("the shell is gone")
-        return self.shell
-
-    def running(self, verb: str, ended_too: bool = False) -> Call:
-        """The command that was handed back running (or has ended since, unheard)."""
-        if self.closed:
-            raise SessionClosed("this session is closed: make a new one")
-        call = self.last if ended_too and self.ended is not None else self.call
-        if call is None:
-            raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
-        return call
 
 
 _FOREVER: Final = float("inf")

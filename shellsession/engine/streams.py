@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import struct
 import termios
 import tty
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from ..errors import LimitReached
 from . import processes
 from .framing import quote
 
@@ -141,3 +144,82 @@ def pipe_stream(path: str) -> Stream:
     with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
     return Stream(fd, os.fsencode(path))
+
+
+class Streams:
+    """Those of one shell's commands: at most one of each kind ("tty", "out", "err"), which nobody else holds.
+
+    ``others``: descriptors that are read together with them.
+    """
+
+    def __init__(self, make_pipe: Callable[[], Stream], size: tuple[int, int], others: tuple[int, ...]) -> None:
+        self._make_pipe = make_pipe
+        self.size = size
+        self.devices = -1  # the shell's /dev/pts, where that is not ours
+        self._known: dict[str, Stream] = {}
+        self._poll = select.poll()
+        for fd in others:
+            self._poll.register(fd, select.POLLIN)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._known.values())
+
+    def prepare(self) -> None:
+        """Have those of an ordinary command."""
+        self.get("tty")
+        self.get("err")
+
+    def get(self, kind: str) -> Stream:
+        """The stream of that kind for the next command. Raises LimitReached."""
+        stream = self._known.get(kind)
+        if stream is None:
+            stream = self._known[kind] = self._make(kind)
+            self._poll.register(stream.fd, select.POLLIN)
+        return stream
+
+    def _make(self, kind: str) -> Stream:
+        try:
+            return terminal_stream(self.size, self.devices) if kind == "tty" else self._make_pipe()
+        except OSError as error:
+            raise LimitReached(
+                f"no stream could be made for the command, which was not run: {error};"
+                " close sessions or files, or raise the limit"
+            ) from error
+
+    def misplaced(self) -> list[Stream]:
+        """Those that bash would no longer find: somebody has removed or replaced our files."""
+        gone = []
+        for stream in self._known.values():
+            if stream.inode and not stream.in_place():
+                gone.append(stream)
+        return gone
+
+    def glance(self) -> dict[int, int]:
+        """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
+
+        One call for all of them (2 us), as most commands leave nothing to read. The kernel hands over what was
+        written to a terminal before it answers, so nothing is missed.
+        """
+        return dict(self._poll.poll(0))
+
+    def part_with(self, stream: Stream) -> bool:
+        """Hand a stream over for good (a child holds it); False for what is none of these, which stays the shell's."""
+        for kind, known in list(self._known.items()):
+            if known is stream:
+                del self._known[kind]
+                self._poll.unregister(stream.fd)
+                return True
+        return False
+
+    def drop(self) -> None:
+        """Close all: the next command gets new ones."""
+        while self._known:
+            stream = self._known.popitem()[1]
+            self._poll.unregister(stream.fd)
+            stream.close()
+
+    def close(self) -> None:
+        self.drop()
+        if self.devices >= 0:
+            os.close(self.devices)
+            self.devices = -1

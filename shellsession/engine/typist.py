@@ -8,18 +8,15 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..models import Request, Stream as StreamName, Terminal
 from .call import Call, Typed, fresh_nonce
+from .core import Core
 from .framing import INTERRUPTED, READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
 from .pump import BROKEN, EATEN
 from .shell import Shell
 from .streams import Stream
-
-if TYPE_CHECKING:
-    from .steps import Engine
-
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
@@ -30,7 +27,7 @@ _DEAF: Final = (
 )
 
 
-def start(engine: Engine, request: Request) -> Call:
+def start(engine: Core, request: Request) -> Call:
     """Type the command. What bash does not need to begin is done while it works already."""
     shell = engine.live()
     older: list[int] = []
@@ -42,12 +39,12 @@ def start(engine: Engine, request: Request) -> Call:
         shell.clear_aside()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
-    modes = shell.cook_terminal(request.echo) if request.takes_terminal else shell.terminal.modes
+    modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
     typed = _type(engine, shell, request)
     return Call(request, time.monotonic(), typed, older, modes)
 
 
-def _settle_terminal(engine: Engine, shell: Shell, request: Request) -> None:
+def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
     """What background jobs say to the terminal is no command's output: an earlier one's job reads it, or nobody."""
     job = engine.terminal_job
     if job is not None and (isinstance(request.stdin, Terminal) or not job.alive()):
@@ -57,15 +54,15 @@ def _settle_terminal(engine: Engine, shell: Shell, request: Request) -> None:
         shell.terminal.skip()
 
 
-def _type(engine: Engine, shell: Shell, request: Request) -> Typed:
+def _type(engine: Core, shell: Shell, request: Request) -> Typed:
     nonce = fresh_nonce()
     terminal = isinstance(request.stdin, Terminal)
-    for stream in shell.misplaced():
+    for stream in shell.streams.misplaced():
         engine.let_go(stream.fd)
-        shell.part_with(stream)
+        shell.streams.part_with(stream)
         stream.close()
-    out = shell.terminal if terminal else shell.stream("tty" if request.tty else "out")
-    err = None if request.merge_stderr else shell.stream("err")
+    out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
+    err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
         out.settle()
     text = request.command
@@ -110,7 +107,7 @@ def is_plain(call: Call) -> bool:
     return not (mark.skipped or mark.broken or call.eaten or call.framer.has_noise)
 
 
-def must_retype(engine: Engine, call: Call) -> bool:
+def must_retype(engine: Core, call: Call) -> bool:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
@@ -129,7 +126,7 @@ def must_retype(engine: Engine, call: Call) -> bool:
     elif _is_something_gone(shell, call):  # somebody removed our files since we looked
         for stream in call.own:
             engine.let_go(stream.fd)
-        shell.drop_streams()
+        shell.streams.drop()
     else:
         return False
     shell.overhear()  # the guard's `declare` named the function
