@@ -49,7 +49,8 @@ class Daemon:
 
     def logged(self, agent: str) -> list[dict[str, Any]]:
         """What the audit log says of that agent."""
-        lines = map(json.loads, self.audit.read_text(encoding="ascii").splitlines()) if self.audit.exists() else ()
+        text = self.audit.read_text(encoding="ascii") if self.audit.exists() else ""
+        lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())  # the last one may just be written
         return [line for line in lines if line["agent"] == agent]
 
 
