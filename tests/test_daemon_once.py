@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +233,38 @@ def test_a_flood_is_heard_whole_over_many_cuts(proxy: Proxy, place: Path) -> Non
         assert result.result().exit_code == 0
     assert cuts >= 3
     assert heard == (place / "all").read_bytes()
+
+
+_FLOOD = b"head -c 20000000 /dev/zero; touch ended"
+
+
+def to_the_end(connection: Raw) -> list[int]:
+    """Hear output and the result; from where to where each piece of output goes."""
+    edges = []
+    while "event" in (message := connection.receive()).header:
+        edges += [message.header["at"], message.header["at"] + len(message.parts[0])]
+    assert message.header["result"]["exit_code"] == 0
+    return edges
+
+
+@pytest.mark.parametrize("left_open", [False, True])
+def test_what_is_told_again_is_taken_before_more_is_printed(daemon: Daemon, place: Path, left_open: bool) -> None:
+    """A client comes back again and again, and each time it reads nothing before that connection is lost, too."""
+    agent = f"again and again {left_open}"
+    with Raw(daemon.socket) as other, ExitStack() as lost:
+        other.open(agent, place)
+        request = other.header("run", agent=agent, tty=False, live=True)
+        for _ in range(10):
+            one = lost.enter_context(Raw(daemon.socket))
+            one.socket.sendall(encode(request, _FLOOD))
+            assert one.receive().header["at"] == 0
+            if not left_open:
+                one.close()
+            other.agents()
+        with Raw(daemon.socket) as last:
+            last.socket.sendall(encode(request, _FLOOD))
+            edges = to_the_end(last)
+    assert (edges[0], edges[1:-1:2], edges[-1]) == (0, edges[2::2], 20_000_000)
 
 
 def test_the_command_line_prints_every_byte_once_over_a_cut(proxy: Proxy, place: Path) -> None:

@@ -145,8 +145,14 @@ class Connection(asyncio.BufferedProtocol):
         return not self._room.is_set()
 
     async def drain(self) -> None:
-        """Until the client has taken enough, or is gone."""
+        """Until the client has taken enough, or is gone; or until ``let_go``."""
         await self._room.wait()
+
+    def let_go(self) -> None:
+        """Who waits for room here is to look again."""
+        if self.congested:
+            self._room.set()
+            self._room.clear()
 
     def offer(self, data: bytes, size: int) -> None:
         """Send output to somebody who only looks on: he misses what he is too slow for, and is told how much."""

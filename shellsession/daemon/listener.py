@@ -38,6 +38,7 @@ class Listener:
 
     def come_back(self, connection: Connection) -> None:
         """Its client lost the first connection, and asks for the same on another."""
+        self.connection.let_go()  # nobody may ever read what it holds
         self.connection = connection
         for event in self._told:
             connection.send(event)
@@ -64,9 +65,12 @@ class Listener:
         while self._size - len(self._told[0]) > _RETOLD:
             self._size -= len(self._told.popleft())
         self.connection.send(event)
-        if self.connection.congested:
-            return self.connection.drain()
-        return self.client() if self.connection.is_gone and not self.deserted.done() else None
+        return self._taken() if self.connection.congested or self.connection.is_gone else None
+
+    async def _taken(self) -> None:
+        """Until he has taken enough, of what is told again too: more would push out what he has not heard."""
+        while self.connection.congested or (self.connection.is_gone and not self.deserted.done()):
+            await (self.client() if self.connection.is_gone else self.connection.drain())
 
     def with_reply(self, reply: bytes) -> bytes:
         """What he gets who asks again when it was answered."""
