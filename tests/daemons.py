@@ -214,9 +214,11 @@ class Proxy:
             thread.join()
 
     def cut(self) -> None:
-        """End every connection there is."""
-        while self._ends:
-            _end(self._ends.pop())
+        """End every connection that is there now; a client that comes back at once keeps its new one."""
+        ends = self._ends[:]
+        del self._ends[: len(ends)]
+        for end in ends:
+            _end(end)
 
     def _accept(self) -> None:
         with suppress(OSError):
