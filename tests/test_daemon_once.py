@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from commands import finish, running as command_line
 from daemons import Daemon, Proxy, Raw, running, serving
 from support import PATIENCE, wait_until
 
-from shellsession import DaemonUnavailable, OutcomeUnknown, Result, SessionClosed, aconnect, connect
+from shellsession import DaemonUnavailable, OutcomeUnknown, Result, ResultExpired, SessionClosed, aconnect, connect
 from shellsession.daemon.ledger import Ledger
 from shellsession.daemon.server import Server
 from shellsession.daemon.wire import Message, encode
@@ -265,6 +266,31 @@ def test_what_is_told_again_is_taken_before_more_is_printed(daemon: Daemon, plac
             last.socket.sendall(encode(request, _FLOOD))
             edges = to_the_end(last)
     assert (edges[0], edges[1:-1:2], edges[-1]) == (0, edges[2::2], 20_000_000)
+
+
+@pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])
+def test_output_that_is_no_longer_kept_for_a_client_that_was_long_away_is_told_as_such(
+    proxy: Proxy, daemon: Daemon, tmp_path: Path, place: Path, client: Callable[[str, str, str, Listener], Result]
+) -> None:
+    agent, text = f"long away {client.__name__}", f"cd {place}; {_FLOOD.decode()}"
+    heard = bytearray()
+    with socket.socket(socket.AF_UNIX) as silent, ThreadPoolExecutor(1) as threads:
+        silent.bind(str(tmp_path / "silent"))
+        silent.listen()
+
+        def listener(_: str, data: bytes) -> None:
+            if not heard:
+                proxy.target = str(tmp_path / "silent")
+                proxy.cut()
+            heard.extend(data)
+
+        result = threads.submit(client, agent, proxy.path, text, listener)
+        wait_until((place / "ended").exists, "what nobody hears")
+        proxy.target = daemon.socket
+        proxy.cut()
+        with pytest.raises(ResultExpired, match="bytes of output"):
+            result.result(PATIENCE)
+    assert 0 < len(heard) < 17_000_000
 
 
 def test_the_command_line_prints_every_byte_once_over_a_cut(proxy: Proxy, place: Path) -> None:

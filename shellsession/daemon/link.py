@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ..engine.waiting import LoopPoller, Poller, Steps, Wait
-from ..errors import DaemonUnavailable, OutcomeUnknown, ShellSessionError, VersionMismatch
+from ..errors import DaemonUnavailable, OutcomeUnknown, ResultExpired, ShellSessionError, VersionMismatch
 from ..models import VERSION
 from .wire import PROTOCOL, Decoder, Message, encode, to_error
 
@@ -199,12 +199,18 @@ class Exchange:
         return message
 
     def _receive(self, wire: Wire) -> Steps[Message]:
-        """The next message, but for output that was heard over an earlier connection."""
+        """The next message, but for output that was heard over an earlier connection. Raises ResultExpired."""
         while True:
             message = yield from wire.receive()
             if message.header.get("event") != "output":
                 return message
-            if (at := message.header["at"]) >= self._heard:
+            at = message.header["at"]
+            if at > self._heard:
+                raise ResultExpired(
+                    f"{at - self._heard} bytes of output came while the connection was lost, and are no longer kept:"
+                    f" what was heard ends before them; the command itself is not concerned: {_UNKNOWN}"
+                )
+            if at == self._heard:
                 self._heard, self._attempts = at + len(message.parts[0]), 0
                 return message
 
