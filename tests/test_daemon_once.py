@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, OutcomeUnknown, Result, ResultExpired, SessionClosed, aconnect, connect
 from shellsession.daemon.ledger import Ledger
+from shellsession.daemon.listener import Listener
 from shellsession.daemon.server import Server
 from shellsession.daemon.wire import Message, encode
 
@@ -162,15 +164,15 @@ def test_live_output_goes_on_over_another_connection(proxy: Proxy, gate: Gate) -
     assert b"".join(heard).endswith(b"ended\n")
 
 
-Listener = Callable[[str, bytes], None]
+Hear = Callable[[str, bytes], None]
 
 
-def live(agent: str, socket: str, text: str, listener: Listener) -> Result:
+def live(agent: str, socket: str, text: str, listener: Hear) -> Result:
     with connect(agent, socket, False, cwd="/") as session:
         return session.run(text, on_output=listener)
 
 
-def live_with_asyncio(agent: str, socket: str, text: str, listener: Listener) -> Result:
+def live_with_asyncio(agent: str, socket: str, text: str, listener: Hear) -> Result:
     async def take(stream: str, data: bytes) -> None:
         listener(stream, data)
 
@@ -184,7 +186,7 @@ def live_with_asyncio(agent: str, socket: str, text: str, listener: Listener) ->
 @pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])
 @pytest.mark.parametrize("late", [False, True], ids=["while it runs", "with its end"])
 def test_live_output_that_a_lost_connection_swallowed_is_heard_once_and_in_order(
-    proxy: Proxy, daemon: Daemon, place: Path, late: bool, client: Callable[[str, str, str, Listener], Result]
+    proxy: Proxy, daemon: Daemon, place: Path, late: bool, client: Callable[[str, str, str, Hear], Result]
 ) -> None:
     heard = {"stdout": b"", "stderr": b""}
     os.mkfifo(place / "gate")
@@ -270,7 +272,7 @@ def test_what_is_told_again_is_taken_before_more_is_printed(daemon: Daemon, plac
 
 @pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])
 def test_output_that_is_no_longer_kept_for_a_client_that_was_long_away_is_told_as_such(
-    proxy: Proxy, daemon: Daemon, tmp_path: Path, place: Path, client: Callable[[str, str, str, Listener], Result]
+    proxy: Proxy, daemon: Daemon, tmp_path: Path, place: Path, client: Callable[[str, str, str, Hear], Result]
 ) -> None:
     agent, text = f"long away {client.__name__}", f"cd {place}; {_FLOOD.decode()}"
     heard = bytearray()
@@ -462,3 +464,16 @@ def test_an_answer_that_is_no_longer_kept_is_told_as_such(
         reply = again(path, request, b"echo run >>count")
         assert reply.header["error"]["code"] == "result_expired"
     assert (place / "count").read_text(encoding="ascii") == "run\n"
+
+
+def test_output_that_was_told_is_kept_once_when_its_command_has_ended(tmp_path: Path, place: Path) -> None:
+    """Not by what is still to be done for its client, too: a second of floods is much."""
+    path = str(tmp_path / "socket")
+    with serving(path), Raw(path) as raw:
+        raw.open("a", place)
+        request = raw.header("run", agent="a", tty=False, live=True, tell=True)
+        raw.socket.sendall(encode(request, b"seq 100000"))
+        assert to_the_end(raw)[-1] == len("".join(f"{number}\n" for number in range(1, 100_001)))
+        listeners = [one for one in gc.get_objects() if isinstance(one, Listener)]
+        assert listeners
+        assert not any(listener._told for listener in listeners)

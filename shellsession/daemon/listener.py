@@ -73,5 +73,7 @@ class Listener:
             await (self.client() if self.connection.is_gone else self.connection.drain())
 
     def with_reply(self, reply: bytes) -> bytes:
-        """What he gets who asks again when it was answered."""
-        return b"".join((*self._told, reply))
+        """What he gets who asks again when it was answered. It is the ledger's then, and no more kept here."""
+        told = b"".join((*self._told, reply))
+        self._told.clear()
+        return told
