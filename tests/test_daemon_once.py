@@ -19,6 +19,7 @@ from daemons import Daemon, Proxy, Raw, running, serving
 from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, OutcomeUnknown, Result, ResultExpired, SessionClosed, aconnect, connect
+from shellsession.daemon import link
 from shellsession.daemon.ledger import Ledger
 from shellsession.daemon.listener import Listener
 from shellsession.daemon.server import Server
@@ -131,6 +132,23 @@ def test_a_client_that_cannot_keep_a_connection_does_not_say_that_nothing_ran(
         gate.open()
         with pytest.raises(OutcomeUnknown):
             result.result()
+    assert gate.count == 1
+
+
+@either
+def test_a_client_bears_any_number_of_cuts_that_are_not_at_once(
+    proxy: Proxy, gate: Gate, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_AT_ONCE", 0.0)
+    with ThreadPoolExecutor(1) as threads:
+        result = threads.submit(client, f"many cuts {client.__name__}", proxy.path, gate.text)
+        gate.until_begun()
+        for _ in range(8):
+            before = proxy.connections
+            proxy.cut()
+            wait_until(lambda before=before: proxy.connections > before or result.done(), "another")  # type: ignore[misc]
+        gate.open()
+        assert result.result().stdout == "begun\nended\n"
     assert gate.count == 1
 
 

@@ -22,8 +22,9 @@ _CHUNK: Final = 1 << 16
 _KEPT: Final = 4
 # A daemon greets at once; one that is stopped (SIGSTOP) takes connections all the same, and says nothing. In seconds.
 _PATIENCE: Final = 10.0
-# How often a daemon may end a new connection before it is left alone: one that ends does so to who came last.
+# How often a daemon may end a new connection at once before it is left alone: one that ends does so to who came last.
 _ATTEMPTS: Final = 5
+_AT_ONCE: Final = 1.0  # seconds
 _UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
 
 
@@ -151,7 +152,7 @@ class Exchange:
         self._sent = self._resent = False
         self.request = ""  # its id, once it was sent
         self.done = False  # it has its answer
-        self._attempts = 0
+        self._attempts, self._since = 0, 0.0  # at a connection, and when the last one was made
         self._heard = 0  # bytes of its output
         self.wire: Wire | None = pool.take()
 
@@ -174,7 +175,7 @@ class Exchange:
         assert wire is not None
         try:
             if not wire.hello:
-                self._attempts += 1
+                self._attempts, self._since = self._attempts + 1, time.monotonic()
                 # Who asks again may not give up: what he asked for may be running.
                 yield from wire.greet(self._path, patient=bool(self.request))
             if not self._sent:
@@ -183,6 +184,8 @@ class Exchange:
         except ConnectionLost as lost:
             if lost.untouched and not self._resent:
                 self.request = ""
+            if wire.hello and time.monotonic() - self._since >= _AT_ONCE:
+                self._attempts = 0
             self.close()
             if self._attempts == _ATTEMPTS:
                 unavailable = DaemonUnavailable(
