@@ -76,4 +76,5 @@ class Listener:
         """What he gets who asks again when it was answered. It is the ledger's then, and no more kept here."""
         told = b"".join((*self._told, reply))
         self._told.clear()
+        self._size = 0
         return told
