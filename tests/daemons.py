@@ -21,8 +21,9 @@ from support import PATIENCE, wait_until
 
 from shellsession import AsyncAgents
 from shellsession.daemon.connection import Connection
+from shellsession.daemon.records import from_part
 from shellsession.daemon.server import Server
-from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode, from_part
+from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from shellsession.cli.seat import Line
 from shellsession.cli.sitting import Sitting
 from shellsession.cli.terminal import ESCAPE, Terminal, as_a_line
 from shellsession.daemon import control
-from shellsession.daemon.wire import Message, from_result
+from shellsession.daemon.records import from_result
+from shellsession.daemon.wire import Message
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX"}

@@ -18,7 +18,8 @@ from support import unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, ShellSessionError, connect
 from shellsession.daemon.connection import IN_FLIGHT
-from shellsession.daemon.wire import HEADER_MAX, PARTS_MAX, PROTOCOL, encode, from_part
+from shellsession.daemon.records import from_part
+from shellsession.daemon.wire import HEADER_MAX, PARTS_MAX, PROTOCOL, encode
 
 
 def codes(root: type[ShellSessionError] = ShellSessionError) -> set[str]:

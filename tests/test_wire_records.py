@@ -10,15 +10,8 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from shellsession.daemon.wire import (
-    Decoder,
-    Message,
-    encode,
-    from_error,
-    from_result,
-    to_error,
-    to_result,
-)
+from shellsession.daemon.records import from_error, from_result, to_error, to_result
+from shellsession.daemon.wire import Decoder, Message, encode
 from shellsession.errors import CommandError, ProtocolError, ShellSessionError, TooManySessions
 from shellsession.models import Outcome, Result
 

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from ..daemon.birth import find
 from ..daemon.link import Wire
-from ..daemon.wire import PROTOCOL, Message, encode, to_error
+from ..daemon.records import to_error
+from ..daemon.wire import PROTOCOL, Message, encode
 from ..engine.waiting import Poller, drive
 from .listing import escaped
 from .terminal import Terminal

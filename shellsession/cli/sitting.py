@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from ..daemon.audit import default_path
 from ..daemon.opening import limits_fields
+from ..daemon.records import to_error
 from ..daemon.remote import told
-from ..daemon.wire import Message, to_error
+from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Limits
 from .continuing import wants_more

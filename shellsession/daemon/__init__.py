@@ -2,6 +2,7 @@
 
 =============  ===================================================================================
 wire           pure: versioned messages, as bytes
+records        pure: results, errors and lists, as messages
 ledger         pure: exactly once, whatever a client sends again
 audit          who ran what: one line per command, secrets masked
 journal        when those lines are written

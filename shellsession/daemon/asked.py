@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InvalidRequest
 from ..models import Result
-from .wire import PARTS_MAX, from_result
+from .records import from_result
+from .wire import PARTS_MAX
 
 if TYPE_CHECKING:
     from .connection import Connection

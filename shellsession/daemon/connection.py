@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, cast
 from ..engine import processes
 from ..errors import LimitReached, ProtocolError, ShellSessionError
 from .place import peer
-from .wire import ID_MAX, Decoder, Message, encode, from_error
+from .records import from_error
+from .wire import ID_MAX, Decoder, Message, encode
 
 if TYPE_CHECKING:
     from .server import Server

@@ -15,7 +15,8 @@ from ..errors import ShellSessionError
 from .client import RemoteSession
 from .link import ConnectionLost, Wire
 from .place import reach, socket_path
-from .wire import Message, encode, from_part, to_error
+from .records import from_part, to_error
+from .wire import Message, encode
 
 Place = str | os.PathLike[str] | None
 

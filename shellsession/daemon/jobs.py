@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .wire import Message, from_part
+from .records import from_part
+from .wire import Message
 
 
 class RemoteJob:

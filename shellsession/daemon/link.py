@@ -14,7 +14,8 @@ from typing import Any, Final
 from ..engine.waiting import LoopPoller, Poller, Steps, Wait
 from ..errors import DaemonUnavailable, OutcomeUnknown, ResultExpired, ShellSessionError, VersionMismatch
 from ..models import VERSION
-from .wire import PROTOCOL, Decoder, Message, encode, to_error
+from .records import to_error
+from .wire import PROTOCOL, Decoder, Message, encode
 
 # More, and memory is mapped and unmapped for each recv, which takes 15 us.
 _CHUNK: Final = 1 << 16

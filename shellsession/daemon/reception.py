@@ -14,8 +14,9 @@ from typing import Final
 
 from ..errors import LimitReached
 from .connection import LOG, Connection
+from .records import from_error
 from .server import Server
-from .wire import encode, from_error
+from .wire import encode
 
 # Clients that are let in before everybody else gets his turn.
 _AT_ONCE: Final = 64

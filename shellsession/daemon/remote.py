@@ -26,7 +26,8 @@ from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
 from .place import reach
-from .wire import Message, from_part, to_result
+from .records import from_part, to_result
+from .wire import Message
 
 if TYPE_CHECKING:
     from ..engine.dialogue import Dialogue

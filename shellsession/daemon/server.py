@@ -26,8 +26,9 @@ from .eager import begin
 from .journal import Journal
 from .ledger import Claim, Ledger
 from .listener import LEFT, Listener
+from .records import from_error
 from .verbs import serve
-from .wire import PROTOCOL, Message, encode, from_error
+from .wire import PROTOCOL, Message, encode
 
 MAX_CONNECTIONS: Final = 1024
 # How long clients have to take what they are told at the end, in seconds.

@@ -21,7 +21,7 @@ from . import requests
 from .asked import Answer, Asked, answer_with, room_for
 from .desk import Desk, Speaker
 from .listener import LEFT, Listener
-from .wire import to_part
+from .records import to_part
 
 if TYPE_CHECKING:
     from .server import Server

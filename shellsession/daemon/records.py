@@ -1,0 +1,127 @@
+"""What messages say: results, errors and lists, as headers and parts.
+
+Law: pure. What was said comes out as it went in; what is none of it raises ProtocolError, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ..errors import CommandError, ProtocolError, ShellSessionError, TooManySessions
+from ..models import Result
+from .wire import READER, WRITER
+
+_NONE: Final = type(None)
+# What a result's header holds, as JSON has it; the two streams are its parts. These are always there ...
+_RESULT: Final[Mapping[str, tuple[type, ...]]] = {
+    "exit_code": (int, _NONE),
+    "cwd": (str,),
+    "duration": (float, int),
+    "outcome": (str,),
+}
+# ... and these where they are not what they mostly are: each would cost 0.5 us on either side, for every command.
+_SELDOM: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
+    "signal": ((int, _NONE), None),
+    "state_kept": ((bool,), True),
+    "reason": ((str,), ""),
+    "killed": ((list,), ()),
+    "background": ((list,), ()),
+    "stdout_omitted": ((int,), 0),
+    "stderr_omitted": ((int,), 0),
+    "stdout_file": ((str, _NONE), None),
+    "stderr_file": ((str, _NONE), None),
+    "stdout_cut": ((int,), 0),
+    "stderr_cut": ((int,), 0),
+    "ran": ((bool,), True),
+}
+
+
+def from_result(result: Result) -> tuple[dict[str, Any], tuple[bytes, bytes]]:
+    """A result as a header and two parts."""
+    header = {name: getattr(result, name) for name in _RESULT}
+    for name, (_, usual) in _SELDOM.items():
+        if (value := getattr(result, name)) != usual:
+            header[name] = list(value) if isinstance(value, tuple) else value
+    return header, (result.stdout_bytes, result.stderr_bytes)
+
+
+def to_result(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> Result:
+    """The result again; what a header holds besides one is left alone."""
+    if len(parts) != 2:
+        raise ProtocolError(f"the peer sent a result with {len(parts)} parts: stdout and stderr are two")
+    values: dict[str, Any] = {"signal": None}
+    for name, kinds in _RESULT.items():
+        values[name] = _proper(header.get(name, ...), name, kinds)
+    for name, value in header.items():
+        if name in _SELDOM:
+            values[name] = _proper(value, name, _SELDOM[name][0])
+    for name in ("killed", "background"):
+        if name in values:
+            values[name] = _tuple_of(int, name, values[name])
+    return Result(parts[0], parts[1], **values)
+
+
+def _proper(value: object, name: str, kinds: tuple[type, ...]) -> object:
+    if type(value) not in kinds:  # the exact type: True is an int to isinstance
+        raise ProtocolError(f"the peer sent a result without a proper {name!r}")
+    return value
+
+
+def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, ...]]:
+    """An error as a header and parts, with what it carries."""
+    header: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if isinstance(error, TooManySessions):
+        return header, (to_part(error.idle),)
+    if isinstance(error, CommandError):
+        header["result"], parts = from_result(error.result)
+        return header, parts
+    return header, ()
+
+
+def to_error(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> ShellSessionError:
+    """The error again, of the class that has its code in errors.py; ShellSessionError when none has."""
+    code, message = header.get("code"), header.get("message")
+    if not isinstance(code, str) or not isinstance(message, str):
+        raise ProtocolError("the peer sent an error without a code or without a message")
+    kind = next((kind for kind in _kinds(ShellSessionError) if kind.code == code), None)
+    if kind is None:
+        return ShellSessionError(f"{message} (the peer calls this {code!r})")
+    if issubclass(kind, CommandError):
+        result = header.get("result")
+        if not isinstance(result, dict):
+            raise ProtocolError(f"the peer sent an error {code!r} without its result")
+        return kind(message, to_result(result, parts))
+    if issubclass(kind, TooManySessions):
+        return kind(message, _tuple_of(str, "idle", from_part(parts)))
+    return kind(message)
+
+
+def _kinds(root: type[ShellSessionError]) -> Iterator[type[ShellSessionError]]:
+    """A class of errors.py and those below it there: a program's own subclass is not the peer's to make."""
+    yield root
+    for child in root.__subclasses__():
+        if child.__module__ == root.__module__:
+            yield from _kinds(child)
+
+
+def to_part(value: object) -> bytes:
+    """A list that may be too long for a header, as a part."""
+    return WRITER.encode(value).encode("ascii")
+
+
+def from_part(parts: tuple[bytes, ...]) -> list[Any]:
+    """The list again, which is the only part."""
+    try:
+        value = READER.decode(parts[0].decode())
+    except (IndexError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, list):
+        raise ProtocolError("the peer sent something else than a list where one was to come")
+    return value
+
+
+def _tuple_of(kind: type, name: str, values: object) -> tuple[Any, ...]:
+    if not isinstance(values, list) or not all(type(value) is kind for value in values):
+        raise ProtocolError(f"the peer sent {name!r} as something else than a list of {kind.__name__}")
+    return tuple(values)
