@@ -1,0 +1,195 @@
+"""How a shell ends, by itself or by us, and what is done for the dead.
+
+Law: children first, bash last; afterwards no process, descriptor or file of it is left.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from typing import Final
+
+from ..models import Result
+from . import processes, pump
+from .answers import result
+from .call import Call
+from .core import Core
+from .framing import NOWHERE, Mark
+from .shell import Shell, kill
+from .waiting import Steps, T, Wait
+
+TICK: Final = 0.002
+ROUNDS: Final = 500
+_FAREWELL: Final = 1.0
+_NOTICE: Final = re.compile(rb"^\[\d+\] (\d+)$", re.MULTILINE)
+
+
+def kill_shell(engine: Core, call: Call) -> Steps[Result]:
+    """End the command together with its shell, at once."""
+    shell = engine.live()
+    call.signal = int(signal.SIGKILL)
+    call.killed += [shell.pid]
+    yield from _put_down(shell, call)
+    return (yield from bury(engine, call))
+
+
+def bury(engine: Core, call: Call) -> Steps[Result]:
+    """The shell is dead: nothing that it started may outlive it; say how it ended."""
+    shell = engine.live()
+    for _ in range(ROUNDS):
+        if shell.dead:
+            break
+        yield Wait((), time.monotonic() + TICK)
+    status = shell.status
+    if shell.dead and status is None and not call.reason:
+        call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
+    yield from _sweep(shell, call)
+    pump.drain(shell, call)
+    if not engine.chatty and call.framer.mark is None:
+        take_aside(call)
+    mark = _last_words(call)
+    call.killed += [pid for pid in _announced(shell, call) if pid not in call.killed]
+    call.reason, engine.doom = call.reason or engine.doom, ""
+    discard(engine, shell)
+    if call.ending is None and status is not None and status < 0:
+        call.signal = -status
+    code = None if status is None else 128 - status if status < 0 else status
+    if mark is not None:
+        code = mark.status
+    return result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
+
+
+def take_aside(call: Call) -> None:
+    now = time.monotonic()
+    data, omitted, _ = call.aside.take()
+    if data:
+        call.hear("stdout", data, now)
+    call.stdout.omit(omitted)
+    errors = call.stdout if call.request.merge_stderr else call.stderr
+    if data := call.framer.overheard:
+        call.hear("stdout" if call.request.merge_stderr else "stderr", data, now)
+        errors.omit(call.framer.trimmed)
+
+
+def _announced(shell: Shell, call: Call) -> list[int]:
+    """The jobs of a command whose shell ended: by now they are gone, but bash told their numbers (`[1] 4711`)."""
+    if shell.launch.apart or call.ending is not None:  # apart: it knows other numbers than we
+        return []
+    return [int(pid) for pid in _NOTICE.findall(call.stderr.peek()[0])]
+
+
+def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
+    """The command went well, but its shell can run no other: end it, and say so."""
+    cwd = engine.live().place(mark.cwd)
+    yield from destroy(engine)
+    return result(call, "shell_exited", mark.status, cwd, state_kept=False)
+
+
+def _last_words(call: Call) -> Mark | None:
+    """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
+    capture = call.stdout if call.request.merge_stderr else call.stderr
+    said = capture.cut_after(b": " + NOWHERE + call.framer.nonce + b" ") if call.framer.nonce else b""
+    if not said:
+        return None
+    capture.cut_line()
+    return call.framer.feed(said)
+
+
+def farewell(engine: Core) -> Steps[None]:
+    """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
+    shell, call = engine.shell, engine.call
+    engine.call = engine.ended = None
+    if shell is None:
+        return
+    if engine.attended is not None:  # the interpreter ends while another thread is in a verb: that one buries it
+        engine.condemn("the program ended meanwhile")
+        for _ in range(ROUNDS):
+            if engine.shell is not shell:
+                return
+            yield Wait((), time.monotonic() + TICK)
+    elif call is None and not shell.dead:
+        yield from _kill_below(shell)
+        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _FAREWELL)
+        if said is not None and b"trap -- " in said:
+            shell.send(b"\n\\builtin exit\n")
+            until = time.monotonic() + _FAREWELL
+            while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
+                fds = (shell.child_fd, shell.aside, shell.control_fd) if shell.child_fd >= 0 else ()
+                yield Wait(fds, min(until, time.monotonic() + 0.05))
+                if shell.overhear() == b"" or shell.receive() == b"":
+                    yield Wait((), time.monotonic() + TICK)
+    yield from destroy(engine)
+
+
+def destroy(engine: Core) -> Steps[None]:
+    """End the shell and everything below it, now."""
+    shell = engine.live()
+    engine.call = None
+    if not shell.dead:
+        yield from _put_down(shell)
+    yield from _sweep(shell)
+    discard(engine, shell)
+
+
+def surely(engine: Core, steps: Steps[T]) -> Steps[T]:
+    """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed."""
+    try:
+        return (yield from steps)
+    except BaseException:
+        abandon(engine)
+        raise
+
+
+def abandon(engine: Core) -> None:
+    """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
+    shell, engine.call = engine.shell, None
+    if shell is not None:
+        kill(shell.family.descendants())
+        shell.signal(signal.SIGKILL)
+        kill(shell.strays())
+        shell.lost = True
+
+
+def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
+    for _ in range(ROUNDS):
+        victims = [pid for pid in shell.family.descendants() if processes.alive(pid)]
+        if not victims:
+            return
+        kill(victims)
+        if call is not None:
+            call.killed += [pid for pid in victims if pid not in call.killed]
+        yield Wait((), time.monotonic() + TICK)
+
+
+def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Stopped, bash starts nothing new, and as subreaper it gets every orphan: kill until none is left."""
+    shell.signal(signal.SIGSTOP)
+    yield from _kill_below(shell, call)
+    shell.signal(signal.SIGKILL)
+    shell.swept = True
+    for _ in range(ROUNDS):
+        if shell.dead:
+            return
+        yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + 0.01)
+
+
+def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Bash died by itself: its orphans went elsewhere, and are found by the mark they carry."""
+    for _ in range(ROUNDS):
+        if shell.swept or not (strays := shell.strays()):
+            return
+        kill(strays)
+        if call is not None:
+            call.killed += [pid for pid in strays if pid not in call.killed]
+        yield Wait((), time.monotonic() + TICK)
+
+
+def discard(engine: Core, shell: Shell) -> None:
+    """Give back what the dead shell had."""
+    engine.take_over()
+    engine.shell = engine.call = engine.terminal_job = None
+    for job in engine.jobs:
+        job.close()
+    engine.on_close()
+    shell.close()

@@ -1,0 +1,129 @@
+"""What is known of one session: its bash, the command that is at, and what earlier commands left running.
+
+Law: nothing here waits, and what any thread may call says so.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from ..errors import NotRunning, SessionClosed, ShellUnavailable
+from ..models import Options, Result, State
+from . import processes
+from .call import Call
+from .draining import DRAINER
+from .jobs import Job, Reader
+from .minding import Minder
+from .shell import Shell
+
+
+class Core:
+    """One session, as all rooms that tell its verbs share it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.shell: Shell | None = None
+        self.call: Call | None = None  # a command that was handed back running
+        self.ended: Result | None = None  # its result, when it ended while nobody waited for that
+        self.last: Call | None = None  # the command begun last
+        self.jobs: list[Job] = []
+        self.status = 0
+        self.closed = False
+        self.doom = ""  # another thread ends the shell under a running command, and why
+        self.terminal_job: Job | None = None  # left by a command that had the terminal, and still at it
+        self.size = options.size
+        self.reader: Reader = DRAINER
+        self.let_go: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
+        self.on_close: Callable[[], None] = lambda: None
+        self.spelling = 0
+        self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
+        self.history = False  # `set -o history` is on: bash records what we type
+        self.takers: set[object] = set()  # tasks in an awaited callback of a running command
+        self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
+        self.attended: Call | None = None  # the command that the present verb stays with
+        self.struck = False  # another thread wants the command ended that is attended next
+        self.rested = time.monotonic()  # when the last command came to its end
+        self.family = False  # bash had children when the last command ended; an idle bash gets no new ones
+
+    # -- from any thread, and from callbacks
+
+    def condemn(self, why: str) -> None:
+        """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
+        self.doom = why
+        if (shell := self.shell) is not None:
+            shell.signal(signal.SIGKILL)
+
+    def strike(self) -> None:
+        """From any thread: have the command ended that is attended just now, or is about to be."""
+        self.struck = True
+        if (shell := self.shell) is not None:
+            shell.strike()
+
+    def pause(self, call: Call) -> None:
+        """Read no more of its output for now, so that the command stands still when it has filled its pipe."""
+        call.paused = True
+
+    def go_on(self, call: Call, fault: BaseException | None = None) -> None:
+        """Read on; or tell of the callback's fault."""
+        call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
+        if self.minder is not None:
+            self.minder.read_on()
+        if self.shell is not None:
+            self.shell.ring()
+
+    def calm(self) -> None:
+        """Who wanted something ended has got it."""
+        self.struck = False
+        if self.shell is not None:
+            self.shell.struck = False
+            self.shell.hush()
+
+    # -- between two verbs
+
+    def take_over(self) -> None:
+        """A verb begins: what is left running is its own to read."""
+        if self.minder is not None:
+            self.minder.stop()
+            self.minder = None
+
+    def let_be(self) -> None:
+        """A verb has ended: somebody reads what is left running. (Not for who iterates: he takes what he can.)"""
+        call, shell = self.call, self.shell
+        if call is not None and shell is not None and call.pieces is None and self.ended is None:
+            for _, stream in call.streams:
+                self.let_go(stream.fd)
+            self.minder = Minder(call, shell.terminal, self.reader)
+
+    # -- small things
+
+    @property
+    def state(self) -> State:
+        if self.closed:
+            return "closed"
+        if self.attended is not None or self.call is not None:
+            return "running"
+        return "new" if self.shell is None else "idle"
+
+    def cwd(self) -> str:
+        """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""
+        shell = self.shell
+        if shell is None:
+            return self.options.cwd or os.getcwd()
+        return shell.cwd if self.state == "idle" else processes.link(f"/proc/{shell.pid}/cwd")
+
+    def live(self) -> Shell:
+        if self.shell is None:
+            raise ShellUnavailable("the shell is gone")
+        return self.shell
+
+    def running(self, verb: str, ended_too: bool = False) -> Call:
+        """The command that was handed back running (or has ended since, unheard)."""
+        if self.closed:
+            raise SessionClosed("this session is closed: make a new one")
+        call = self.last if ended_too and self.ended is not None else self.call
+        if call is None:
+            raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
+        return call
