@@ -270,6 +270,14 @@ def test_orphans_of_an_older_job_are_its_own(sh: Session, place: Path, jobs_befo
     assert with_argument(theirs) == []
 
 
+def test_no_look_takes_an_orphan_of_an_older_job_for_newer(sh: Session) -> None:
+    """However the look and the death of its parent fall."""
+    sh.run("while :; do (sleep 0.2 &); done >/dev/null 2>&1 &")
+    family = sh._engine.live().family
+    older = family.descendants()
+    assert [found for _ in range(300) if (found := family.newer(older))] == []
+
+
 @pytest.mark.parametrize("shed", ["ulimit -Sx unlimited", "ulimit -Sx 0"])
 def test_a_mark_that_was_shed_is_there_again_once_something_runs(sh: Session, shed: str) -> None:
     first, later = unique_seconds(), unique_seconds()

@@ -55,9 +55,16 @@ class Family:
         return found
 
     def newer(self, older: list[int]) -> list[int]:
-        """As ``descendants``, without the families of ``older``, whose orphans are bash's children by now."""
-        orphans = [pid for pid in self.children() if pid not in older and self.marks.is_earlier(pid)] if older else []
-        return self.descendants((*older, *orphans))
+        """As ``descendants``, without the families of ``older``, whose orphans are bash's children by now.
+
+        Each child is judged in the one look that finds it: between two looks another orphan becomes bash's child. What
+        has ended meanwhile shows no mark.
+        """
+        if not older:
+            return self.descendants()
+        fresh = (pid for pid in self.children() if pid not in older and not self.marks.is_earlier(pid))
+        heads = [pid for pid in fresh if processes.alive(pid)]
+        return heads + [pid for head in heads for pid in processes.descendants(head, older)]
 
     def close(self) -> None:
         lists, self._lists = self._lists, []
