@@ -250,6 +250,18 @@ FORKING = "(while :; do (sleep {0} & echo $! >>pids); sleep 0.01; done) >/dev/nu
 GROWN = "n=$(wc -l <pids); until (( $(wc -l <pids) > n + 3 )); do :; done"
 
 
+def test_a_job_is_older_however_many_have_come_and_gone_since(sh: Session, place: Path) -> None:
+    seconds = unique_seconds()
+    os.mkfifo(place / "go")
+    sh.run(f"(read x <go; sleep {seconds} &) >/dev/null 2>&1 &")
+    for _ in range(15):  # with the first, as many as there are generations
+        sh.run(f"sleep {unique_seconds()} &")
+        last_job(sh).kill()
+        wait_until(lambda: not last_job(sh).running, "it is gone")
+    sh.run(f"echo >go; until pgrep -xf 'sleep {seconds}'; do :; done; sleep 100", timeout=PATIENCE, idle_timeout=0.3)
+    assert len(with_argument(seconds)) == 1
+
+
 @pytest.mark.parametrize("jobs_before", [0, 1, 17])
 def test_orphans_of_an_older_job_are_its_own(sh: Session, place: Path, jobs_before: int) -> None:
     """They become bash's children during a later call, and are not that call's to end."""

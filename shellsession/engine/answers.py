@@ -58,7 +58,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
             engine.let_go(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
-    shell.family.marks.renew()
+    shell.family.marks.renew(shell.family.descendants())
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
 

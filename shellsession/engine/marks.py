@@ -8,6 +8,7 @@ starts.
 from __future__ import annotations
 
 import resource
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -23,12 +24,14 @@ class Marks:
     def __init__(self, pid: int, first: int) -> None:
         self._pid, self._first, self._generation = pid, first, 0
 
-    def renew(self) -> None:
-        """What bash starts from now on carries another mark than what is there (and one, if it had shed its own).
+    def renew(self, living: Iterable[int]) -> None:
+        """What bash starts from now on carries another mark than the ``living`` (and one, if it had shed its own).
 
-        The seventeenth carries the first again: what sixteen such calls ago left running passes for new by then.
+        Where they carry all sixteen it is the one whose turn it is: who carries that passes for new by then.
         """
-        generation = (self._generation + 1) % GENERATIONS
+        turns = [(self._generation + step) % GENERATIONS for step in range(1, GENERATIONS)]
+        carried = {processes.mark(pid) - self._first for pid in living}
+        generation = next((turn for turn in turns if turn not in carried), turns[0])
         with suppress(OSError, ValueError):  # a hard limit below it was set, or we are another user meanwhile
             hard = resource.prlimit(self._pid, LIMIT)[1]
             resource.prlimit(self._pid, LIMIT, (self._first + generation, hard))
