@@ -262,6 +262,25 @@ def test_a_job_is_older_however_many_have_come_and_gone_since(sh: Session, place
     assert len(with_argument(seconds)) == 1
 
 
+def test_a_job_runs_as_long_as_an_orphan_of_it(sh: Session, place: Path) -> None:
+    theirs, others = unique_seconds(), unique_seconds()
+    os.mkfifo(place / "go")
+    first = sh.run(f"(read x <go; setsid sleep {theirs} &) >/dev/null 2>&1 &").background
+    sh.run(f"sleep {others} &")
+    sh.run("echo >go")
+    wait_until(lambda: with_argument(theirs) and not any(is_alive(pid) for pid in first), "only the orphan is left")
+    job, later = sh.jobs()
+    (orphan,) = with_argument(theirs)
+    assert (job.pids, job.alive(), job.status) == (first, [orphan], "running")
+    assert job.kill() == (orphan,)
+    wait_until(lambda: not job.running, "its end")
+    assert later.alive() == with_argument(others)
+    for _ in range(17):  # all marks come round
+        sh.run(f"sleep {unique_seconds()} &")
+    assert not job.running
+    assert sum(len(one.alive()) for one in sh.jobs()) == 18
+
+
 @pytest.mark.parametrize("jobs_before", [0, 1, 17])
 def test_orphans_of_an_older_job_are_its_own(sh: Session, place: Path, jobs_before: int) -> None:
     """They become bash's children during a later call, and are not that call's to end."""

@@ -52,13 +52,18 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
 
 
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
-    job = Job(call.request.command.decode("utf-8", "replace"), pids)
+    family, marks = shell.family, shell.family.marks
+    mark = 0 if marks.is_shared else marks.latest
+    job = Job(call.request.command.decode("utf-8", "replace"), pids, mark, family.carriers)
     for name, stream in held:
         if shell.streams.part_with(stream):
             engine.let_go(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
-    shell.family.marks.renew(shell.family.descendants())
+    marks.renew(family.descendants())
+    for one in engine.jobs:
+        if one.mark == marks.latest:  # come round again, or it could not be renewed
+            one.mark = 0
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
 

@@ -54,6 +54,10 @@ class Family:
             found += processes.descendants(self._adopter, (self._pid, *besides))
         return found
 
+    def carriers(self, mark: int) -> list[int]:
+        """Those of ``children`` that live and carry that mark."""
+        return [pid for pid in self.children() if processes.mark(pid) == mark and processes.alive(pid)]
+
     def newer(self, older: list[int]) -> list[int]:
         """As ``descendants``, without the families of ``older``, whose orphans are bash's children by now.
 

@@ -32,8 +32,10 @@ _LAST_WORDS: Final = 16
 class Job:
     """A live view of what one call left behind; it stays readable after its end."""
 
-    def __init__(self, command: str, pids: Sequence[int]) -> None:
+    def __init__(self, command: str, pids: Sequence[int], mark: int, carriers: Callable[[int], Sequence[int]]) -> None:
         self.command = command
+        self.mark = mark  # of all its processes; 0 where others have it too
+        self._carriers = carriers  # those that bash has by now
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: processes.start_time(pid) for pid in pids}
@@ -87,10 +89,14 @@ class Job:
             return True
 
     def alive(self) -> list[int]:
-        """Those of its processes that still live (a number that somebody else got since is not one of them)."""
-        return [
+        """Those of its processes that still live, its orphans too (not who got the number of one since)."""
+        first = [
             pid for pid, start in self._started.items() if processes.start_time(pid) == start and processes.alive(pid)
         ]
+        orphans = [pid for pid in self._carriers(self.mark) if pid not in self._started] if self.mark else []
+        if not first and not orphans:
+            self.mark = 0  # who has no process gets no new one
+        return first + orphans
 
     @property
     def running(self) -> bool:
@@ -126,7 +132,8 @@ class Job:
         return tuple(victims)
 
     def close(self) -> None:
-        """Let go of the streams."""
+        """Let go of the streams, and of its orphans."""
+        self.mark = 0
         with self._lock:
             while self._open:
                 fd, (stream, _) = self._open.popitem()

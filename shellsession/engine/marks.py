@@ -1,7 +1,7 @@
 """The mark that every process of a session carries: a soft RLIMIT_LOCKS, which the kernel has ignored since 2.4.
 
 Law: every child inherits it, wherever it goes; `env -i`, setsid and a double fork do not shed it. It has generations:
-bash gets the next one when a call has left something running, so what later calls start can be told from what that
+bash gets another one when a call has left something running, so what later calls start can be told from what that
 starts.
 """
 
@@ -22,25 +22,28 @@ class Marks:
     """Those of the session whose bash is ``pid`` and began with the mark ``first``."""
 
     def __init__(self, pid: int, first: int) -> None:
-        self._pid, self._first, self._generation = pid, first, 0
+        self._pid, self._all = pid, range(first, first + GENERATIONS)
+        self.latest = first  # of what bash starts now
+        self.is_shared = False  # by something that an earlier call has left
 
     def renew(self, living: Iterable[int]) -> None:
         """What bash starts from now on carries another mark than the ``living`` (and one, if it had shed its own).
 
         Where they carry all sixteen it is the one whose turn it is: who carries that passes for new by then.
         """
-        turns = [(self._generation + step) % GENERATIONS for step in range(1, GENERATIONS)]
-        carried = {processes.mark(pid) - self._first for pid in living}
-        generation = next((turn for turn in turns if turn not in carried), turns[0])
+        turn = self.latest - self._all.start + 1
+        turns = [*self._all[turn:], *self._all[: turn - 1]]
+        carried = {processes.mark(pid) for pid in living}
+        self.is_shared = True
         with suppress(OSError, ValueError):  # a hard limit below it was set, or we are another user meanwhile
-            hard = resource.prlimit(self._pid, LIMIT)[1]
-            resource.prlimit(self._pid, LIMIT, (self._first + generation, hard))
-            self._generation = generation
+            mark = next((mark for mark in turns if mark not in carried), turns[0])
+            resource.prlimit(self._pid, LIMIT, (mark, resource.prlimit(self._pid, LIMIT)[1]))
+            self.latest, self.is_shared = mark, mark in carried
 
     def is_earlier(self, pid: int) -> bool:
         """Was it started by what an earlier call had left running? One that has shed its mark counts as not."""
-        return processes.mark(pid) - self._first in set(range(GENERATIONS)) - {self._generation}
+        return (mark := processes.mark(pid)) in self._all and mark != self.latest
 
     def carriers(self) -> list[int]:
         """All living processes of the session."""
-        return processes.marked(self._first, self._first + GENERATIONS - 1)
+        return processes.marked(self._all.start, self._all.stop - 1)
