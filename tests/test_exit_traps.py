@@ -55,6 +55,27 @@ CASES = {
 }
 
 
+AT_THEIR_PROMPTS = {
+    "a prompt": ("PS1='(venv) '", "bye\n", "worse\n"),
+    "a prompt that runs something": ("PS1='$(echo hi)> '", "bye\n", "worse\n"),
+    "PROMPT_COMMAND": ("PROMPT_COMMAND='echo PC; echo PE >&2'", "bye\n", "worse\n"),
+    "set -x": ("PS1='> '; set -x", "", f"++ set -e\n++ {SAYS}\n++ false\n"),
+    "a DEBUG trap": ("PS1='> '; trap 'echo d' DEBUG", "d\nd\nd\n", ""),
+}
+
+
+@pytest.mark.parametrize(("before", "stdout", "stderr"), AT_THEIR_PROMPTS.values(), ids=AT_THEIR_PROMPTS)
+def test_what_speaks_at_the_prompt_only_takes_nothing_away(
+    new_session: NewSession, before: str, stdout: str, stderr: str
+) -> None:
+    """Only `set -x` and DEBUG traps, which tell of our words too, cost an EXIT trap under `set -e` its streams."""
+    sh = new_session(tty=False)
+    sh.run(before)
+    result = sh.run(f"set -e; {SAYS}; false")
+    assert (result.outcome, result.exit_code) == ("shell_exited", 1)
+    assert (result.stdout, result.stderr) == (stdout, stderr)
+
+
 @pytest.mark.parametrize(("text", "options", "outcome", "stdout", "stderr"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 def test_what_they_say_is_in_the_result(

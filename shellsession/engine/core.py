@@ -40,6 +40,7 @@ class Core:
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
         self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
+        self.telling = False  # it is one that would tell of our words in a group: no prompt, for one
         self.history = False  # `set -o history` is on: bash records what we type
         self.takers: set[object] = set()  # tasks in an awaited callback of a running command
         self.minder: Minder | None = None  # reads a command that was handed back, between two verbs

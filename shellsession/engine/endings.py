@@ -5,6 +5,7 @@ Law: children first, bash last. What was there before a command is not touched b
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from typing import Final
@@ -28,6 +29,7 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _STARVED: Final = 5.0
 _TURN: Final = 0.05
 _LOOKS: Final = 3  # one alone may fall into the moment between two children
+_TELLING: Final = (b"x", b"v", b"T")
 OVERFLOWED: Final = "the output went over the limit"
 
 
@@ -40,12 +42,13 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
-    echoes = any(flag in mark.flags for flag in (b"x", b"v", b"T"))
+    echoes = any(flag in mark.flags for flag in _TELLING)
     noise = call.aside.total > 0 or (call.framer.has_noise and call.framer.overheard != b"")
     if call.grouped and not echoes and not call.retyped and b"debug" in call.request.command.lower():
         engine.chatty = yield from _speaks(engine, shell)
     else:
         engine.chatty = echoes or (noise and call.ending is None)
+    engine.telling = engine.chatty
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         call.unread = shell.keyboard.reset()
@@ -64,6 +67,13 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     if call.ending is None and call.overflowed:  # so quick that nobody could end it
         outcome, call.reason = "overflow", OVERFLOWED
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
+
+
+def tells(shell: Shell) -> Steps[bool]:
+    """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
+    said = yield from pump.ask(shell, b'\\builtin trap -p DEBUG >&2; \\builtin echo "flags:$-" >&2')
+    flags = re.findall(rb"flags:(\w+)\n", said or b"")
+    return said is None or b"trap -- " in said or not flags or any(flag in flags[-1] for flag in _TELLING)
 
 
 def _speaks(engine: Core, shell: Shell) -> Steps[bool]:

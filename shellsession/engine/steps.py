@@ -43,6 +43,7 @@ class Engine(Core):
         try:
             shell.resize(self.size)
             self.status, self.spelling, self.family, self.history, self.chatty = 0, 0, False, False, False
+            self.telling = False
             yield from greet(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
@@ -120,7 +121,7 @@ class Engine(Core):
         if self.shell is None or self.closed:
             yield from self.open()
 
-    def _begin(self, request: Request) -> Call | None:
+    def _begin(self, request: Request) -> Steps[Call | None]:
         """Type the command; None when the shell was found dead, and nothing was typed."""
         shell = self.live()
         self.ended = None
@@ -128,11 +129,13 @@ class Engine(Core):
             burial.abandon(self)
         if shell.lost or shell.dead:
             return None
+        if self.chatty and request.may_trap:
+            self.telling = yield from endings.tells(shell)
         call = self.last = typist.start(self, request)
         return call
 
     def _begin_or_announce(self, request: Request) -> Steps[Call]:
-        if (call := self._begin(request)) is None:
+        if (call := (yield from self._begin(request))) is None:
             call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
             call.unrun = True
             call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"

@@ -71,7 +71,7 @@ def _type(engine: Core, shell: Shell, request: Request) -> Typed:
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    grouped = not engine.chatty and request.may_trap and request.stdin is None
+    grouped = not engine.telling and request.may_trap and request.stdin is None
 
     def lines(argument: bytes, status: int) -> bytes:
         return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
