@@ -80,7 +80,7 @@ class Engine(Core):
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
         yield from self._ready()
-        call = yield from self._guarded(self._begin_or_announce(request))
+        call = yield from self._guarded(self._begin(request))
         call.pieces = []
         if call.result is None:
             self.call = call
@@ -121,29 +121,25 @@ class Engine(Core):
         if self.shell is None or self.closed:
             yield from self.open()
 
-    def _begin(self, request: Request) -> Steps[Call | None]:
-        """Type the command; None when the shell was found dead, and nothing was typed."""
+    def _begin(self, request: Request) -> Steps[Call]:
+        """Type the command; nothing is typed when the shell is found dead, and the call says so."""
         shell = self.live()
         self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
             burial.abandon(self)
-        if shell.lost or shell.dead:
-            return None
-        if self.chatty and request.may_trap:
-            self.telling = yield from endings.tells(shell)
-        call = self.last = typist.start(self, request)
-        return call
-
-    def _begin_or_announce(self, request: Request) -> Steps[Call]:
-        if (call := (yield from self._begin(request))) is None:
-            call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
-            call.unrun = True
-            call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
-            yield from burial.bury(self, call)
+        if not (shell.lost or shell.dead):
+            if self.chatty and request.may_trap:
+                self.telling = yield from endings.tells(shell)
+            call = self.last = typist.start(self, request)
+            return call
+        call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
+        call.unrun = True
+        call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+        yield from burial.bury(self, call)
         return call
 
     def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
-        call = yield from self._begin_or_announce(request)
+        call = yield from self._begin(request)
         return call.result or (yield from self._attend(call))
 
     def _said(self, came: Result | HandedBack) -> Result:
