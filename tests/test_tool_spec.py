@@ -134,10 +134,14 @@ def test_at_the_time_limit_the_command_is_killed(bash: Bash, monkeypatch: pytest
         ("/etc/passwd", "/etc/passwd: Permission denied", 126),
         ("/etc", "/etc: Is a directory", 126),
         ("echo out; nonexistent_command", "nonexistent_command: command not found", 127),
+        ("exec nonexistent_command", "exec: nonexistent_command: not found", 127),
         # a program's own word is no error of ours
         ("exit 127", None, 127),
         ("sh -c 'exit 126'", None, 126),
         ("sh -c 'nonexistent_command'", None, 127),
+        ("bash -c nonexistent_command", None, 127),
+        ("cd /nowhere; exit 127", None, 127),
+        ("echo nonexistent_command: command not found >&2; exit 127", None, 127),
         ("nonexistent_command; true", None, 0),
         ("nonexistent_command; false", None, 1),
     ],
@@ -149,6 +153,25 @@ def test_what_bash_could_not_run_is_an_error_beside_the_outcome(
     assert found.get("error") == (error and f"{BASH}{error}")
     assert found["exitCode"] == exit_code
     assert found.keys() >= {"stdout", "stderr"}
+
+
+def test_what_a_function_could_not_run_is_an_error_too(bash: Bash) -> None:
+    for command, said, exit_code in (
+        ("nonexistent_command", "nonexistent_command: command not found", 127),
+        ("exec nonexistent_command", "exec: nonexistent_command: not found", 127),
+        ("/etc/passwd", "/etc/passwd: Permission denied", 126),
+    ):
+        found = bash({"command": f"f() {{ {command}; }}; f"})
+        assert (found["exitCode"], found["error"]) == (exit_code, f"environment: line 1: {said}")
+
+
+def test_where_state_is_kept_bash_says_it_otherwise() -> None:
+    with Agents() as agents:
+        bash = spec.tool(agents, agent="a1", persistent=True)
+        for command in ("nonexistent_command", "f() { nonexistent_command; }; f"):
+            assert bash({"command": command})["error"] == "bash: nonexistent_command: command not found"
+        assert bash({"command": "exec nonexistent_command"})["error"] == "bash: exec: nonexistent_command: not found"
+        assert "error" not in bash({"command": "bash -c nonexistent_command"})
 
 
 def test_a_script_without_its_interpreter_could_not_be_run(bash: Bash, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """spec (document 000): one-shot bash, ``{stdout, stderr, exitCode}`` or ``{error}``.
 
 The document contradicts itself where a command is not found: an error (its table of outputs), or a command that fails
-(its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode.
+(its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's own
+words: a program that prints just these, and ends with 127 or 126, is taken for it; what a sourced file cannot run is
+not, as bash calls itself by that file's name there, as it does in a script.
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ from .one_shot import OneShot
 TIMEOUT: Final = 30.0  # seconds
 MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^20
 SUFFIX: Final = "... (truncated)"
-# What bash itself says before it gives 127 or 126; a program's own status 127 comes without it.
-_MISSING: Final = r"command not found|No such file or directory|cannot execute.*"
-_FORBIDDEN: Final = r"Permission denied|Is a directory|bad interpreter: .*|cannot execute.*"
+# What bash itself says before it gives 127 or 126; a program's own status 127 comes without it. It calls itself so in
+# a ``-c``, in a function there, and where it stays; a ``bash -c`` of the command's own says "bash: line 1: ...".
+_BASH: Final = r"(?:/bin/bash: line \d+: |environment: line \d+: |bash: (?!line \d))(?!(?:cd|pushd): )"
+_MISSING: Final = r".*(?:command not found|No such file or directory|cannot execute.*)|exec: .*: not found"
+_FORBIDDEN: Final = r".*(?:Permission denied|Is a directory|bad interpreter: .*|cannot execute.*)"
 _REFUSED: Final = {
-    status: re.compile(rf"^(?:/bin/)?bash: .*(?:{endings})$", re.MULTILINE)
-    for status, endings in ((127, _MISSING), (126, _FORBIDDEN))
+    status: re.compile(rf"^{_BASH}(?:{said})$", re.MULTILINE) for status, said in ((127, _MISSING), (126, _FORBIDDEN))
 }
 
 
