@@ -123,6 +123,73 @@ def test_rules_are_words_in_their_order(rule: str, command: str, denied: bool) -
     assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
 
 
+_SUBCOMMANDS = ("git push", "docker run", "npm publish", "cargo publish", "frob go", "git push --force*")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git stash push",
+        "git log --grep push",
+        "git checkout push",
+        "git diff -- push",
+        "git remote add push x",
+        "git -C push status",
+        "git --git-dir push status",
+        "git config push.default simple",
+        'git commit -m "$MSG"',
+        'git add "$f"',
+        'git log "$X"',
+        'git -C "$dir" status',
+        "git diff $(git merge-base a b)",
+        "git commit -m \"$(cat <<'E'\nplease do not\ngit push\nE\n)\"",
+        "docker exec x run",
+        "docker -H run ps",
+        "docker rm run",
+        "npm run publish",
+        "npm --prefix publish test",
+        "frob stop go",
+    ],
+)
+def test_a_subcommand_is_not_any_word(command: str) -> None:
+    assert verdict(Policy(deny_commands=_SUBCOMMANDS, strict=True), command) == ""
+    assert verdict(Policy(deny_commands=_SUBCOMMANDS), command) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "when_strict"),
+    [
+        ("git -C x push", False),
+        ("git -C commit push", False),
+        ('git -C "$dir" push', False),
+        ("git -c a=b --no-pager --git-dir=x push origin", False),
+        ("git --git-dir x -p --work-tree y push", False),
+        ("git --git-dir= push", False),
+        ("git p\\ush", False),
+        ("git -c alias.p=push p", False),
+        ("git config --global alias.p 'push --force'", False),
+        ("git -C x config alias.p push", False),
+        ('git "$x" push', False),
+        ("git push $x", False),
+        ('git "$x"', True),
+        ("git -C x $x", True),
+        ("docker --context a -DH b run x", False),
+        ("npm --prefix x publish", False),
+        ("cargo +nightly publish", False),
+        ("frob --fast -x go", False),
+        ('frob "$x"', True),
+    ],
+)
+def test_a_subcommand_is_found_behind_options(command: str, when_strict: bool) -> None:
+    assert verdict(Policy(deny_commands=_SUBCOMMANDS, strict=True), command).endswith("' is denied")
+    assert (verdict(Policy(deny_commands=_SUBCOMMANDS), command) == "") == when_strict
+
+
+@pytest.mark.parametrize("command", ["git -C x config alias.x '!rm y'", "git config --global alias.x '!rm y'"])
+def test_what_git_is_told_to_run_is_found_behind_options(command: str) -> None:
+    assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
+
+
 @pytest.mark.parametrize(
     ("command", "allowed"),
     [

@@ -1,9 +1,9 @@
 """spec (document 000): one-shot bash, ``{stdout, stderr, exitCode}`` or ``{error}``.
 
 The document contradicts itself where a command is not found: an error (its table of outputs), or a command that fails
-(its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's own
-words: a program that prints just these, and ends with 127 or 126, is taken for it; what a sourced file cannot run is
-not, as bash calls itself by that file's name there, as it does in a script.
+(its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's
+own words: a program that prints just these, and ends with 127 or 126, is taken for it; what a sourced file cannot run
+is not, as bash calls itself by that file's name there, as it does in a script.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Final
 
 from .grammar import Simple, parse
 from .starters import ALL, STARTERS, Starter
+from .subcommands import subcommand
 from .words import Word
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
@@ -222,14 +223,15 @@ class _Reader:
             self._input(name, simple, "", depth)
 
     def _git(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
-        rest = list(words[1:])
-        while rest and (rest[0] is None or rest[0].startswith("-")):
-            if rest.pop(0) == "-c" and rest:
-                setting = rest.pop(0)
+        at = subcommand(words, known=True)
+        rest = list(words[at:])
+        for option, setting in pairwise(words[1:at]):
+            if option == "-c":
                 self._git_setting(setting and setting.partition("=")[0], setting and setting.partition("=")[2], depth)
         match rest:
-            case ["config", setting, value, *_]:
-                self._git_setting(setting, value, depth)
+            case ["config", *operands]:
+                for setting, value in pairwise(operands):
+                    self._git_setting(setting, value, depth)
             case ["bisect", "run", *inner] if inner:
                 self._command(Simple(tuple(inner)), depth)
             case ["submodule", *_] if "foreach" in rest:
@@ -247,6 +249,8 @@ class _Reader:
             self.unknown.append("a setting of git")
         elif (alias and value and value.startswith("!")) or (not alias and _GIT_RUNS.fullmatch(setting)):
             self._script("git", value and value.removeprefix("!"), depth)
+        elif alias and value:
+            self.commands.append(("git", *value.split()))
 
     def _trap(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
         operands = [word for word in words[1:] if word not in ("--", "-p", "-l")]

@@ -16,6 +16,7 @@ from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, check_seconds, to_bytes
 from .commands import Run, commands, shown
 from .secrets import Secrets
+from .subcommands import subcommand
 from .words import Word
 
 Pattern = str | re.Pattern[str]
@@ -48,8 +49,11 @@ class Policy:
     ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and
     ``bash -c 'b'``, and behind what else starts others (``sudo``, ``xargs``, ``ssh``, ... : ``policy.starters``), not
     about what it only mentions, in quotes or here-documents. What an interpreter runs (``perl -e``, ``awk``, ``make``)
-    is not looked into: an allow list without it refuses it. A name without a slash means every path to it. A denied
-    command has these words in this order, perhaps with others between; an allowed one begins with them.
+    is not looked into: an allow list without it refuses it. A name without a slash means every path to it. An allowed
+    command begins with these words. Of a denied one, a second word that begins with a letter is the subcommand, which
+    is the first word that is no option (``policy.subcommands`` knows which options take a word): "git push" is not
+    about ``git stash push``, nor is "rm x" about ``rm y x``, and "make install" is not about ``make all install``. Any
+    other second word (``--force``, ``/etc``, ``*``), and each further one, may stand anywhere after it, in this order.
     ``allow``: every command must be allowed, or it is refused; with ``confirm``, somebody is asked.
     ``confirm``: a function, for async tools also a coroutine function, of (command, agent, cwd), all texts: it is asked
     about every command, or with ``allow`` about every other one; unless it says yes, and within ``confirm_timeout``
@@ -236,14 +240,21 @@ def _is_named(pattern: str, word: Word) -> bool:
 
 
 def _denies(rule: list[str], words: tuple[Word, ...], strict: bool) -> bool:
-    """Are these words in the command, in this order? When strict, a word that is not known may be any."""
+    """Is this the command? When strict, a word that is not known may be any."""
     if not _is_named(rule[0], words[0]):
         return False
-    rest = iter(words[1:])
-    return all(
-        any((strict and word is None) or (word is not None and fnmatch.fnmatchcase(word, one)) for word in rest)
-        for one in rule[1:]
-    )
+    wanted, rest = rule[1:], words[1:]
+    if wanted and wanted[0][0].isalpha():
+        at = subcommand(words, known=not strict)
+        if not _may_be(words[at : at + 1], wanted[0], strict):
+            return False
+        wanted, rest = wanted[1:], words[at + 1 :]
+    others = iter(rest)
+    return all(any(_may_be((word,), one, strict) for word in others) for one in wanted)
+
+
+def _may_be(word: tuple[Word, ...], pattern: str, strict: bool) -> bool:
+    return any(strict if one is None else fnmatch.fnmatchcase(one, pattern) for one in word)
 
 
 def _allows(rule: list[str], words: tuple[Word, ...]) -> bool:

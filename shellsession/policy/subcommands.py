@@ -1,0 +1,66 @@
+"""Subcommands: which word of a command says what its program is to do (``push`` of ``git -C x push origin``).
+
+Law: it is the first word that is no option, nor the word of one; one row for each program whose options before it take
+words. Those of a program that is not here take none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .words import Word
+
+_CONTAINERS: Final = "c config context H host l log-level tlscacert tlscert tlskey connection identity url root"
+_CLUSTER: Final = (
+    "n namespace s server context cluster user kubeconfig token as as-group as-uid cache-dir certificate-authority"
+    " client-certificate client-key kube-context kube-token kube-apiserver request-timeout tls-server-name v"
+)
+_NODE: Final = "C prefix cwd dir registry userconfig cache loglevel w workspace otp tag filter F"
+_PACKAGES: Final = "o option c config-file t target-release a host-architecture"
+# Letters, and names, of options that take a word.
+_OPTIONS: Final = {
+    name: frozenset(options.split())
+    for name, options in {
+        "git": "C c git-dir work-tree namespace super-prefix config-env attr-source shallow-file",
+        "hg": "R repository cwd config encoding encodingmode color pager",
+        "svn": "username password config-dir config-option",
+        **dict.fromkeys(("docker", "podman", "nerdctl"), _CONTAINERS),
+        "docker-compose": "f file p project-name profile env-file project-directory c context H host ansi progress",
+        **dict.fromkeys(("kubectl", "helm", "oc"), _CLUSTER),
+        **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), _NODE),
+        **dict.fromkeys(("apt", "apt-get", "aptitude"), _PACKAGES),
+        **dict.fromkeys(("pip", "pip3"), "python log proxy retries timeout exists-action trusted-host cert cache-dir"),
+        "uv": "directory project config-file cache-dir color allow-insecure-host",
+        "poetry": "C directory P project",
+        "cargo": "C Z color config explain",
+        "go": "C",
+        "gh": "R repo",
+        "aws": "profile region output endpoint-url query ca-bundle color cli-read-timeout cli-connect-timeout",
+        "gcloud": "project account configuration format verbosity billing-project flags-file",
+        "systemctl": "H host M machine t type p property n lines o output s signal state job-mode root image",
+    }.items()
+}
+
+
+def subcommand(words: tuple[Word, ...], known: bool) -> int:
+    """Where it stands among the words; their number where it does not. ``known``: it is one that the text tells; else
+    a word that is known at run time only may be it, too."""
+    takes = _OPTIONS.get((words[0] or "").rpartition("/")[2], frozenset())
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if word is None and not known:
+            return at
+        # a toolchain has a plus (cargo +nightly)
+        if word is not None and (word == "-" or word[:1] not in ("-", "+")):
+            return at
+        at += 2 if word is not None and _takes_a_word(word, takes) else 1
+    return len(words)
+
+
+def _takes_a_word(option: str, takes: frozenset[str]) -> bool:
+    """Is the next word this option's?"""
+    if option.startswith("--"):
+        return option[2:] in takes
+    taken = [at for at, letter in enumerate(option) if letter in takes]
+    return bool(taken) and taken[0] == len(option) - 1  # what follows the letter is its word
