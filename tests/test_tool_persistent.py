@@ -53,3 +53,20 @@ def test_nothing_is_said_where_nothing_was_promised(agents: Agents, name: str) -
     bash = contract.tool(agents, agent=name)
     for command in ("exit 0", "exit 3", "kill -9 $$", "kill -9 $PPID"):
         assert TOLD not in str(bash({"command": command}))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_command_that_reads_the_terminal_is_told_why_it_was_ended(
+    agents: Agents, name: str, persistent: bool
+) -> None:
+    contract, read = CONTRACTS[name]
+    bash = contract.tool(agents, agent=f"{name} {persistent}", persistent=persistent)
+    found = bash({"command": "echo before; read x </dev/tty; echo after"})
+    said = "the command was ended (the command waits for input from the terminal)"
+    if name == "spec":
+        assert (found["stdout"], found["stderr"], found["error"]) == ("before\n", "", said)
+    else:
+        assert "before" in str(found)
+        assert "after" not in str(found)
+        assert read(found).endswith(f"[{said}]\n")

@@ -17,7 +17,7 @@ from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_seconds, unfinished
 from .binding import Binder
 from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, definition, first, limit_of, to_text
-from .failing import LOST, loss, on_its_own
+from .failing import LOST, notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .waiting import CallCancelled
 
@@ -159,14 +159,14 @@ class BashTool(Contract[Payload]):
         if result.outcome == "timed_out":
             lost = "" if result.state_kept or not self.persistent else f"; {LOST}"
             raise Failed(f"Command timed out after {limit_of(result, self.timeout)}s{lost}")
-        return render(ended(result, self._nonce), self.max_output_bytes, loss(result) if self.persistent else "")
+        return render(ended(result, self._nonce), self.max_output_bytes, notice(result, self.persistent))
 
 
-def render(result: Result, max_output_bytes: int = MAX_OUTPUT, lost: str = "") -> Payload:
-    """The documented payload. ``lost``: what is to be said on stderr besides."""
+def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -> Payload:
+    """The documented payload. ``more``: what is to be said on stderr besides."""
     stdout = _shown(result.stdout_bytes, result.stdout_omitted, result.stdout_cut, max_output_bytes)
     stderr = _shown(result.stderr_bytes, result.stderr_omitted, result.stderr_cut, max_output_bytes)
-    stderr = on_its_own(stderr, lost)
+    stderr = on_its_own(stderr, more)
     died = result.exit_code is None or result.signal is not None
     exit_code = -1 if died or result.exit_code is None else result.exit_code
     output = f"STDOUT:\n{stdout}\nSTDERR:\n{stderr}" if stderr else stdout

@@ -57,7 +57,7 @@ def ending(result: Result) -> str:
     if result.outcome == "shell_exited" and result.reason:
         said = result.reason
     elif result.outcome != "shell_exited":
-        said = f"the command was ended ({result.reason or result.outcome})"
+        said = _stopped(result)
     elif result.signal is not None:
         said = f"the session's bash was killed by signal {result.signal}"
     else:
@@ -65,6 +65,18 @@ def ending(result: Result) -> str:
     return said if result.state_kept else f"{said}; {LOST}"
 
 
-def loss(result: Result) -> str:
-    """A line for who keeps state in the session's bash, which is gone; "" where it is not."""
-    return "" if result.state_kept else f"[{ending(result)}]\n"
+def stopped(result: Result) -> str:
+    """Why a command was ended that did not come to its own end, as one that reads the terminal; "" for one that did, or
+    ran into its time limit, which is told elsewhere."""
+    return "" if result.outcome in ("exited", "shell_exited", "timed_out") else _stopped(result)
+
+
+def _stopped(result: Result) -> str:
+    return f"the command was ended ({result.reason or result.outcome})"
+
+
+def notice(result: Result, stateful: bool) -> str:
+    """A line beside the output: why the command was stopped; and for who keeps state in the session's bash
+    (``stateful``), that this one is gone. "" where neither is so."""
+    said = ending(result) if stateful and not result.state_kept else stopped(result)
+    return f"[{said}]\n" if said else ""

@@ -42,7 +42,7 @@ from .contract import (
     quoted,
     to_text,
 )
-from .failing import loss, on_its_own
+from .failing import notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .phoenix_background import launch, started
 from .phoenix_git import function, prelude
@@ -147,9 +147,7 @@ class Phoenix(Contract[ToolResult]):
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
             result = ended((yield from self._run(self.request(wanted))), self._nonce)
             told = _started(result) if wanted.background else render(result, wanted.slow_ok)
-            if self.persistent and (lost := loss(result)):
-                return replace(told, output=on_its_own(told.output, lost))
-            return told
+            return replace(told, output=on_its_own(told.output, notice(result, self.persistent)))
         except BadCall as error:
             return _failed("invalid_args", f"Invalid input: {error}")
         except ShellSessionError as error:

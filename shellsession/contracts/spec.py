@@ -15,7 +15,7 @@ from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
 from .contract import BadCall, Log, Steps, definition, first, limit_of
-from .failing import LOST, loss, on_its_own
+from .failing import LOST, notice, on_its_own, stopped
 from .one_shot import OneShot
 
 TIMEOUT: Final = 30.0  # seconds
@@ -66,9 +66,9 @@ class Spec(OneShot[Payload]):
         size = len(result.stdout_bytes) + len(result.stderr_bytes) + result.stdout_omitted + result.stderr_omitted
         yield Log({**record, "exitCode": result.exit_code, "outputSize": size})
         payload = render(result)
-        if self.persistent and (lost := loss(result)):
+        if self.persistent and not result.state_kept:
             if "stderr" in payload:
-                payload["stderr"] = on_its_own(payload["stderr"], lost)
+                payload["stderr"] = on_its_own(payload["stderr"], notice(result, stateful=True))
             else:
                 payload["error"] += f"; {LOST}"
         return payload
@@ -83,6 +83,8 @@ def render(result: Result) -> Payload:
     pattern = _REFUSED.get(result.exit_code or 0)
     if pattern is not None and (said := pattern.findall(result.stderr)):
         payload["error"] = said[-1]
+    elif why := stopped(result):
+        payload["error"] = why
     elif result.exit_code is None:
         payload["error"] = result.reason or f"The command ended without an exit code ({result.outcome})"
     return payload
