@@ -159,6 +159,33 @@ def test_the_environment_is_to_the_letter(
         assert _bashtool(bash, command)[0] == plain(command)[0], "again"
 
 
+@pytest.mark.parametrize("name", ["spec", "langchain", "bashtool", "phoenix"])
+def test_the_environment_follows_the_hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    def is_plain(command: str) -> None:
+        found = told(contract.tool(agents, agent="a1"), command)
+        assert found == plain(command, "/bin/bash" if name == "spec" else "bash")
+
+    (tmp_path / "file").write_text("echo once")
+    for variable, value in (("EDITOR", "/bin/false"), ("VISUAL", "/bin/false"), ("BASH_ENV", str(tmp_path / "file"))):
+        monkeypatch.setenv(variable, value)
+    contract, told = CONTRACTS.get(name, (phoenix, _phoenix))
+    everything = "echo $0 $#; env | sort; f 2>/dev/null; g 2>/dev/null; :"
+    monkeypatch.setenv("X-Y", "1")
+    monkeypatch.setenv("A *B", "1")
+    monkeypatch.setenv("BASH_FUNC_f%%", "() { echo first; }")
+    with Agents() as agents:
+        is_plain(everything)
+        monkeypatch.delenv("A *B")
+        monkeypatch.setenv("BASH_FUNC_f%%", "() { echo second; }")
+        monkeypatch.setenv("BASH_FUNC_g%%", "() { echo third; }")
+        is_plain(everything)
+        monkeypatch.delenv("X-Y")
+        monkeypatch.delenv("BASH_FUNC_f%%")
+        is_plain(everything)
+        monkeypatch.setenv("BASH_FUNC_g%%", "() { echo 'no function")
+        assert "here" in str(told(contract.tool(agents, agent="a1"), "echo here"))
+
+
 @pytest.mark.parametrize("signal", ["HUP", "INT", "KILL", "SEGV", "PIPE", "TERM", "USR1"])
 def test_a_bash_that_a_signal_ends_has_no_exit_code(agents: Agents, signal: str) -> None:
     pid = agents.session("a1").pid

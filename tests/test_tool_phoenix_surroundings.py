@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, connect
-from shellsession.contracts import phoenix
+from shellsession.contracts import phoenix, strands
 from shellsession.contracts.phoenix import ToolResult
 from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
@@ -97,6 +97,22 @@ def test_secrets_reach_no_command(
             assert not any(name.startswith(phoenix.SECRET_PREFIXES) for name in said.split())
             assert "[]" in said
             assert "OPENA" in said.split()
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_another_tool_started_the_session_with_is_not_handed_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, background: bool
+) -> None:
+    for name in ("OPENAI_X-Y", "OPENAI_KEY", "KEPT-X"):
+        monkeypatch.setenv(name, "LEAK")
+    with Agents() as agents:
+        assert "OPENAI_X-Y=LEAK" in strands.tool(agents, agent="a1")(mode="execute", command="env")["output"]
+        bash = phoenix.tool(agents, agent="a1")
+        monkeypatch.chdir(tmp_path)
+        bash(command="env >seen && mv seen all", background=background)
+        seen = wait_until(lambda: (tmp_path / "all").exists() and (tmp_path / "all").read_text(), "the environment")
+        assert "OPENAI" not in seen
+        assert "KEPT-X=LEAK" in seen
 
 
 def test_a_secret_that_may_not_be_unset_is_not_handed_on() -> None:

@@ -19,30 +19,45 @@ from .contract import BadCall, Contract, Input, P, quoted, to_text
 ARGUMENT_MAX: Final = 100_000
 # What is said of the end, at the most: so much more is to be kept in each half of a stream.
 SAID_MAX: Final = 1 << 10
+# An array, where it is set.
+WITHOUT: Final = "_shellsession_without"
 
 _SUBSHELL: Final = rb"\builtin eval -- %b"
-_PROGRAM: Final = rb'\builtin exec -a %b "${BASH:-bash}" -c %b'
+_PROGRAM: Final = rb"\builtin set -- %b; %b"
 # `$?` shows 128 + n both for signal n and for `exit 128+n`. What `jobs` says while a job is not yet forgotten can tell
 # them apart, and that is in a trap of SIGCHLD alone; in posix mode that would end the wait. `exec` gives a
 # background job back the signals that it ignores.
 _WATCHED: Final = (
     rb"\builtin set +o posix -m -- %b; \builtin trap 'LC_ALL=C; \builtin jobs -l >&2' CHLD; \builtin trap '' INT TERM; "
-    rb'( : %b; \builtin trap - INT TERM; \builtin exec -a bash "${BASH:-bash}" -c "$1" ) <&0 & \builtin wait "$!"'
+    rb'( : %b; \builtin trap - INT TERM; %b ) <&0 & \builtin wait "$!"'
 )
 _SAID: Final = re.compile(rb"\[\d+\][+-]? +\d+ (?P<exited>Done|Exit)?.* \( : ")
+
+
+def become(name: str, command: str) -> str:
+    """Bash text: from here on it is ``NAME -c COMMAND``; both are words of bash.
+
+    Where a name is to leave the environment that no bash can unset (see ``surroundings``), ``WITHOUT`` holds the
+    program that does it, and its words. Then bash learns its own name from a word behind the command.
+    """
+    bash = '"${BASH:-bash}"'
+    with_it = f'\\builtin exec "${{{WITHOUT}[@]}}" {bash} -c {command} {name}'
+    return f"[[ -v {WITHOUT} ]] && {with_it}; \\builtin exec -a {name} {bash} -c {command}"
 
 
 def bash_c(command: bytes, name: str = "bash") -> bytes:
     """Bash text for a subshell, which becomes ``NAME -c COMMAND``. What no argument can hold runs in the subshell."""
     if len(command) > ARGUMENT_MAX:
         return _SUBSHELL % quoted(command)
-    return _PROGRAM % (quoted(name.encode()), quoted(command))
+    return _PROGRAM % (quoted(command), become(name, '"$1"').encode())
 
 
 def watched(command: bytes, nonce: bytes) -> bytes:
     """As ``bash_c``, but that the command leads a process group of its own, and that the subshell stays: it says on
     stderr at last how the command ended."""
-    return bash_c(command) if len(command) > ARGUMENT_MAX else _WATCHED % (quoted(command), nonce)
+    if len(command) > ARGUMENT_MAX:
+        return bash_c(command)
+    return _WATCHED % (quoted(command), nonce, become("bash", '"$1"').encode())
 
 
 def ended(result: Result, nonce: bytes) -> Result:

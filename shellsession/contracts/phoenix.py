@@ -9,8 +9,9 @@ Where the document is silent, or its parts differ:
   remove (``phoenix.*`` in its directory for temporary files: nothing in the name tells whether somebody still wants to
   read it). At the session's end nobody is left to write the completion line. In a sandbox the process id that is told
   is the one inside, where the reminder's ``kill`` is run, too.
-* In a session that the caller started with secrets, /proc still shows them, and names that bash itself cannot hold
-  (``OPENAI_X-Y``) are handed on: start it without them, or use ``Agents``.
+* In a session that somebody else started with secrets (its caller, or another tool of the same agent), /proc still
+  shows them; names that bash itself cannot hold (``OPENAI_X-Y``) are handed on with ``persistent``, to commands of over
+  100 000 bytes, and in a session of the caller's own. Start it without them.
 * ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see
   ``phoenix_git``) at the first call. The working directory that is checked is still the one it was given.
 """

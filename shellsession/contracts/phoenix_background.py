@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from .contract import on_one_line, quoted
-from .one_shot import ARGUMENT_MAX
+from .one_shot import ARGUMENT_MAX, become
 
-_PROGRAM: Final = r'\exec -a bash "$BASH" -c "$_phoenix_command"'
+_PROGRAM: Final = become("bash", '"$_phoenix_command"')
 _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 
 # Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What

@@ -1,6 +1,11 @@
 """Surroundings: the host's directory and environment of now, and bash text that takes a call there.
 
-Law: only names that bash can set are touched; all text is quoted.
+Law: all text is quoted, and no value gets into the words of a program, where everybody could read it.
+
+What the host's environment has now and the session did not start with is set in the subshell of a call, functions that
+were exported too. A name that bash cannot hold (``X-Y``) it only hands on: one that is gone is taken away by ``env -u``
+in front of the call's bash; one that has come since, or has another value, is not there in this session. A command of
+over 100 000 bytes, which no ``-c`` can take, still sees what is gone.
 """
 
 from __future__ import annotations
@@ -14,8 +19,10 @@ from typing import Any, Final
 from ..engine import processes
 from ..engine.spawn import AGENT_ENV
 from .contract import quoted
+from .one_shot import WITHOUT
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FUNCTION: Final = re.compile(r"BASH_FUNC_([\w.:+@-]+)%%")
 # Bash sets these itself, and lets nobody else.
 _READ_ONLY: Final = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 # What the session's bash sets itself: of its own life, not of the command's.
@@ -36,7 +43,11 @@ def enter(place: str, environ: Mapping[str, str]) -> list[str]:
     before = {name: environ[name] for name in _CHANGED if name in environ}
     if (path := environ.get("PWD", "")) and _is_same(path, place):
         before["PWD"] = path  # perhaps another name of it
-    return [f"\\builtin cd -- {_word(place)}", f"\\builtin unset -v {' '.join(_CHANGED)}", *changes({}, before)]
+    return [
+        f"\\builtin cd -- {_word(place)}",
+        f"\\builtin unset -v {' '.join(_CHANGED)} {WITHOUT}",
+        *changes({}, before),
+    ]
 
 
 def added_to(session: Any) -> dict[str, str]:
@@ -72,14 +83,37 @@ def _is_same(one: str, other: str) -> bool:
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Bash text that makes one environment of another."""
-    gone = [name for name in then if name not in now and _can_be_set(name)]
-    new = {name: value for name, value in now.items() if then.get(name) != value and _can_be_set(name)}
-    unset = [f"\\builtin unset -v {name}" for name in gone]
-    return unset + [f"\\builtin export {name}={_word(value)}" for name, value in new.items()]
+    text: list[str] = []
+    for name, value in then.items():
+        if name not in now or (now[name] != value and not _NAME.fullmatch(name)):
+            text += _without(name)
+    for name, value in now.items():
+        if then.get(name) != value:
+            text += _with(name, value)
+    return text
 
 
-def _can_be_set(name: str) -> bool:
-    return name not in _READ_ONLY and _NAME.fullmatch(name) is not None
+def _without(name: str) -> list[str]:
+    if name in _READ_ONLY:
+        return []
+    if _NAME.fullmatch(name):
+        return [f"\\builtin unset -v {name}"]
+    if function := _FUNCTION.fullmatch(name):
+        return [f"\\builtin unset -f -- {function[1]}"]
+    program = _word(shutil.which("env", path=os.defpath) or "env")
+    return [f"{{ [[ -v {WITHOUT} ]] || {WITHOUT}=({program}); }}", f"{WITHOUT}+=(-u {_word(name)})"]
+
+
+def _with(name: str, value: str) -> list[str]:
+    if name in _READ_ONLY:
+        return []
+    if _NAME.fullmatch(name):
+        return [f"\\builtin export {name}={_word(value)}"]
+    if (function := _FUNCTION.fullmatch(name)) and value.startswith("() {"):
+        # Aliases of the session are none of the function's. One that is no function does not stop the command.
+        made = f"\\builtin eval {_word(f'function {function[1]} {value}')} && \\builtin export -f -- {function[1]}"
+        return ["\\builtin shopt -u expand_aliases", f"{{ {made} || :; }}"]
+    return []
 
 
 def _word(text: str) -> str:
