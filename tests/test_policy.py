@@ -320,9 +320,17 @@ def test_the_environment_is_filtered_by_prefix_pattern_and_value() -> None:
 
 
 def test_hidden_and_named_values_are_secrets_too() -> None:
-    policy = Policy(hide_prefixes=["AWS_"], secrets=["named-one"])
+    policy = Policy(hide_prefixes=["AWS_"], secrets=["named-one"], mask_secrets=True)
     secrets = policy.known_secrets({"AWS_X": "hidden-one", "A_TOKEN": _TOKEN, "X": "plain-one"})
     assert secrets.mask(f"hidden-one {_TOKEN} named-one plain-one") == "*** *** *** plain-one"
+
+
+@pytest.mark.parametrize("mask_secrets", [False, True])
+def test_what_somebody_has_named_a_secret_is_one(mask_secrets: bool) -> None:
+    policy = Policy(secrets=["pin", "7"], mask_secrets=mask_secrets)
+    secrets = policy.known_secrets({"A_TOKEN": _TOKEN, "B_TOKEN": "short"})
+    token = "***" if mask_secrets else _TOKEN
+    assert secrets.mask(f"pin 127 {_TOKEN} short") == f"*** 12*** {token} short"
 
 
 @pytest.mark.parametrize(

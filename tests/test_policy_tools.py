@@ -307,6 +307,12 @@ def test_secrets_are_masked_in_results_and_logs(
     assert text_of(bash_003({"command": "echo $MY_API_TOKEN"})) == "***\n"
 
 
+def test_named_secrets_are_masked_without_asking_for_it(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_TOKEN", _TOKEN)
+    bash = spec.tool(agents, agent="a1", policy=Policy(secrets=["pin"]))
+    assert bash({"command": "echo pi''n $MY_API_TOKEN"})["stdout"] == f"*** {_TOKEN}\n"
+
+
 def test_what_a_contract_adds_is_not_judged(agents: Agents) -> None:
     """The first command in a bash that all calls share is preceded by its preparation."""
     policy = Policy(deny=[re.compile("^(?!echo )")], allow=["echo"], max_command=9)

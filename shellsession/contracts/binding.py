@@ -122,7 +122,7 @@ class _Bound(Generic[P]):
         return result if ran.timeout == asked.timeout else limited(result, ran.timeout)
 
     def _secrets(self) -> Secrets | None:
-        if self._policy is None or not self._policy.mask_secrets:
+        if self._policy is None or not (self._policy.mask_secrets or self._policy.secrets):
             return None
         return self._policy.known_secrets(inherited())
 

@@ -64,7 +64,8 @@ class Policy:
     ``hide_prefixes``, ``hide_names``, ``hide_values``: the beginning of a name, patterns in a name, patterns in a value
     of variables that are not in the environment of an agent's bash.
     ``mask_secrets``: in results and logs of tools, ``***`` stands for the secrets of the host's environment (known by
-    names, as TOKEN, and passwords in URLs), for what is hidden, and for ``secrets``, more of them by value.
+    names, as TOKEN, and passwords in URLs) and for what is hidden, where these have six characters or more.
+    ``secrets``: values for which it always does, with ``mask_secrets`` or without, however short they are.
     Raises InvalidRequest, also where a parser of bash is needed and missing (the extra ``policy``).
     """
 
@@ -187,8 +188,10 @@ class Policy:
 
     def known_secrets(self, environ: Mapping[str, str]) -> Secrets:
         """What is masked, by this environment."""
+        if not self.mask_secrets:
+            return Secrets({}, named=self.secrets)
         hidden = [value for name, value in environ.items() if self._hides(name, value)]
-        return Secrets(environ, [*self.secrets, *hidden])
+        return Secrets(environ, hidden, self.secrets)
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

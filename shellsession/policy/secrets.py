@@ -6,7 +6,7 @@ Law: secrets are known by value, and every spelling that is known is masked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -38,21 +38,22 @@ _ESCAPES: Final = {code: f"\\{code:03o}" for code in (*range(1, 32), 127)} | {
 class Secrets:
     """The secrets of one environment: what a variable holds whose name says so, and every password in a URL.
 
-    ``more``: others, by value. What is shorter than six characters is no secret; what a command brings itself is one
-    that nobody has named; and spellings that are not known here (base64, ``\\ `` for a blank) pass.
+    ``more``: others, by value. What is shorter than six characters is no secret, unless it is one of ``named``, which
+    somebody has named as one; what a command brings itself is one that nobody has named; and spellings that are not
+    known here (base64, ``\\ `` for a blank) pass.
     """
 
     __slots__ = ("_longest", "_pattern", "_spellings")
 
-    def __init__(self, environment: Mapping[str, str], more: Iterable[str] = ()) -> None:
+    def __init__(self, environment: Mapping[str, str], more: Iterable[str] = (), named: Sequence[str] = ()) -> None:
         # A line of a private key is as secret as all of it; what surrounds it is another matter.
         pieces = {
             piece
-            for value in (*_secret_values(environment), *more)
+            for value in (*_secret_values(environment), *more, *named)
             for piece in (value, *map(str.strip, value.split("\n")))
             if len(piece) >= SHORTEST and not piece.isspace()
         }
-        spellings = {spelling for piece in pieces for spelling in _spellings(piece)}
+        spellings = {spelling for piece in pieces.union(filter(None, named)) for spelling in _spellings(piece)}
         longest_first = sorted(spellings, key=len, reverse=True)
         self._spellings = longest_first
         self._longest = len(longest_first[0]) if longest_first else 0
