@@ -9,7 +9,9 @@ import pytest
 from support import wait_until
 
 from shellsession import AsyncSession, NotRunning, SessionBusy, ShellSessionError
+from shellsession.integrations.telling import told
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
+from shellsession.models import Result
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
 
@@ -90,3 +92,12 @@ def test_all_that_is_not_shown_is_counted() -> None:
             assert " bytes omitted]\n" in await tools.jobs()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0004, "0.0004"), (0.04, "0.04"), (0.41, "0.4"), (9.94, "9.9"), (10.2, "10")],
+)
+def test_the_time_is_told_as_it_was(seconds: float, said: str) -> None:
+    result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
+    assert told([result]).startswith(f"[ended by its time limit after {said} s; ")

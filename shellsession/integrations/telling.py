@@ -40,13 +40,18 @@ def _how(result: Result) -> str:
         case "exited":
             return f"exit status {result.exit_code}" if result.exit_code else ""
         case "running":
-            return f"still running after {result.duration:.0f} s: {_NEXT}"
+            return f"still running after {_rounded(result.duration)} s: {_NEXT}"
         case "input":
             return "it waits for input: `send` answers it, `interrupt` ends it"
         case "timed_out" | "idle":
             kept = "the shell, its directory and its variables are kept" if result.state_kept else LOST
-            return f"ended by its time limit after {result.duration:.0f} s; {kept}"
+            return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
     return ending(result)
+
+
+def _rounded(seconds: float) -> str:
+    """The seconds as people read them; never 0 for what took some time."""
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
 
 
 def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:

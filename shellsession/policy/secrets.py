@@ -61,7 +61,8 @@ class Secrets:
 
     def mask(self, text: str, limit: int | None = None) -> str:
         """The text with ``***`` for each secret; only the first ``limit`` characters of that, for no more work."""
-        room = most = len(text) if limit is None else limit
+        # a secret may be shorter than what stands for it
+        room = most = len(text) * len(MASK) if limit is None else limit
         if not self._longest:
             return text[:most]
         parts: list[str] = []
