@@ -112,6 +112,25 @@ def test_restart(bash: Bash, tmp_path: Path) -> None:
     assert output(bash, "pwd") == str(tmp_path)
 
 
+def test_a_restart_before_the_first_command_takes_no_slot() -> None:
+    with Agents(max_sessions=1) as agents:
+        somebody = Agent()
+        for agent in ("a1", somebody):
+            assert strands.tool(agents, agent=agent)({"mode": "restart"}) == "Bash session restarted"
+        assert agents.list() == []
+        two = strands.tool(agents, agent="a2")
+        assert two({"mode": "execute", "command": "X=1; echo 2"})["output"] == "2"
+        assert strands.tool(agents, agent="a1")({"mode": "restart"}) == "Bash session restarted"
+        assert two({"mode": "restart"}) == "Bash session restarted"
+        assert two({"mode": "execute", "command": "echo ${X-gone}"})["output"] == "gone"
+        unused = strands.tool(agents, agent=somebody)
+        del somebody, agent
+        with pytest.raises(strands.BashSessionError, match="Bash session error: the agent of this tool is gone"):
+            unused({"mode": "restart"})
+    with pytest.raises(strands.BashSessionError, match="these agents were closed"):
+        two({"mode": "restart"})
+
+
 def test_restart_ends_what_the_session_started(bash: Bash) -> None:
     pid = int(execute(bash, "sleep 1000 & echo $!")["output"])
     bash({"mode": "restart"})
@@ -272,7 +291,7 @@ def test_sessions_start_at_the_first_command(agents: Agents, tmp_path: Path, mon
     bash = strands.tool(agents, agent=agent)
     assert agents.list() == []
     assert bash({"mode": "restart"}) == "Bash session restarted"
-    assert [info.pid for info in agents.list()] == [None]
+    assert agents.list() == []
     monkeypatch.chdir(tmp_path)
     assert output(bash, "pwd") == str(tmp_path)
     assert [info.pid is None for info in agents.list()] == [False]
@@ -482,7 +501,7 @@ def test_the_same_for_asyncio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         async with AsyncAgents() as agents:
             bash = strands.tool(agents, agent="a1")
             assert await bash({"mode": "restart"}) == "Bash session restarted"
-            assert [info.pid for info in agents.list()] == [None]
+            assert agents.list() == []
             assert await bash({"mode": "execute", "command": "X=1; cd /"}) == NOTHING
             assert await bash({"mode": "execute", "command": "echo $X; pwd"}) == {"output": "1\n/", "error": ""}
             assert await bash({"mode": "restart"}) == "Bash session restarted"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
 from ..agents import Agents, AsyncAgents
 from ..engine.spawn import environment, inherited
-from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
+from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable, TooManySessions
 from ..models import Options, Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
@@ -42,6 +42,10 @@ _log: Final = logging.getLogger("shellsession.interaction")
 _environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
 # What a call waits for: running a command, somebody's yes, a fresh bash; by name, and with which arguments.
 Deeds = Generator[tuple[Literal["run", "ask", "restart"], tuple[Any, ...]], Any, P]
+
+
+class _NoSession(Exception):
+    """An agent has none."""
 
 
 class _Bound(Generic[P]):
@@ -82,13 +86,30 @@ class _Bound(Generic[P]):
     def _session(self, environ: Mapping[str, str] | None = None) -> Any:
         if not isinstance(self._where, Agents | AsyncAgents):
             return self._where
-        if (agent := self._agent()) is None:
-            raise InvalidRequest("the agent of this tool is gone")
+        agent = self._who()
         options = self._session_options(inherited() if environ is None else environ)
         session = self._where.session(agent, **options)
         if session not in _environments:
             _environments[session] = environment(Options(env=options["env"]))
         return session
+
+    def _who(self) -> object:
+        if (agent := self._agent()) is None:
+            raise InvalidRequest("the agent of this tool is gone")
+        return agent
+
+    def _present(self) -> Any:
+        """The session, where there is one: to ask agents for it would make it."""
+
+        def none() -> Any:
+            raise _NoSession
+
+        if not isinstance(self._where, Agents | AsyncAgents):
+            return self._where
+        try:
+            return self._where._registry.take(self._who(), none)
+        except (_NoSession, TooManySessions):
+            return None
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
@@ -181,8 +202,8 @@ class _Bound(Generic[P]):
                 result = yield "run", (*prepared, cancel)
             return self._shown(result, action, request)
         if isinstance(action, Restart):
-            session = self._session()
-            return None if session.state == "new" else (yield "restart", (session,))
+            session = self._present()
+            return None if session is None or session.state == "new" else (yield "restart", (session,))
         if isinstance(action, Ask):
             return yes((yield "ask", (action.function, action.arguments, None, cancel)))
         return self._answer(action)
