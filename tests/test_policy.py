@@ -304,7 +304,7 @@ def test_a_command_has_a_greatest_size_in_bytes() -> None:
     policy = Policy(max_command=4)
     assert verdict(policy, "éé") == ""
     assert verdict(policy, "ééa") == "it is 5 bytes long, over 4: put it into a file"
-    assert verdict(Policy(max_command=0), "") == ""
+    assert verdict(Policy(max_command=1), "") == ""
 
 
 def test_the_environment_is_filtered_by_prefix_pattern_and_value() -> None:
@@ -353,6 +353,7 @@ def test_what_somebody_has_named_a_secret_is_one(mask_secrets: bool) -> None:
         {"max_timeout": -1},
         {"min_timeout": 1e400},
         {"min_timeout": 3, "max_timeout": 2},
+        {"max_command": 0},
         {"max_command": -1},
         {"max_command": True},
         {"max_command": 1.5},

@@ -148,14 +148,23 @@ def test_who_takes_his_time_is_waited_for(agents: Agents) -> None:
         assert spec.tool(agents, agent="a1", policy=policy)({"command": "echo hi"})["stdout"] == "hi\n"
 
 
-def test_who_fails_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path) -> None:
+def test_who_fails_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def confirm(*_: str) -> bool:
         raise fault
 
     for fault, limit in ((LookupError("me"), None), (LookupError("me"), 30), (TimeoutError("me"), None)):
         policy = Policy(confirm=confirm, confirm_timeout=limit)
-        with pytest.raises(type(fault), match=r"^me$"):
-            spec.tool(agents, agent="a1", policy=policy)({"command": f"touch {tmp_path}/ran"})
+        call = {"command": f"touch {tmp_path}/ran"}
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
+            found = spec.tool(agents, agent="a1", policy=policy)(call)
+        said = f"who was asked for a yes or no raised {type(fault).__name__}('me'): nothing was run"
+        assert found == {"error": f"Failed to execute: {said}"}
+        assert [record.__dict__["interaction"]["command"] for record in caplog.records] == [call["command"]]
+        with pytest.raises(BashToolError, match=re.escape(said)):
+            langchain.tool(agents, agent="a1", policy=policy)(call)
+        failed = phoenix.tool(agents, agent="a1", policy=policy)(call)
+        assert (failed.output, failed.code) == (said, "invalid_request")
     assert not (tmp_path / "ran").exists()
 
 

@@ -167,6 +167,7 @@ def test_a_missing_bash_is_a_clear_error(new_session: Make, monkeypatch: pytest.
     with pytest.raises(ShellUnavailable, match=r"'/no/bash'.*4\.4"):
         new_session(bash="/no/bash").run("true")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "defpath", str(tmp_path))
     with pytest.raises(ShellUnavailable, match=r"no 'bash' on PATH"):
         new_session().run("true")
 

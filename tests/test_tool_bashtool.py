@@ -155,7 +155,7 @@ def test_who_fails_to_answer_is_heard_and_nothing_runs(agents: Agents, tmp_path:
         raise LookupError(command)
 
     bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
-    with pytest.raises(LookupError):
+    with pytest.raises(Failed, match=r"^Failed to execute: who was asked for a yes or no raised LookupError\('touch "):
         bash({"command": f"touch {tmp_path}/ran"})
     assert not (tmp_path / "ran").exists()
 
@@ -288,11 +288,11 @@ def test_without_an_exit_code_it_is_minus_one(agents: Agents, command: str, exit
 
 def test_nothing_is_kept_between_calls_unless_it_is_persistent(agents: Agents, tmp_path: Path) -> None:
     command, look = {"command": "cd /; KEPT=1"}, {"command": "echo $PWD ${KEPT-no}"}
-    bash = bashtool.tool(agents, agent="isolated", cwd=str(tmp_path))
+    bash = bashtool.tool(agents, agent="isolated", cwd=tmp_path)
     bash(command)
     assert bash(look) == told(f"Exit code: 0\n{tmp_path} no\n")
     assert "persist" not in bash.description
-    bash = bashtool.tool(agents, agent="persistent", cwd=str(tmp_path), persistent=True)
+    bash = bashtool.tool(agents, agent="persistent", cwd=tmp_path, persistent=True)
     assert text_of(bash({"command": "pwd"})) == f"Exit code: 0\n{tmp_path}\n"
     bash(command)
     assert bash(look) == told("Exit code: 0\n/ 1\n")

@@ -121,6 +121,15 @@ def test_a_bash_that_a_signal_ended_has_no_exit_code() -> None:
     assert found == ToolResult(f"[command failed: exit code -1]\nhi\n{lost}", True, "command_failed")
 
 
+def test_null_is_what_the_model_left_out(bash: Bash) -> None:
+    assert bash({"command": "echo hi", "slow_ok": None, "background": None}) == ToolResult("hi\n")
+    assert phoenix.Phoenix().parse({"command": "true", "slow_ok": None}).timeout == 30
+
+
+def test_the_description_is_the_documents_template() -> None:
+    assert str(phoenix.TOOL["description"]).endswith("<pwd>{working_directory}</pwd>")
+
+
 @pytest.mark.parametrize(("slow_ok", "seconds"), [(False, 30), (True, 900)])
 def test_time_limits(slow_ok: bool, seconds: int) -> None:
     contract = phoenix.Phoenix()
@@ -218,7 +227,7 @@ def test_the_hosts_own_directory_is_checked_too(tmp_path: Path, monkeypatch: pyt
 def test_commands_run_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b'c").mkdir()
     with Agents() as agents:
-        fixed = phoenix.tool(agents, agent="a1", working_dir=f"{tmp_path}/a b'c")
+        fixed = phoenix.tool(agents, agent="a1", working_dir=tmp_path / "a b'c")
         relative = phoenix.tool(agents, agent="a2", working_dir="a b'c")
         lasting = phoenix.tool(agents, agent="a3", working_dir=f"{tmp_path}/a b'c", persistent=True)
         monkeypatch.setenv("CDPATH", "/usr")

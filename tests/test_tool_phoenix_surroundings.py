@@ -106,11 +106,12 @@ def test_what_another_tool_started_the_session_with_is_not_handed_on(
     for name in ("OPENAI_X-Y", "OPENAI_KEY", "KEPT-X"):
         monkeypatch.setenv(name, "LEAK")
     with Agents() as agents:
-        assert "OPENAI_X-Y=LEAK" in strands.tool(agents, agent="a1")(mode="execute", command="env")["output"]
+        assert "OPENAI_X-Y=LEAK" in str(strands.tool(agents, agent="a1")(mode="execute", command="env"))
         bash = phoenix.tool(agents, agent="a1")
         monkeypatch.chdir(tmp_path)
         bash(command="env >seen && mv seen all", background=background)
-        seen = wait_until(lambda: (tmp_path / "all").exists() and (tmp_path / "all").read_text(), "the environment")
+        wait_until((tmp_path / "all").exists, "the environment")
+        seen = (tmp_path / "all").read_text()
         assert "OPENAI" not in seen
         assert "KEPT-X=LEAK" in seen
 

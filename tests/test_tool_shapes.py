@@ -45,7 +45,10 @@ def test_the_definition_stands_there_before_any_session(name: str) -> None:
     json.dumps(module.TOOL)
     with Agents() as agents:
         bash = module.tool(agents, agent="a1")
-        definition = {**module.TOOL, "description": module.TOOL["description"].replace("{pwd}", bash._place())}
+        definition = {
+            **module.TOOL,
+            "description": module.TOOL["description"].replace("{working_directory}", bash._place()),
+        }
         assert bash.definition == definition
         assert agents.list() == []
 

@@ -56,13 +56,14 @@ def test_examples(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("call", "error"),
     [
         ({"command": ""}, "command: is empty"),
-        ({"command": " \n\t"}, "command: is empty"),
         ({}, "command: is missing; the arguments are command"),
         ({"command": None}, "command: should be a valid string; the arguments are command"),
         ({"command": 7}, "command: should be a valid string; the arguments are command"),
         ({"command": ["ls"]}, "command: should be a valid string; the arguments are command"),
         ({"command": b"ls"}, "command: should be a valid string; the arguments are command"),
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
+        ({"command": "ls", "timeout": None}, "timeout: is unknown; the arguments are command"),
+        ({"command": "ls", "x" * 9999: 1}, f"{'x' * 40}...: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
         ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
         ("ls", "the arguments are an object with fields, not str"),
@@ -86,6 +87,7 @@ def test_bad_calls_are_errors(bash: Bash, call: object, error: str) -> None:
         ("[[ -t 0 || -t 1 || -t 2 ]] || echo pipes", "pipes\n", 0),
         ("printf '\\xff\\xe2\\x82\\xac'", "\ufffd\u20ac", 0),
         ("# nothing but a comment", "", 0),
+        (" \n\t", "", 0),
     ],
 )
 def test_it_is_bash(bash: Bash, command: str, stdout: str, exit_code: int) -> None:
@@ -216,6 +218,25 @@ def test_the_interaction_log_has_no_content(bash: Bash, caplog: pytest.LogCaptur
         "outputSize": 13,
     }
     assert "content" not in record.getMessage()
+
+
+def test_a_command_that_timed_out_has_no_exit_code_in_the_log(
+    bash: Bash, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec, "TIMEOUT", 0.2)
+    with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
+        bash({"command": "echo out; sleep 1000"})
+    (record,) = caplog.records
+    expected = {"tool": "bash", "command": "echo out; sleep 1000", "exitCode": None, "outputSize": 4}
+    assert record.__dict__["interaction"] == expected
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_host_whose_path_has_no_bash_has_one(monkeypatch: pytest.MonkeyPatch, persistent: bool) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with Agents() as agents:
+        found = spec.tool(agents, agent="a1", persistent=persistent)({"command": "echo $PATH"})
+    assert found == {"stdout": "/nonexistent\n", "stderr": "", "exitCode": 0}
 
 
 def test_a_bash_that_cannot_start_is_an_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
 from pydantic import Field
@@ -16,7 +17,21 @@ from pydantic import Field
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_seconds, unfinished
 from .binding import Binder
-from .contract import Ask, BadCall, Contract, Dressed, Input, Look, Place, Steps, definition, first, limit_of, to_text
+from .contract import (
+    Ask,
+    BadCall,
+    Contract,
+    Dressed,
+    Input,
+    Look,
+    Place,
+    Steps,
+    definition,
+    first,
+    limit_of,
+    to_path,
+    to_text,
+)
 from .failing import LOST, notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .waiting import CallCancelled
@@ -90,7 +105,7 @@ class BashTool(Contract[Payload]):
         self,
         deny_patterns: Iterable[str] = (),
         confirm: Callable[[str], Any] | None = None,
-        cwd: str | None = None,
+        cwd: str | Path | None = None,
         timeout: float | None = TIMEOUT,
         max_output_bytes: int = MAX_OUTPUT,
         persistent: bool = False,
@@ -104,11 +119,9 @@ class BashTool(Contract[Payload]):
             raise InvalidRequest("deny_patterns are texts in a list, not one text")
         if confirm is not None and not callable(confirm):
             raise InvalidRequest(f"confirm is a function of the command, not {confirm!r}")
-        if cwd is not None and not (isinstance(cwd, str) and cwd and "\0" not in cwd):
-            raise InvalidRequest(f"cwd is the path of a directory (str), not {cwd!r}")
         check_seconds("timeout", timeout)
         self.deny_patterns, self.confirm = patterns, confirm
-        self.cwd, self.timeout, self.persistent = cwd, timeout, persistent
+        self.cwd, self.timeout, self.persistent = to_path("cwd", cwd), timeout, persistent
         # Kept from both ends; twice the limit, so that all that is shown is in the first half.
         Limits(max_output_bytes)
         self.max_output_bytes, self._limits = max_output_bytes, Limits(2 * (max_output_bytes + SAID_MAX))

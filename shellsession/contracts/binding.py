@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     Sync = Session | RemoteSession
     Async = AsyncSession | AsyncRemoteSession
 
+_PLACE: Final = "{working_directory}"  # in a description
 _log: Final = logging.getLogger("shellsession.interaction")
 # What an agent's session was started with, whichever tool of his was the first.
 _environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
@@ -70,9 +71,9 @@ class _Bound(Generic[P]):
     def description(self) -> str:
         """What the model is told, with the working directory of now."""
         text = self.contract.description
-        if "{pwd}" not in text:
+        if _PLACE not in text:
             return text  # to ask where it is would make a session
-        return text.replace("{pwd}", self._pwd())
+        return text.replace(_PLACE, self._pwd())
 
     @property
     def definition(self) -> dict[str, object]:
@@ -133,8 +134,6 @@ class _Bound(Generic[P]):
         try:
             yield seconds
         except TimeoutError:
-            if seconds is None:
-                raise  # who was asked raised it himself
             raise refused(f"it was not confirmed within {seconds} s") from None
 
     def _shown(self, result: Result, asked: Request, ran: Request) -> Result:
@@ -205,17 +204,28 @@ class _Bound(Generic[P]):
             session = self._present()
             return None if session is None or session.state == "new" else (yield "restart", (session,))
         if isinstance(action, Ask):
-            return yes((yield "ask", (action.function, action.arguments, None, cancel)))
+            return yes((yield from self._asked((action.function, action.arguments, None, cancel))))
         return self._answer(action)
 
     def _approved(self, action: Request, cancel: CancelToken | None) -> Deeds[Request]:
         request, question = self._judged(action)
         if question is not None:
             with self._patience() as seconds:
-                answer = yield "ask", (question.function, question.arguments, seconds, cancel)
+                answer = yield from self._asked((question.function, question.arguments, seconds, cancel))
             if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
+
+    def _asked(self, arguments: tuple[Any, ...]) -> Deeds[Any]:
+        """What somebody said. Raises InvalidRequest for what he raised himself."""
+        try:
+            return (yield "ask", arguments)
+        except ShellSessionError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and arguments[2] is not None:
+                raise  # he was not heard in time
+            raise InvalidRequest(f"who was asked for a yes or no raised {error!r:.200}: nothing was run") from error
 
     def _answer(self, action: Look | Log) -> Any:
         if isinstance(action, Look):

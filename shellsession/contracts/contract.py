@@ -10,8 +10,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from ..errors import InvalidRequest
 from ..models import Request, Result, unfinished
 
 P = TypeVar("P")
@@ -77,6 +78,7 @@ class BadCall(Exception):
     """The arguments of a call are not what the tool takes; each contract tells it in its own error."""
 
 
+_NAMED: Final = 40  # characters of a field's name that an error tells
 _WRONG: Final = {"missing": "is missing", "extra_forbidden": "is unknown"}  # pydantic's names
 
 
@@ -84,6 +86,17 @@ class Input(BaseModel):
     """The arguments of a call: foreign data, taken by the letter."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, call: dict[str, Any]) -> dict[str, Any]:
+        """Some providers fill in null for what the model left out."""
+        fields = cls.model_fields
+        return {
+            name: value
+            for name, value in call.items()
+            if value is not None or name not in fields or fields[name].is_required()
+        }
 
     @classmethod
     def read(cls: type[M], call: object) -> M:
@@ -95,6 +108,7 @@ class Input(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             field, said = ".".join(str(part) for part in first["loc"]), first["msg"]
+            field = field if len(field) <= _NAMED else f"{field[:_NAMED]}..."
             said = _WRONG.get(first["type"], said.replace("Input should", "should"))
             raise BadCall(f"{field}: {said}; {cls._takes()}" if field else said) from None
 
@@ -116,7 +130,8 @@ class Contract(Generic[P]):
 
     @property
     def description(self) -> str:
-        """What the model is told; the live working directory, where the document wants it, is at ``{pwd}``."""
+        """What the model is told; the live working directory, where the document wants it, is at
+        ``{working_directory}``."""
         raise NotImplementedError
 
     def session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -136,6 +151,14 @@ def definition(contract: Contract[Any]) -> dict[str, object]:
     for field in schema.get("properties", {}).values():
         field.pop("title", None)
     return {"name": contract.name, "description": contract.description, "input_schema": schema}
+
+
+def to_path(name: str, value: object) -> str | None:
+    """The path of a directory, given as text or as a path object. Raises InvalidRequest."""
+    path = value.__fspath__() if hasattr(value, "__fspath__") else value
+    if path is not None and not (isinstance(path, str) and path and "\0" not in path):
+        raise InvalidRequest(f"{name} is the path of a directory (str or Path), not {value!r}")
+    return path
 
 
 def to_text(name: str, value: str) -> bytes:

@@ -95,7 +95,7 @@ class OneShot(Contract[P]):
     def request(self, call: object, timeout: float, limits: Limits) -> Request:
         """The call as a request. Raises BadCall."""
         command = CommandInput.read(call).command
-        if not command.strip():
+        if not command:
             raise BadCall("command: is empty")
         text = to_text("command", command)
         return Request(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import Field
@@ -41,6 +42,7 @@ from .contract import (
     limit_of,
     on_one_line,
     quoted,
+    to_path,
     to_text,
 )
 from .failing import notice, on_its_own
@@ -71,7 +73,7 @@ installs, tests, or any other substantive operation.
 IMPORTANT: Keep commands concise. The command input must be less than 60k tokens.
 For complex scripts, write them to a file first and then execute the file.
 
-<pwd>{pwd}</pwd>"""
+<pwd>{working_directory}</pwd>"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +117,16 @@ class Phoenix(Contract[ToolResult]):
 
     Input = PhoenixInput
 
-    def __init__(self, persistent: bool = False, working_dir: str | None = None, trailer: str | None = TRAILER) -> None:
-        if working_dir is not None and (not isinstance(working_dir, str) or not working_dir or "\0" in working_dir):
-            raise InvalidRequest(f"working_dir is the path of a directory (str), not {working_dir!r}")
+    def __init__(
+        self,
+        persistent: bool = False,
+        working_dir: str | Path | None = None,
+        trailer: str | None = TRAILER,
+    ) -> None:
         if trailer is not None and not (isinstance(trailer, str) and trailer.isprintable() and ":" in trailer):
             raise InvalidRequest(f"trailer is one line 'Key: value', or None for no trailer, not {trailer!r}")
         self._nonce = secrets.token_hex(8).encode()
-        self.persistent, self.cwd, self.trailer = persistent, working_dir, trailer
+        self.persistent, self.cwd, self.trailer = persistent, to_path("working_dir", working_dir), trailer
 
     @property
     def description(self) -> str:

@@ -63,8 +63,9 @@ class Spec(OneShot[Payload]):
         except ShellSessionError as error:
             yield Log(record)
             return {"error": f"Failed to execute: {error}"}
+        exit_code = None if result.outcome == "timed_out" else result.exit_code
         size = len(result.stdout_bytes) + len(result.stderr_bytes) + result.stdout_omitted + result.stderr_omitted
-        yield Log({**record, "exitCode": result.exit_code, "outputSize": size})
+        yield Log({**record, "exitCode": exit_code, "outputSize": size})
         payload = render(result)
         if self.persistent and not result.state_kept:
             if "stderr" in payload:

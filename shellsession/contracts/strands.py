@@ -101,7 +101,7 @@ class Strands(Contract[Payload]):
         given = StrandsInput.read(call)
         if given.mode == "restart":
             return Restart()
-        if not given.command.strip():
+        if not given.command:
             raise BadCall('command: is required when mode is "execute"')
         return Request(
             to_text("command", given.command),

@@ -103,7 +103,8 @@ def _check_variable(name: object, value: object) -> None:
 
 def spawn(options: Options) -> Shell:
     """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
-    bash = shutil.which(options.bash)
+    # A host whose PATH has no bash has one all the same, in the usual places.
+    bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
     cwd = directory(options.cwd)

@@ -103,8 +103,8 @@ class Policy:
         if self.min_timeout is not None and self.max_timeout is not None and self.min_timeout > self.max_timeout:
             raise InvalidRequest(f"min_timeout {self.min_timeout} is over max_timeout {self.max_timeout}")
         size = self.max_command
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise InvalidRequest(f"max_command is a number of bytes, or None for no limit, not {size!r}")
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise InvalidRequest(f"max_command is a number of bytes, 1 or more, or None for no limit, not {size!r}")
         for name in ("hide_names", "hide_values"):
             object.__setattr__(self, name, tuple(_compiled(name, one) for one in getattr(self, name)))
         if self._reads:

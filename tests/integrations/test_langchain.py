@@ -139,7 +139,7 @@ def test_phoenix_tells_its_output_and_its_errors() -> None:
 class Placed(langchain.LangChain):
     """A contract that names the working directory."""
 
-    description = "Runs in {pwd}"
+    description = "Runs in {working_directory}"
 
 
 def test_the_model_is_told_of_the_working_directory_of_now(tmp_path: Path) -> None:
