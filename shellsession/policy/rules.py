@@ -66,6 +66,7 @@ class Policy:
     ``mask_secrets``: in results and logs of tools, ``***`` stands for the secrets of the host's environment (known by
     names, as TOKEN, and passwords in URLs) and for what is hidden, where these have six characters or more.
     ``secrets``: values for which it always does, with ``mask_secrets`` or without, however short they are.
+    Files are left as they are, also the output file of a phoenix command in the background.
     Raises InvalidRequest, also where a parser of bash is needed and missing (the extra ``policy``).
     """
 
