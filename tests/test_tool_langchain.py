@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemons import Daemon
 from hypothesis import given, strategies as st
 
-from shellsession import Agents, AsyncAgents, ContractError, Session
+from shellsession import Agents, AsyncAgents, ContractError, Session, connect
 from shellsession.contracts import langchain
 from shellsession.contracts.binding import Tool
 from shellsession.contracts.langchain import BashToolError
 from shellsession.models import Request, Result
+from shellsession.policy.rules import Policy
 
 Bash = Tool[str]
 
@@ -110,8 +112,30 @@ def test_the_buffer_holds_1_mb_of_each_stream(bash: Bash, redirection: str) -> N
     error = failed(bash, command.format(size + 1))
     assert str(error).startswith("Command ended: it printed more than 1048576 bytes; ")
     assert error.exit_status is None
-    assert error.stdout.startswith("kept\n")
-    assert "bytes omitted]\n" in (error.stderr if redirection else error.stdout)
+    long = "a" * langchain.MAX_BUFFER
+    assert (error.stdout, error.stderr) == (("kept\n", long) if redirection else (("kept\n" + long)[: len(long)], ""))
+
+
+def test_what_is_too_much_is_the_first_of_it(bash: Bash) -> None:
+    begun = time.monotonic()
+    error = failed(bash, "seq 10000000; sleep 1000")
+    expected = "".join(f"{number}\n" for number in range(1, 170000))
+    assert error.stdout == expected[: langchain.MAX_BUFFER]
+    assert time.monotonic() - begun < 10
+
+
+def test_so_it_is_in_a_daemon_and_for_asyncio(daemon: Daemon) -> None:
+    with connect("tools", socket=daemon.socket) as remote:
+        expected = failed(langchain.tool(remote), "seq 10000000").stdout
+    assert (expected[:6], len(expected)) == ("1\n2\n3\n", langchain.MAX_BUFFER)
+
+    async def main() -> None:
+        async with AsyncAgents() as agents:
+            with pytest.raises(BashToolError) as raised:
+                await langchain.tool(agents, agent="a1", policy=Policy(secrets=["5"]))({"command": "seq 10000000"})
+            assert raised.value.stdout == expected.replace("5", "***")[: langchain.MAX_BUFFER]
+
+    asyncio.run(main())
 
 
 def test_an_endless_printer_is_ended_at_once(bash: Bash) -> None:

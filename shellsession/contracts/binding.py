@@ -23,6 +23,7 @@ from ..models import Options, Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, after, definition, limited
+from .heads import Heads
 from .one_shot import bash_c
 from .surroundings import added_to, changes, cwd, enter, its_bash
 from .waiting import CancelToken
@@ -196,10 +197,13 @@ class _Bound(Generic[P]):
         if isinstance(action, Request):
             request = yield from self._approved(action, cancel)
             prepared = self._prepared(request)
+            heads = Heads(request.limits.max_output)
+            if request.limits.on_overflow == "kill":
+                prepared[-1]["on_output"] = heads.hear
             result = yield "run", (*prepared, cancel)
             if _is_lost(request, result):
                 result = yield "run", (*prepared, cancel)
-            return self._shown(result, action, request)
+            return self._shown(heads.of(result) if result.outcome == "overflow" else result, action, request)
         if isinstance(action, Restart):
             session = self._present()
             return None if session is None or session.state == "new" else (yield "restart", (session,))

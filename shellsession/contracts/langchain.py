@@ -5,8 +5,9 @@ tools under a condition (``--bash``), and nothing registers it.
 
 The document says "return stdout/stderr" to the model, and "returns stdout as string" in its criteria: a command that
 succeeds gives its stdout alone, as execSync's does; one that fails gives both, in the error. The 1 MB are 2^20 bytes
-per stream; more is an error, and the command is ended. Arguments that are none are an error, too. With ``persistent``
-a command that ends the shell is one even with status 0, as the state that was promised is gone.
+per stream; more is an error with the first of them, as execSync's is, and the command is ended. Arguments that are none
+are an error, too. With ``persistent`` a command that ends the shell is one even with status 0, as the state that was
+promised is gone.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Steps, definition, limit_of
+from .contract import BadCall, Steps, definition, first, limit_of
 from .failing import CallError, ending, shown
 from .one_shot import OneShot
 
@@ -67,6 +68,7 @@ def render(result: Result) -> str:
             f"Command timed out after {limit_of(result, TIMEOUT)} seconds{_lost(result)}", stdout, stderr
         )
     if result.outcome == "overflow":
+        stdout, stderr = first(result.stdout_bytes, MAX_BUFFER), first(result.stderr_bytes, MAX_BUFFER)
         raise BashToolError(
             f"Command ended: it printed more than {MAX_BUFFER} bytes{_lost(result)}; print less, or write to a file",
             stdout,
