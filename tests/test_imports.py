@@ -54,6 +54,7 @@ _LAYERS: Final = (
     ("daemon.service",),
     ("contracts.heads", "contracts.one_shot", "contracts.waiting"),
     ("contracts.surroundings",),
+    ("contracts.located",),
     ("contracts.binding",),
     ("contracts.failing", "contracts.phoenix_background", "contracts.phoenix_git"),
     ("contracts.bashtool", "contracts.langchain", "contracts.phoenix", "contracts.spec", "contracts.strands"),

@@ -1,0 +1,143 @@
+"""Located: a contract and the session that its calls run in, with the text and the surroundings of each call.
+
+Law: what an isolated call runs in is the host's working directory and environment as they are at the time of the call;
+a session of the caller's own keeps the environment that he gave it, and only isolated calls lose what ``agent_env``
+had added to it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic
+
+from ..agents import Agents, AsyncAgents
+from ..engine.spawn import environment, inherited
+from ..errors import InvalidRequest, TooManySessions
+from ..models import Options, Request
+from ..policy.rules import Policy
+from .contract import Contract, Dressed, P, after, definition
+from .one_shot import bash_c
+from .surroundings import added_to, changes, cwd, enter, its_bash
+
+_PLACE: Final = "{working_directory}"  # in a description
+# What an agent's session was started with, whichever tool of his was the first.
+_environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
+
+
+class _NoSession(Exception):
+    """An agent has none."""
+
+
+class Located(Generic[P]):
+    """A contract, and where it runs."""
+
+    def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
+        if isinstance(where, Agents | AsyncAgents):
+            if agent is None:
+                raise InvalidRequest("a tool over agents needs its agent: tool(agents, agent=...)")
+        elif agent is not None:
+            raise InvalidRequest("agent= names one of Agents' sessions; this is a session already")
+        if policy is not None and not isinstance(policy, Policy):
+            raise InvalidRequest(f"policy is a Policy, not {policy!r}")
+        self.contract, self._where, self._policy = contract, where, policy
+        self._agent = _held(agent)
+
+    @property
+    def name(self) -> str:
+        return self.contract.name
+
+    @property
+    def description(self) -> str:
+        """What the model is told, with the working directory of now."""
+        text = self.contract.description
+        if _PLACE not in text:
+            return text  # to ask where it is would make a session
+        return text.replace(_PLACE, self._pwd())
+
+    @property
+    def definition(self) -> dict[str, object]:
+        """Name, description and ``input_schema`` (JSON schema), as models are told of tools."""
+        return {**definition(self.contract), "description": self.description}
+
+    def _pwd(self) -> str:
+        session = self._session() if self.contract.persistent else None
+        return session.cwd if session is not None else self._place()
+
+    def _session(self, environ: Mapping[str, str] | None = None) -> Any:
+        if not isinstance(self._where, Agents | AsyncAgents):
+            return self._where
+        agent = self._who()
+        options = self._session_options(inherited() if environ is None else environ)
+        session = self._where.session(agent, **options)
+        if session not in _environments:
+            _environments[session] = environment(Options(env=options["env"]))
+        return session
+
+    def _who(self) -> object:
+        if (agent := self._agent()) is None:
+            raise InvalidRequest("the agent of this tool is gone")
+        return agent
+
+    def _present(self) -> Any:
+        """The session, where there is one: to ask agents for it would make it."""
+
+        def none() -> Any:
+            raise _NoSession
+
+        if not isinstance(self._where, Agents | AsyncAgents):
+            return self._where
+        try:
+            return self._where._registry.take(self._who(), none)
+        except (_NoSession, TooManySessions):
+            return None
+
+    def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
+        options = self.contract.session_options(environ)
+        return options if self._policy is None else {**options, "env": self._policy.environment(options["env"])}
+
+    def _place(self) -> str:
+        return cwd() if self.contract.cwd is None else os.path.join(cwd(), self.contract.cwd)
+
+    def _prepared(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
+        """The session of a call, its text, and how it is run."""
+        now = inherited()
+        session = self._session(now)
+        return session, self._command(session, request, now), _options(request)
+
+    def _command(self, session: Any, request: Request, now: Mapping[str, str]) -> bytes:
+        """The text of a call; an isolated one is a ``bash -c`` of its own that starts where the host is, in what the
+        host's environment is now."""
+        if not request.isolated:
+            return request.text if isinstance(request, Dressed) else request.command
+        place = self._place()
+        if not os.path.isdir(place):
+            raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
+        environ = self._session_options(now)["env"]
+        prelude = its_bash(session) + enter(place, environ)
+        if (then := _environments.get(session)) is not None:
+            prelude += changes(then, environ)
+        else:
+            added = added_to(session)
+            prelude += changes(added, {name: environ[name] for name in added if name in environ})
+        if self._policy is not None:  # who made this session may have hidden less
+            prelude += changes(self.contract.session_options(now)["env"], environ)
+        text = request.text if isinstance(request, Dressed) else bash_c(request.command, self.contract.shell)
+        return after(" && ".join(prelude), text)
+
+
+def _held(agent: object) -> Callable[[], object]:
+    """Who the agent is; one that is an object is held weakly, here as by Agents."""
+    if agent is None or isinstance(agent, str):
+        return lambda: agent
+    try:
+        return weakref.ref(agent)
+    except TypeError:
+        said = f"an agent is a name (str), or an object that can be held weakly, not {agent!r}"
+        raise InvalidRequest(said) from None
+
+
+def _options(request: Request) -> dict[str, Any]:
+    names = ("timeout", "on_timeout", "stdin", "tty", "merge_stderr", "isolated", "limits")
+    return {name: getattr(request, name) for name in names}
