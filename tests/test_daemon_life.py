@@ -38,6 +38,7 @@ from shellsession import (
     ShellSessionError,
     connect,
 )
+from shellsession.daemon.door import Door
 from shellsession.daemon.wire import encode
 
 
@@ -348,6 +349,42 @@ class stopped:
     def __exit__(self, *_: object) -> None:
         if self._pid:
             os.kill(self._pid, signal.SIGCONT)
+
+
+def _moved_and_back(path: str) -> None:
+    os.rename(path, f"{path}.away")
+    os.rename(f"{path}.away", path)
+
+
+TOUCHES: dict[str, Callable[[str], None]] = {
+    "touch": os.utime,
+    "chmod": lambda path: os.chmod(path, 0o600),
+    "chown": lambda path: os.chown(path, os.getuid(), os.getgid()),
+    "another name": lambda path: os.link(path, f"{path}.too"),
+    "moved and back": _moved_and_back,
+}
+
+
+@pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES)
+def test_its_socket_is_its_own_whatever_is_noted_of_the_file(
+    hasty: Daemon, runtime: Path, tmp_path: Path, touch: Callable[[str], None]
+) -> None:
+    path = str(tmp_path / "socket")
+    door = Door(path)
+    try:
+        before = door.socket
+        touch(path)
+        assert door.stands
+        assert not door.set_up_again()
+        assert door.socket is before
+    finally:
+        door.close()
+    assert not os.path.exists(path)
+    touch(hasty.socket)  # and so its watcher sees it
+    with suppress(FileNotFoundError):
+        os.unlink(f"{hasty.socket}.too")
+    hasty.stop(signal.SIGKILL)
+    wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
 
 
 def test_it_is_found_again_where_somebody_removed_its_socket(patient: Daemon, place: Path) -> None:

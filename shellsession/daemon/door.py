@@ -23,23 +23,27 @@ class Door:
 
     def __init__(self, path: str, lock: int | None = None) -> None:
         self.path = path
+        self.file = -1  # the socket's file, held: its inode's number is given to no other file meanwhile
         with locked(path, lock):
             self._listen()
 
     @property
     def stands(self) -> bool:
-        """Is the file at the path still ours?"""
+        """Does the path still lead to our file? (Whatever its mode, owner, times and other names.)"""
         with suppress(OSError):
-            return _identity(self.path) == self._born
+            return os.path.samestat(os.stat(self.path), os.fstat(self.file))
         return False
 
-    def set_up_again(self) -> None:
+    def set_up_again(self) -> bool:
         """Somebody removed the file (who tidies up /tmp, for one): without it no client finds us any more.
 
-        Raises DaemonUnavailable, when another daemon has taken the place.
+        False where it is back by itself. Raises DaemonUnavailable, when another daemon has taken the place.
         """
         with locked(self.path):
+            if self.stands:
+                return False
             self._listen()
+            return True
 
     def close(self) -> None:
         """Nobody comes in any more, and the file is gone."""
@@ -47,6 +51,7 @@ class Door:
         with suppress(OSError, DaemonUnavailable), locked(self.path):
             if self.stands:
                 os.unlink(self.path)
+        os.close(self.file)
 
     def _listen(self) -> None:
         path = self.path
@@ -64,16 +69,12 @@ class Door:
                 os.unlink(path)  # left by one that was killed
             ours.bind(path)
             ours.listen(_BACKLOG)
-            self._born = _identity(path)
+            file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             ours.close()
             raise DaemonUnavailable(f"no socket could be made at {path}: {error.strerror}") from error
         finally:
             os.umask(before)
-        self.socket = ours
-
-
-def _identity(path: str) -> tuple[int, int]:
-    """A number alone is given to the next file at once, on some file systems."""
-    found = os.lstat(path)
-    return found.st_ino, found.st_ctime_ns
+        if self.file >= 0:
+            os.close(self.file)
+        self.socket, self.file = ours, file

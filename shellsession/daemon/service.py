@@ -87,7 +87,7 @@ async def _serve(settings: Settings, door: Door, audit: Audit | None) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     guard = the_guard()
-    seat = guard.watch_over("bash", settings.socket)
+    seat = guard.watch_over("bash", settings.socket, door.file)
     reception = Reception(door.socket, server)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
     while not await _asked_to_end(server):
@@ -109,7 +109,8 @@ async def _asked_to_end(server: Server) -> bool:
 async def _reopened(door: Door, reception: Reception, server: Server) -> Reception:
     """The file of our socket is gone; who is connected stays so."""
     try:
-        door.set_up_again()
+        if not door.set_up_again():
+            return reception
     except DaemonUnavailable as error:
         LOG.warning("our socket was removed, and another stands there: %s; ending", error)
         server.stop()

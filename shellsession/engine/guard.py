@@ -48,7 +48,7 @@ class Guard:
         self._watcher: subprocess.Popen[bytes] | None = None
         self._taken = 0
         self._next = 0
-        self._socket: tuple[str, str] | None = None  # its path, and what tells it from the next daemon's
+        self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:
         """A new seat; the first one starts the watcher."""
@@ -70,11 +70,13 @@ class Guard:
             self._taken += 1
             return Seat((self._number * _SEATS + self._next) * GENERATIONS, directory)
 
-    def watch_over(self, bash: str, socket: str) -> Seat:
-        """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed."""
-        found = os.lstat(socket)  # the number alone is given to the next file at once, on some file systems
-        seconds, rest = divmod(found.st_ctime_ns, 10**9)
-        self._socket = socket, f"{found.st_ino} {seconds}.{rest:09}"
+    def watch_over(self, bash: str, socket: str, file: int) -> Seat:
+        """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed.
+
+        ``file``: a descriptor of the socket's file. The watcher holds it, or the file's number would be given to the
+        next one at once, on some file systems.
+        """
+        self._socket = socket, file
         return self.take(bash)
 
     @property
@@ -118,6 +120,7 @@ class Guard:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={"PATH": os.defpath},
+            pass_fds=(self._socket[1],) if self._socket else (),
             start_new_session=True,  # Ctrl-C at the host's terminal is not for it
         )
         return directory

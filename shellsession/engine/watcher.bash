@@ -1,8 +1,8 @@
 # Outlives one host process, and then removes what that one left behind: processes by their mark, then its directory.
 # Law: it touches nothing without the mark. It never reads what a command wrote.
 # Arguments: the host's pid and start time, the lowest and highest mark, the directory; of a daemon its socket's path
-# and identity. Stdin: a pipe from the host.
-pid=$1 start=$2 low=$3 high=$4 directory=$5 socket=$6 identity=$7
+# and a descriptor of that file. Stdin: a pipe from the host.
+pid=$1 start=$2 low=$3 high=$4 directory=$5 socket=$6 file=$7
 ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's mark: we must survive its end
 
 lives() { # a zombie is gone; the start time tells a new owner of the number from the old
@@ -46,7 +46,7 @@ done
 chmod -R u+rwx -- "$directory" 2>/dev/null # a command may have shut it
 rm -rf -- "$directory"
 # Somebody may have started the next daemon already: its socket has the same name.
-if [[ $socket && $(stat -c '%i %.9Z' -- "$socket" 2>/dev/null) == "$identity" ]]; then
+if [[ $socket && ! -L $socket && $socket -ef /dev/fd/$file ]]; then
   rm -f -- "$socket"
   rmdir -- "${socket%/*}" 2>/dev/null
 fi
