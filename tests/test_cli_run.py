@@ -25,7 +25,7 @@ from commands import PROGRAM, cli, environment, finish, line, running
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import Limits, RemoteSession, Result, connect
+from shellsession import TTY, Limits, RemoteSession, Result, connect
 
 ALL_BYTES = bytes(range(256)) * 400
 
@@ -365,6 +365,36 @@ def test_who_gives_up_waiting_has_run_nothing(daemon: Daemon, agent: str, place:
             assert b"nothing runs there; somebody sits there (`shellsession attach`); Ctrl-C gives up" in told
             assert finish(process, signal.SIGINT)[0] == 130
     assert cli(daemon.socket, "run", "-s", agent, "--", f"echo {place}/*").stdout.decode() == f"{place}/*\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["run -s {agent} -- touch ran", "wait {agent}", "attach {agent}", "attach --read-only {agent}"],
+)
+@pytest.mark.parametrize("within", ["{ours}", "setsid -w {ours}", "{python} -c {nested}"], ids=["", "setsid", "nested"])
+def test_inside_its_own_session_nothing_waits_for_itself(
+    daemon: Daemon, agent: str, place: Path, words: str, within: str
+) -> None:
+    ours = shlex.join([*PROGRAM, *(word.format(agent=agent) for word in words.split())])
+    nested = shlex.quote(
+        "import shellsession as s\n"
+        f"r = s.Session().run({ours!r}, stdin=s.TTY)\n"
+        "print(r.stdout, r.stderr)\nraise SystemExit(r.exit_code)"
+    )
+    text = within.format(ours=ours, nested=nested, python=sys.executable)
+    with connect(agent, daemon.socket, cwd=place, extra_env={"SHELLSESSION_SOCKET": daemon.socket}) as sh:
+        result = sh.run(text, timeout=PATIENCE, stdin=TTY, merge_stderr=True)
+    assert (result.outcome, result.exit_code) == ("exited", 125)
+    assert "inside its own session" in result.stdout
+    assert not (place / "ran").exists()
+
+
+def test_what_a_command_left_in_the_background_may_use_its_session(daemon: Daemon, agent: str, place: Path) -> None:
+    later = f"until [ -e go ]; do sleep 0.01; done; {shlex.join(PROGRAM)} run -s {shlex.quote(agent)} -- touch ran"
+    with connect(agent, daemon.socket, cwd=place, extra_env={"SHELLSESSION_SOCKET": daemon.socket}) as sh:
+        sh.run(f"({later}) & true")
+        assert sh.run("touch go; until [ -e waits ]; do sleep 0.01; done", timeout=0.3).outcome == "timed_out"
+        wait_until((place / "ran").exists, "its turn")
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(daemon: Daemon, agent: str) -> None:

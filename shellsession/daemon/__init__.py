@@ -16,6 +16,7 @@ connection     one client's connection, on the daemon's side
 listener       who asked for what is being served, and what he hears meanwhile
 eager          a coroutine that is begun at once
 hold           who has a session for himself
+kin            who asks from inside the session that he asks for
 pieces         pure: results of a command that came in pieces
 desk           one agent: its session, who hears it, who stays with it
 verbs          what each verb does: the session's own

@@ -50,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
         self._taking = False
         self._messages: deque[Message] = deque()  # not taken yet
         self.number = 0
+        self.pid = 0  # of the client
         self._at_end: list[Callable[[], None]] = []
 
     # -- asyncio's side
@@ -57,9 +58,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFER)
-        pid, user = peer(self._transport.get_extra_info("socket"))
+        self.pid, user = peer(self._transport.get_extra_info("socket"))
         # Our commands are not confined: a sandbox in which the socket can be seen would be none.
-        confined = processes.is_confined(pid)
+        confined = processes.is_confined(self.pid)
         if confined or user != os.getuid():
             LOG.warning("refused a connection of user %s%s", user, " from a sandbox" if confined else "")
             self._transport.abort()

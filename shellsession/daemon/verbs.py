@@ -20,6 +20,7 @@ from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, room_for
 from .desk import Desk, Speaker
+from .kin import is_of, is_of_the_running
 from .listener import LEFT, Listener
 from .records import to_part
 
@@ -38,6 +39,8 @@ async def serve(server: Server, asked: Asked) -> Answer:
     request = asked.request
     if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
         desk = server.desk(request.agent)
+        if type(request) in _STAYS:
+            _refuse_from_inside(desk, asked)
         if getattr(request, "tell", False):
             asyncio.get_running_loop().call_later(_TELL_AFTER, desk.tell_what_keeps, asked.listener)
         if type(request) not in _BESIDE:
@@ -49,6 +52,19 @@ async def serve(server: Server, asked: Asked) -> Answer:
             server.dismiss(desk)
         return answer
     return await _OF_DAEMON[type(request)](server, asked)
+
+
+def _refuse_from_inside(desk: Desk, asked: Asked) -> None:
+    """Who stays with a command is not to be that command: it would wait for itself, or print what it prints."""
+    shell = desk.session._engine.shell
+    stays = isinstance(asked.request, requests.Watch | requests.Hold)
+    if shell is None or not (stays or desk.session.state == "running"):
+        return
+    if (is_of if stays else is_of_the_running)(shell, asked.connection.pid):
+        raise InvalidRequest(
+            f"{asked.request.verb} was asked for inside its own session, that of agent {desk.agent!r}, which would wait"
+            " for itself: take another agent's session, or just run the command"
+        )
 
 
 # -- verbs of a session
@@ -235,6 +251,7 @@ _OF_AGENT: dict[type, Callable[[Desk, Asked], Awaitable[Answer]]] = {
     requests.Watch: _watch,
     requests.Hold: _hold,
 }
+_STAYS = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # Who holds the session keeps commands and keys out of it, not those who look on, and not those who end something.
 _BESIDE = {
     *(requests.Jobs, requests.JobOutput, requests.KillJob, requests.Info, requests.Watch, requests.Resize),

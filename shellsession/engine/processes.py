@@ -101,6 +101,16 @@ def descendants(pid: int, besides: Iterable[int] = ()) -> list[int]:
     return found
 
 
+def lineage(pid: int) -> list[int]:
+    """The process, its parent, and so on, up to ours or to the first of all."""
+    found: list[int] = []
+    while pid > 1 and pid != os.getpid() and pid not in found:
+        found.append(pid)
+        fields = _stat(pid)
+        pid = int(fields[1]) if len(fields) > 1 else 0
+    return found
+
+
 def everyone() -> Iterator[int]:
     """All process ids that we can see."""
     try:
