@@ -26,6 +26,7 @@ from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Limits, RemoteSession, Result, connect
+from shellsession.cli import send
 
 ALL_BYTES = bytes(range(256)) * 400
 
@@ -192,6 +193,41 @@ def test_a_silent_command_that_is_handed_back_is_not_over(daemon: Daemon, agent:
     assert cli(daemon.socket, "wait", agent).returncode == 3
     logged = wait_until(lambda: daemon.logged(agent), "the line of the log")
     assert [(entry["outcome"], entry["exit_code"]) for entry in logged] == [("exited", 3)]
+
+
+def test_what_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:
+    asks = "read -p 'name? ' name; echo hello $name; (exit 3)"
+    first = cli(daemon.socket, "run", "-i", "-s", agent, "--", asks)
+    assert (first.returncode, first.stdout) == (124, b"")
+    assert first.stderr.startswith(b"name? shellsession: the command waits for input from the terminal: `shellsession ")
+    busy = cli(daemon.socket, "run", "-s", agent, "--", "true")
+    assert busy.returncode == 125
+    assert b"`shellsession wait`, `send` or `interrupt`" in busy.stderr
+    hint = re.search(r"`shellsession (send .*) TEXT`", first.stderr.decode())
+    assert hint is not None
+    last = cli(daemon.socket, *shlex.split(hint[1]), "Ann")
+    assert (last.returncode, last.stdout, last.stderr) == (3, b"hello Ann\n", b"")
+
+
+def test_what_cannot_be_answered_says_how_it_could_be(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--", "read answer </dev/tty")
+    assert done.returncode == 130
+    assert done.stderr.decode().endswith("with `shellsession run -i` it can be answered\n")
+    cli(daemon.socket, "run", "-s", agent, "--timeout", "0.05", "--on-timeout", "yield", "--", "sleep 99")
+    refused = cli(daemon.socket, "send", agent, "text")
+    assert (refused.returncode, b"`shellsession run -i`" in refused.stderr) == (125, True)
+
+
+def test_the_terminal_and_our_stdin_are_not_both_the_commands(daemon: Daemon, agent: str) -> None:
+    assert cli(daemon.socket, "run", "-i", "--stdin", "-s", agent, "--", "cat").returncode == 2
+
+
+def test_the_examples_of_send_do_what_they_say(daemon: Daemon) -> None:
+    asks = send.EXAMPLES[0][1].partition(": ")[2]
+    done = [cli(daemon.socket, *shlex.split(one)[1:]) for one in (asks, *(example for example, _ in send.EXAMPLES))]
+    assert [one.returncode for one in done] == [124, 0, 0]
+    assert done[-1].stdout == b"Ann y\n"
+    assert cli(daemon.socket, "kill", "builder").returncode == 0
 
 
 def test_a_hint_can_be_typed_as_it_is(daemon: Daemon) -> None:

@@ -25,6 +25,13 @@ _HINTS: Final = {
     "no_such_agent": "`shellsession ls` shows the agents that have one",
     "not_running": "`shellsession ls` shows what runs",
 }
+# What the library says in Python, in words of the command line.
+_IN_WORDS: Final = {
+    "wait(), poll(), send() or interrupt() it first, or restart()": (
+        "`shellsession wait`, `send` or `interrupt` it first, or `restart`"
+    ),
+    "run it with stdin=TTY": "start it with `shellsession run -i`",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,8 +54,10 @@ def _guarded(words: Sequence[str]) -> int:
         sys.stdout.flush()
         return status
     except ShellSessionError as error:
-        hint = _HINTS.get(error.code)
-        talk(f"{error}; {hint}" if hint else str(error))
+        hint, text = _HINTS.get(error.code), str(error)
+        for said, meant in _IN_WORDS.items():
+            text = text.replace(said, meant)
+        talk(f"{text}; {hint}" if hint else text)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

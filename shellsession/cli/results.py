@@ -22,6 +22,9 @@ _CHUNK: Final = 1 << 16
 # Characters of the command that another one waits for.
 _SHOWN: Final = 60
 _STATUS: Final = {"timed_out": 124, "idle": 124, "running": 124, "input": 124, "interrupted": 130, "overflow": 125}
+# What the reason says of a command that reads the terminal, and what to do where it was not given that.
+_WAITS: Final = "waits for input from the terminal"
+_ASKED: Final = "with `shellsession run -i` it can be answered"
 
 
 def status(result: Result) -> int:
@@ -41,7 +44,8 @@ def explain(result: Result, agent: str) -> None:
         talk(f"{result.reason or 'the command runs on'}; it runs on: {stay}")
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
-        talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}")
+        answer = f"; {_ASKED}" if _WAITS in result.reason else ""
+        talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}{answer}")
 
 
 def tell_of_waiting(agent: str, message: Message) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..errors import InvalidRequest
+from ..models import TTY
 from . import arguments, results
 from .listing import show_json, talk
 
@@ -19,13 +20,14 @@ EXAMPLES: Final = (
     ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; what it sets stays"),
     ("shellsession run -s builder --timeout 600 -- make test", "several are a command and its arguments"),
     ("shellsession run --timeout 5 --on-timeout yield -- ./watch.sh", "after 5 s it is `shellsession wait`'s"),
+    ("shellsession run -i -- 'read -p \"name? \" name; echo $name'", "when it asks, `shellsession send` answers it"),
     ("shellsession run - < deploy.sh", "a script from stdin"),
     ("shellsession run --stdin -- 'sort | uniq -c' < words.txt", "stdin for the command itself"),
 )
 _DESCRIPTION: Final = """\
 Run a command in the session of an agent, which is opened if there is none, here and with this environment.
 Where a command runs there already it waits for its turn, and says so on a terminal; Ctrl-C gives up.
-It exits with the command's status; 124 when a time limit passed, 125 when nothing could be run, 130 after Ctrl-C
+It exits with the command's status; 124 when a time limit passed or the command waits for input (-i), 125 when nothing could be run, 130 after Ctrl-C
 (which ends the command, and keeps the session), 128 + n when signal n killed the session's shell.
 If this process itself is killed, the command runs on."""
 
@@ -50,6 +52,13 @@ def own_parser() -> argparse.ArgumentParser:
     own.add_argument("--tty", action="store_true", help="its stdout is a terminal: columns and colours")
     own.add_argument("--isolated", action="store_true", help="it sees the session's state and leaves none")
     own.add_argument("--stdin", action="store_true", help="it gets this process's stdin, read to its end first")
+    own.add_argument(
+        "-i",
+        "--interactive",
+        action="store_true",
+        help="its stdin is the session's terminal: when it waits for input this ends with 124, and `shellsession send`"
+        " answers it",
+    )
     own.add_argument("--merge-stderr", action="store_true", help="both streams as one, in order, on stdout")
     own.add_argument("--cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)")
     own.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
@@ -66,6 +75,8 @@ def main(words: Sequence[str]) -> int:
     reads_script = command in ([], ["-"])
     if reads_script and given.stdin:
         own.error("stdin cannot be both the script and the command's input: give the command as an argument")
+    if given.interactive and given.stdin:
+        own.error("--interactive gives the command a terminal as its stdin, --stdin what comes on ours: choose one")
     from ..daemon.client import connect
 
     script = results.read_stdin() if reads_script else _text(command)
@@ -81,8 +92,8 @@ def main(words: Sequence[str]) -> int:
             timeout=given.timeout,
             idle_timeout=given.idle_timeout,
             on_timeout=given.on_timeout,
-            stdin=results.read_stdin() if given.stdin else None,
-            tty=given.tty,
+            stdin=TTY if given.interactive else results.read_stdin() if given.stdin else None,
+            tty=given.tty or given.interactive,
             merge_stderr=given.merge_stderr,
             isolated=given.isolated,
             on_output=None if given.json else results.write,

@@ -13,12 +13,14 @@ from typing import Final
 from . import arguments, results
 
 EXAMPLES: Final = (
-    ("shellsession send builder yes", "answer a question"),
-    ("shellsession send -n builder q", "one key, without Enter"),
-    ("shellsession send --timeout 5 builder 'import sys'", "stay for 5 seconds at most"),
+    (
+        "shellsession send --timeout 5 builder Ann",
+        """answer what this asks: shellsession run -i -s builder -- 'read -p name: n; read -n1 -p sure: s; echo $n $s'""",
+    ),
+    ("shellsession send -n builder y", "one key, without Enter"),
 )
 _DESCRIPTION: Final = """\
-Type a line into the terminal of the command that was handed back running, then print what comes until it waits for
+Type a line into the terminal of the command that was handed back running (`shellsession run -i`), then print what comes until it waits for
 input, ends, or the time limit passes. It exits with 0 while the command runs on, and with the command's status when
 it has ended. Ctrl-C ends the command."""
 
