@@ -15,14 +15,15 @@ from . import arguments, results
 EXAMPLES: Final = (
     (
         "shellsession send --timeout 5 builder Ann",
-        """answer what this asks: shellsession run -i -s builder -- 'read -p name: n; read -n1 -p sure: s; echo $n $s'""",
+        "answer what this asks: shellsession run -i -s builder --"
+        """ 'read -p "name? " n; read -n 1 -p "sure? " s; echo "$n $s"'""",
     ),
     ("shellsession send -n builder y", "one key, without Enter"),
 )
 _DESCRIPTION: Final = """\
-Type a line into the terminal of the command that was handed back running (`shellsession run -i`), then print what comes until it waits for
-input, ends, or the time limit passes. It exits with 0 while the command runs on, and with the command's status when
-it has ended. Ctrl-C ends the command."""
+Type a line into the terminal of the command that was handed back running (see `shellsession run -i`), then print what
+comes until it waits for input, ends, or the time limit passes. It exits with 0 while the command runs on, and with the
+command's status when it has ended. Ctrl-C ends the command."""
 
 
 def own_parser() -> argparse.ArgumentParser:

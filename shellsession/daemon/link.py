@@ -23,9 +23,12 @@ _CHUNK: Final = 1 << 16
 _KEPT: Final = 4
 # A daemon greets at once; one that is stopped (SIGSTOP) takes connections all the same, and says nothing. In seconds.
 _PATIENCE: Final = 10.0
-# How often a daemon may end a new connection at once before it is left alone: one that ends does so to who came last.
+# How often a daemon may end a new connection before anything was asked of it: one that ends does so to who came last.
 _ATTEMPTS: Final = 5
-_AT_ONCE: Final = 1.0  # seconds
+# How long who has asked tries to hear of it, while nobody at the socket takes the request, in seconds; and the pauses
+# between two attempts, of which each is twice the last.
+_TRIED: Final = 30.0
+_PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
 
 
@@ -153,7 +156,9 @@ class Exchange:
         self._sent = self._resent = False
         self.request = ""  # its id, once it was sent
         self.done = False  # it has its answer
-        self._attempts, self._since = 0, 0.0  # at a connection, and when the last one was made
+        self._attempts = 0  # in a row that came to nothing: nobody took the request
+        self._tried = 0.0  # when the first of them failed
+        self._pause = self._since = 0.0  # before the next; and when the last began
         self._heard = 0  # bytes of its output
         self.wire: Wire | None = pool.take()
 
@@ -176,7 +181,6 @@ class Exchange:
         assert wire is not None
         try:
             if not wire.hello:
-                self._attempts, self._since = self._attempts + 1, time.monotonic()
                 # Who asks again may not give up: what he asked for may be running.
                 yield from wire.greet(self._path, patient=bool(self.request))
             if not self._sent:
@@ -185,15 +189,8 @@ class Exchange:
         except ConnectionLost as lost:
             if lost.untouched and not self._resent:
                 self.request = ""
-            if wire.hello and time.monotonic() - self._since >= _AT_ONCE:
-                self._attempts = 0
             self.close()
-            if self._attempts == _ATTEMPTS:
-                unavailable = DaemonUnavailable(
-                    f"the daemon at {self._path} takes connections and ends them at once: it may be another user's,"
-                    " or is ending; try again, or name another socket"
-                )
-                raise self.unreachable(unavailable) from lost
+            yield from self._again(lost)
             return LOST
         if "event" not in message.header:
             self.done, self.wire = True, None
@@ -201,6 +198,25 @@ class Exchange:
             if "error" in message.header:
                 raise to_error(message.header["error"], message.parts)
         return message
+
+    def _again(self, lost: ConnectionLost) -> Steps[None]:
+        """Pause before another connection is tried; raises where it is time to give up."""
+        now = time.monotonic()
+        if now - self._since > _LONGEST_PAUSE:
+            self._pause = 0.0
+        self._attempts += 1
+        if self._attempts == 1:
+            self._tried = now
+        if now - self._tried >= _TRIED if self.request else self._attempts == _ATTEMPTS:
+            unavailable = DaemonUnavailable(
+                f"the daemon at {self._path} takes connections and ends them at once: it may be another user's,"
+                " or is ending; try again, or name another socket"
+            )
+            raise self.unreachable(unavailable) from lost
+        self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _PAUSE)
+        while (left := now + self._pause) > time.monotonic():
+            yield Wait(until=left)
+        self._since = left
 
     def _receive(self, wire: Wire) -> Steps[Message]:
         """The next message, but for output that was heard over an earlier connection. Raises ResultExpired."""
@@ -215,7 +231,7 @@ class Exchange:
                     f" what was heard ends before them; the command itself is not concerned: {_UNKNOWN}"
                 )
             if at == self._heard:
-                self._heard, self._attempts = at + len(message.parts[0]), 0
+                self._heard = at + len(message.parts[0])
                 return message
 
     def _send(self, wire: Wire) -> Steps[None]:
@@ -231,6 +247,7 @@ class Exchange:
         self._sent = True
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}
         yield from wire.send(encode(header, *self._parts))
+        self._attempts = 0  # it lives, and has it: what was begun will be heard of
 
     def unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
         """No connection could be made, or kept, for it: what that means."""
