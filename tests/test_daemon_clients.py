@@ -13,7 +13,7 @@ import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import InvalidRequest, Limits, NotRunning, RemoteSession, ShellSessionError, connect
+from shellsession import TTY, InvalidRequest, Limits, NotRunning, RemoteSession, ShellSessionError, connect
 from shellsession.daemon.wire import PARTS_MAX, encode
 
 
@@ -107,6 +107,43 @@ def test_a_handed_back_command_is_any_clients(daemon: Daemon, sh: RemoteSession,
 
 
 # -- live output
+
+
+def test_each_client_waits_for_the_command_that_it_was_handed_back(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
+    mine = sh.run("echo mine; sleep 99", timeout=0.05, on_timeout="yield")
+    assert mine.runs_on
+    with connect(sh.agent, daemon.socket, False) as other:
+        assert other.interrupt().outcome == "interrupted"
+        assert other.run("echo theirs; read word; echo got $word", timeout=PATIENCE, stdin=TTY).outcome == "input"
+        with pytest.raises(NotRunning):
+            sh.send("mine\n")
+        ended = sh.wait(PATIENCE)
+        assert (ended.outcome, ended.stdout) == ("interrupted", "")
+        assert sh.poll().runs_on  # nothing is its own any more: whichever runs
+        assert other.send("theirs\n").stdout.endswith("got theirs\n")
+        ended = sh.wait(PATIENCE)
+        assert (ended.outcome, ended.exit_code) == ("exited", 0)
+        with pytest.raises(NotRunning):
+            sh.wait(PATIENCE)
+
+
+def test_a_command_that_ended_by_itself_is_not_anothers(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    sh.run("until [ -e open ]; do sleep 0.01; done; (exit 7)", timeout=0.05, on_timeout="yield")
+    with connect(sh.agent, daemon.socket, False) as other:
+        (place / "open").touch()
+        wait_until(lambda: other.state != "running" or other.idle, "its end")
+        assert other.run("echo theirs; sleep 99", timeout=0.05, on_timeout="yield").runs_on
+        assert sh.wait(PATIENCE).exit_code == 7
+        other.interrupt()
+
+
+def test_a_command_that_a_restart_ended_is_told_to_who_has_it(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.run("sleep 99", timeout=0.05, on_timeout="yield")
+    with connect(sh.agent, daemon.socket, False) as other:
+        other.restart()
+    assert sh.wait(PATIENCE).outcome == "shell_exited"
 
 
 def test_the_end_of_a_handed_back_command_is_noticed_by_itself(daemon: Daemon, sh: RemoteSession, place: Path) -> None:

@@ -47,6 +47,7 @@ _LAYERS: Final = (
     ("daemon.place", "daemon.requests", "daemon.link", "daemon.jobs", "daemon.asked"),
     ("daemon.birth", "daemon.door", "daemon.remote", "daemon.connection", "daemon.journal", "daemon.eager"),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
+    ("daemon.handed",),
     ("daemon.desk", "daemon.kin"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),

@@ -15,6 +15,7 @@ requests       what a client may ask, validated
 connection     one client's connection, on the daemon's side
 listener       who asked for what is being served, and what he hears meanwhile
 eager          a coroutine that is begun at once
+handed         which command was handed back, and to whom it belongs
 hold           who has a session for himself
 kin            who asks from inside the session that he asks for
 pieces         pure: results of a command that came in pieces

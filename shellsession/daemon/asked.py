@@ -51,10 +51,12 @@ class Asked(NamedTuple):
         return self.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
 
 
-def answer_with(desk: Desk, result: Result) -> Answer:
-    """The answer that brings a result, and what was typed for its command in vain."""
+def answer_with(desk: Desk, result: Result, command: str = "") -> Answer:
+    """The answer that brings a result, which command runs on, and what was typed for it in vain."""
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
+    if result.runs_on:
+        answer["command"] = command or desk.handed.current
     if unread := desk.unread(result):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)

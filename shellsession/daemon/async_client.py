@@ -19,7 +19,7 @@ from .client import RemoteSession
 from .link import LOST, Exchange, Wire
 from .opening import opening
 from .place import reach, socket_path
-from .remote import Remote, Said, Seconds, Text, told
+from .remote import Remote, Said, Seconds, Text
 from .wire import Message
 
 
@@ -145,7 +145,7 @@ class AsyncRemoteSession(Remote):
         said = self._run(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )
-        return checked(told(await self.ask(said, on_output)), check)
+        return checked(self._told(await self.ask(said, on_output)), check)
 
     def stream(
         self,
@@ -182,27 +182,27 @@ class AsyncRemoteSession(Remote):
                 if message.header.get("event") == "output":
                     yield message.header["stream"], message.parts[0]
                 else:
-                    yield told(message)
+                    yield self._told(message)
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
-        return told(await self.ask(self._until("wait", timeout), self._on_output))
+        return self._told(await self.ask(self._until("wait", timeout), self._on_output))
 
     async def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
-        return told(await self.ask(self._said("poll")))
+        return self._told(await self.ask(self._of_command("poll")))
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
-        return told(await self.ask(self._until("send", timeout, to_bytes("text", text)), self._on_output))
+        return self._told(await self.ask(self._until("send", timeout, to_bytes("text", text)), self._on_output))
 
     async def type(self, text: Text) -> None:
         """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``."""
-        await self.ask(self._said("type", to_bytes("text", text)))
+        await self.ask(self._of_command("type", to_bytes("text", text)))
 
     async def interrupt(self) -> Result:
         """End the running command, whoever started it, as a time limit does, and keep the shell."""
-        return told(await self.ask(self._said("interrupt")))
+        return self._told(await self.ask(self._said("interrupt")))
 
     async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
@@ -222,6 +222,7 @@ class AsyncRemoteSession(Remote):
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what anybody else runs here."""
         await self.ask(self._said("restart"))
+        self._handed = ""
 
     async def close(self) -> None:
         """End the agent's session and everything it started, for every client; a second time does nothing."""

@@ -19,6 +19,7 @@ from ..errors import ShellSessionError
 from ..models import Result, Stream, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
+from .handed import Handed
 from .hold import Hold
 from .journal import Journal
 from .listener import Listener
@@ -72,6 +73,7 @@ class Desk:
         self._unheard: Result | None = None  # for a client that has gone
         self._unheard_by = ""  # what that one asked: it may come back
         self.hold = Hold(session)
+        self.handed = Handed()
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
         session._when_it_stirs(self._stirred)
@@ -186,12 +188,15 @@ class Desk:
             await asyncio.wait([self._stays[0]], timeout=left)
         return True
 
-    async def along(self, until: float | None, listener: Listener) -> Result | None:
-        """The end of a command that another client stays with, or how it is at that moment.
+    async def along(self, until: float | None, listener: Listener, command: str | None) -> Result | None:
+        """The end of a command that another client stays with, or how it is at that moment; of that very one, if it is
+        named.
 
         None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
         """
         while True:
+            if (end := self.handed.end_of(command)) is not None:
+                return end
             if self._unheard is not None and not self._unheard.runs_on:
                 result, self._unheard = self._unheard, None
                 return result
@@ -252,17 +257,20 @@ class Desk:
             speaker.begin()
         return speaker
 
-    def ran(self, command: bytes, result: Result, speaker: Speaker) -> None:
+    def ran(self, command: bytes, result: Result, speaker: Speaker, request: str) -> None:
         """A command has its first result, the whole or a piece of it."""
         speaker.begin()
         self._unheard = None
         if result.runs_on:
+            self.handed.hand(request)
             call = self.session._engine.call
             if call is not None and call.request.command is command:
                 self._unfinished, self.speaker = (command, counted(result)), speaker
                 return
             if (end := self.last_result(command)) is not None:  # another ended it while its client took the output
                 result = together(counted(result), end)
+            self.handed.end(result)
+            self.handed.leave()
         self._ended(command, result)
 
     def went_on(self, result: Result) -> None:
@@ -275,6 +283,7 @@ class Desk:
             self._unfinished = command, counted(so_far)
         else:
             self._unfinished = self.speaker = None
+            self.handed.end(so_far)
             self._ended(command, so_far)
 
     def _stirred(self) -> None:
@@ -315,4 +324,7 @@ class Desk:
         if self._unfinished is not None:
             command, before = self._unfinished
             self._unfinished = self.speaker = None
-            self._ended(command, replace(before, outcome="shell_exited", exit_code=None))
+            end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False)
+            self.handed.end(end)
+            self._ended(command, end)
+        self.handed.leave()

@@ -46,6 +46,7 @@ class Remote:
         self._opening = opening
         self._incarnation = ""  # of the daemon that has our session; "" while none has
         self.opened_here = False  # was the session made for us, and not there before?
+        self._handed = ""  # the command that this client was handed back; "" for none
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
@@ -142,7 +143,7 @@ class Remote:
             self._dialogue = Dialogue()
         seconds = self._opening.get("timeout", 120.0) if timeout is ... else timeout
         check_seconds("timeout", seconds)
-        return Search(self._said("glimpse"), self._dialogue, self._dialogue.expecter(pattern, exact), seconds)
+        return Search(self._of_command("glimpse"), self._dialogue, self._dialogue.expecter(pattern, exact), seconds)
 
     # -- what is said, and what an answer means
 
@@ -253,7 +254,17 @@ class Remote:
         if timeout is not ...:
             check_seconds("timeout", timeout)
             fields["timeout"] = timeout
-        return self._said(verb, *parts, **fields)
+        return self._of_command(verb, *parts, **fields)
+
+    def _of_command(self, verb: str, *parts: bytes, **fields: object) -> Said:
+        """The request of a verb that goes on with the command that was handed back here, or with whichever runs."""
+        return self._said(verb, *parts, **fields, **({"command": self._handed} if self._handed else {}))
+
+    def _told(self, message: Message) -> Result:
+        """The Result in a reply; which command is to be gone on with is noted."""
+        result = told(message)
+        self._handed = message.header.get("command", "") if result.runs_on else ""
+        return result
 
 
 class Search:

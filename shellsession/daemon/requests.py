@@ -115,17 +115,23 @@ class Run(OfAgent):
     tell: bool = False
 
 
-class Wait(OfAgent):
+class OfCommand(OfAgent):
+    """``command``: which one is meant, by the id of the request that ran it; None: whichever runs."""
+
+    command: Annotated[str, Field(max_length=ID_MAX)] | None = None
+
+
+class Wait(OfCommand):
     verb: Literal["wait"]
     timeout: float | None = None
     live: bool = False
 
 
-class Poll(OfAgent):
+class Poll(OfCommand):
     verb: Literal["poll"]
 
 
-class Send(OfAgent):
+class Send(OfCommand):
     """Part: the text."""
 
     verb: Literal["send"]
@@ -133,13 +139,13 @@ class Send(OfAgent):
     live: bool = False
 
 
-class Type(OfAgent):
+class Type(OfCommand):
     """Part: the text."""
 
     verb: Literal["type"]
 
 
-class Glimpse(OfAgent):
+class Glimpse(OfCommand):
     """What the running command printed on its terminal that no ``expect`` has seen; waits for it."""
 
     verb: Literal["glimpse"]

@@ -99,6 +99,8 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.second
     speaker = desk.begin(command)
+    if desk.session._engine.call is None:  # else it is refused, and that one still asked for
+        desk.handed.leave()
     with desk.staying() as told, _heard(speaker, asked if request.live else None):
         try:
             result = await desk.session.run(command, on_output=speaker, **options)
@@ -107,13 +109,13 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
             raise
         except asyncio.CancelledError:
             if (partial := desk.last_result(command)) is not None:
-                desk.ran(command, partial, speaker)
+                desk.ran(command, partial, speaker, request.id)
             raise
         told.set_result(result)
-    desk.ran(command, result, speaker)
+    desk.ran(command, result, speaker, request.id)
     if asked.listener.connection.is_gone:
         desk.unheard(request.id, result)
-    return answer_with(desk, result)
+    return answer_with(desk, result, request.id)
 
 
 async def _wait(desk: Desk, asked: Asked) -> Answer:
@@ -121,7 +123,7 @@ async def _wait(desk: Desk, asked: Asked) -> Answer:
 
 
 async def _stay_until(desk: Desk, asked: Asked, until: float | None) -> Answer:
-    if (result := await desk.along(until, asked.listener)) is not None:
+    if (result := await desk.along(until, asked.listener, asked.request.command)) is not None:
         return answer_with(desk, result)
     left = None if until is None else max(0.001, until - time.monotonic())
     with desk.looking_on(asked.listener):
@@ -129,7 +131,7 @@ async def _stay_until(desk: Desk, asked: Asked, until: float | None) -> Answer:
 
 
 async def _poll(desk: Desk, asked: Asked) -> Answer:
-    if (result := await desk.along(time.monotonic(), asked.listener)) is not None:
+    if (result := await desk.along(time.monotonic(), asked.listener, asked.request.command)) is not None:
         return answer_with(desk, result)
     return await _stay(desk, asked, desk.session.poll())
 
@@ -154,6 +156,8 @@ async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
             raise
         told.set_result(result)
     desk.went_on(result)
+    if not result.runs_on:
+        desk.handed.leave()
     if asked.listener.connection.is_gone:
         desk.unheard(asked.request.id, result)
         return answer_with(desk, result)
@@ -169,6 +173,7 @@ async def _typed(desk: Desk, asked: Asked, until: float | None) -> None:
     text = asked.part
     with _waiting(asked.listener):
         await desk.handed_back()
+    desk.handed.check(asked.request.command)
     await desk.type(text, until)
 
 
@@ -177,6 +182,7 @@ async def _glimpse(desk: Desk, asked: Asked) -> Answer:
     with _waiting(asked.listener):
         if not await desk.left_alone(until):
             return Answer({"value": False}, (b"",))
+    desk.handed.check(asked.request.command)
     with desk.staying(), desk.looking_on(asked.listener):
         text, ended = await desk.session._do(glimpse(desk.session._mine(), until))
     return Answer({"value": ended}, (text,))
