@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 from .async_session import AsyncSession
 from .base import Base, Text
 from .engine.alarm import Alarm, LoopAlarm
+from .engine.processes import alive
 from .errors import InvalidRequest, NoSuchAgent, SessionClosed, TooManySessions
 from .models import Result, State, check_seconds
 from .session import Session
@@ -30,7 +31,8 @@ _NAMED: Final = 20
 class AgentInfo:
     """One agent's session as it is just now. ``age`` and ``idle`` are in seconds, ``jobs`` counts those that run.
 
-    ``state``: "new" (no bash yet), "idle", "running" (a command, also one that was handed back) or "closed".
+    ``state``: "new" (no bash yet, or it was killed while idle), "idle", "running" (a command, also one that was handed
+    back) or "closed".
     """
 
     agent: str
@@ -52,7 +54,10 @@ class Entry(Generic[S]):
     def info(self) -> AgentInfo:
         session, age = self.session, time.monotonic() - self.made
         jobs = sum(job.running for job in session.jobs())
-        return AgentInfo(self.name, session.pid, session.state, session.cwd, session.command, age, session.idle, jobs)
+        pid, state = session.pid, session.state
+        if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh one
+            pid, state = None, "new"
+        return AgentInfo(self.name, pid, state, session.cwd, session.command, age, session.idle, jobs)
 
 
 class Registry(Generic[S]):

@@ -23,7 +23,7 @@ from typing import BinaryIO
 import pytest
 from commands import PROGRAM, cli, environment, finish, line, running
 from daemons import Daemon, Raw
-from support import PATIENCE, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Limits, RemoteSession, Result, connect
 from shellsession.cli import send
@@ -162,6 +162,23 @@ def test_an_output_limit_of_the_session_ends_the_command(daemon: Daemon, agent: 
     assert done.stderr == b"shellsession: the output went over the limit; the session's state is kept\n"
 
 
+def test_a_command_that_was_not_run_is_125(daemon: Daemon, agent: str) -> None:
+    with opened(agent, daemon) as sh:
+        sh.run("true")
+        assert sh.pid is not None
+        os.kill(pid := sh.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "its end")
+    (row,) = [one for one in json.loads(cli(daemon.socket, "ls", "--json").stdout) if one["agent"] == agent]
+    assert (row["state"], row["pid"]) == ("new", None)
+    done = cli(daemon.socket, "run", "-s", agent, "--", "touch /never")
+    assert done.returncode == 125
+    assert b"which was not run" in done.stderr
+    (_, entry) = wait_until(lambda: len(logged := daemon.logged(agent)) == 2 and logged, "the log")  # type: ignore[misc]
+    assert entry["ran"] is False
+    shown = cli(daemon.socket, "log", "-s", agent, "--audit", str(daemon.audit)).stdout.decode()
+    assert "not run" in shown.splitlines()[-1]
+
+
 def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> None:
     with opened(agent, daemon, on_timeout="yield"):
         done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--", "echo on; sleep 99")
@@ -266,6 +283,23 @@ def test_stdin_for_the_command(daemon: Daemon, agent: str) -> None:
     both = cli(daemon.socket, "run", "-s", agent, "--stdin", "-", stdin=b"cat")
     assert (both.returncode, both.stdout) == (2, b"")
     assert b"stdin cannot be both" in both.stderr
+
+
+@pytest.mark.parametrize("words", [["-"], ["--stdin", "--", "touch ran"]], ids=["script", "stdin"])
+def test_stdin_without_end_is_refused(daemon: Daemon, agent: str, place: Path, words: list[str]) -> None:
+    with open("/dev/zero", "rb") as endless:
+        done = subprocess.run(
+            ["prlimit", f"--as={2 << 30}", *PROGRAM, "run", "-s", agent, *words],
+            stdin=endless,
+            capture_output=True,
+            env=environment(daemon.socket, {}),
+            cwd=place,
+            check=False,
+            timeout=PATIENCE,
+        )
+    assert (done.returncode, done.stdout) == (125, b"")
+    assert re.search(rb"^shellsession: stdin holds more than \d+ bytes, and nothing was run: put ", done.stderr)
+    assert os.listdir(place) == []
 
 
 def test_a_script_comes_whole_or_not_at_all(daemon: Daemon, agent: str) -> None:

@@ -57,6 +57,8 @@ def main(words: Sequence[str]) -> int:
 def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
     """The file may hold anything: what is not there shows as ``-``."""
     outcome, took = entry.get("outcome", "-"), entry.get("duration")
+    if entry.get("ran") is False:
+        outcome = "not run"
     return (
         str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
         entry.get("agent", "-"),

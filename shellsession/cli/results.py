@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
-from ..errors import ShellSessionError
+from ..errors import InvalidRequest, ShellSessionError
 from ..models import Result, Stream
 from .listing import show_json, span, talk
 
@@ -29,6 +29,8 @@ _ASKED: Final = "with `shellsession run -i` it can be answered"
 
 def status(result: Result) -> int:
     """The exit status that says how it went; 124 also for a command that runs on."""
+    if not result.ran:
+        return 125
     if result.outcome in _STATUS:
         return _STATUS[result.outcome]
     return 125 if result.exit_code is None else result.exit_code
@@ -124,11 +126,12 @@ def write(stream: Stream, data: bytes) -> None:
         raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): see where it goes") from error
 
 
-def read_stdin() -> bytes:
-    """All that comes on stdin."""
+def read_stdin(most: int, instead: str) -> bytes:
+    """All that comes on stdin. Raises InvalidRequest where that is more than ``most`` bytes; ``instead``: what to do."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D on a line of its own")
     pieces: list[bytes] = []
+    size = 0
     while True:
         try:
             piece = os.read(0, _CHUNK)
@@ -138,3 +141,5 @@ def read_stdin() -> bytes:
         if not piece:
             return b"".join(pieces)
         pieces.append(piece)
+        if (size := size + len(piece)) > most:
+            raise InvalidRequest(f"stdin holds more than {most} bytes, and nothing was run: {instead}")

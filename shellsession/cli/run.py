@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..errors import InvalidRequest
-from ..models import TTY
+from ..models import MAX_COMMAND, TTY, Stdin
 from . import arguments, results
 from .listing import show_json, talk
 
@@ -30,6 +30,9 @@ Where a command runs there already it waits for its turn, and says so on a termi
 It exits with the command's status; 124 when a time limit passed or the command waits for input (-i), 125 when nothing
 could be run, 130 after Ctrl-C (which ends the command, and keeps the session), 128 + n when signal n killed the
 session's shell. If this process itself is killed, the command runs on."""
+
+_SOURCE: Final = "put the script into a file, and run `source FILE`"
+_REDIRECT: Final = "put it into a file, and have the command read that (`COMMAND <FILE`)"
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -79,7 +82,7 @@ def main(words: Sequence[str]) -> int:
         own.error("--interactive gives the command a terminal as its stdin, --stdin what comes on ours: choose one")
     from ..daemon.client import connect
 
-    script = results.read_stdin() if reads_script else _text(command)
+    script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else _text(command)
     agent = arguments.default_agent() if given.session is None else given.session
     place = None if given.cwd is None else _place(given.cwd)
     with connect(agent, given.socket, not given.no_start, cwd=place) as session:
@@ -92,7 +95,7 @@ def main(words: Sequence[str]) -> int:
             timeout=given.timeout,
             idle_timeout=given.idle_timeout,
             on_timeout=given.on_timeout,
-            stdin=TTY if given.interactive else results.read_stdin() if given.stdin else None,
+            stdin=_stdin(given, len(script)),
             tty=given.tty or given.interactive,
             merge_stderr=given.merge_stderr,
             isolated=given.isolated,
@@ -103,6 +106,15 @@ def main(words: Sequence[str]) -> int:
     else:
         results.explain(result, agent)
     return results.status(result)
+
+
+def _stdin(given: argparse.Namespace, beside: int) -> Stdin:
+    """What the command gets as its stdin; it goes into one message with the command."""
+    if given.stdin:
+        from ..daemon.wire import PARTS_MAX
+
+        return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
+    return TTY if given.interactive else None
 
 
 def _place(wanted: str) -> str:
