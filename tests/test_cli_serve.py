@@ -56,11 +56,14 @@ def entries(path: Path) -> list[dict[str, object]]:
 
 def test_a_detached_daemon_writes_its_warnings_to_the_state_directory(tmp_path: Path) -> None:
     path, log = str(tmp_path / "run" / "socket"), tmp_path / "state" / "shellsession" / "daemon.log"
-    with detached(path, "--audit", "/proc/no/audit", XDG_STATE_HOME=str(tmp_path / "state")):
+    audit = tmp_path / "audit" / "log"
+    with detached(path, "--audit", str(audit), XDG_STATE_HOME=str(tmp_path / "state")):
+        audit.unlink()
+        audit.mkdir()
         assert not log.exists()
         assert cli(path, "run", "--", "echo secret word").returncode == 0
         wait_until(log.exists, "the warning")
-        assert json.loads(cli(path, "status", "--json").stdout)["audit_fault"].startswith("audit log /proc/no/audit: ")
+        assert json.loads(cli(path, "status", "--json").stdout)["audit_fault"].startswith(f"audit log {audit}: ")
         (warning,) = entries(log)
         assert (warning["level"], warning["logger"]) == ("warning", "shellsession.daemon")
         assert "a line was lost" in str(warning["message"])
@@ -82,6 +85,14 @@ def test_a_log_file_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", "--log-file", name)
     assert done.returncode == 125
     assert done.stderr.decode().endswith("; --log-file names another\n")
+    assert mentioning(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", ["/proc/no/audit", "/"])
+def test_an_audit_log_that_cannot_be(tmp_path: Path, name: str) -> None:
+    done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", "--audit", name)
+    assert done.returncode == 125
+    assert "; --audit names another" in done.stderr.decode()
     assert mentioning(str(tmp_path)) == []
 
 

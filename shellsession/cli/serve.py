@@ -8,10 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from ..errors import ShellSessionError
 from . import arguments
 from .listing import talk
+
+if TYPE_CHECKING:
+    from ..daemon.audit import Audit
 
 EXAMPLES: Final = (
     ("shellsession serve", "in the foreground, until Ctrl-C"),
@@ -60,6 +64,17 @@ def own_parser() -> argparse.ArgumentParser:
     return own
 
 
+def _check(log: Audit) -> None:
+    """What was asked for is to be had, or nothing is served."""
+    try:
+        log.check()
+    except OSError as error:
+        raise ShellSessionError(
+            f"the audit log {log.path} cannot be written: {error.strerror}; --audit names another ('' for none)"
+        ) from error
+    log.close()
+
+
 def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
     given = own_parser().parse_args(words)
@@ -73,6 +88,8 @@ def main(words: Sequence[str]) -> int:
     if given.detach and log_file is None:
         log_file = os.path.join(os.path.dirname(audit.default_path()), "daemon.log")
     logs.begin(given.log_level or ("warning" if given.detach else "info"), log_file, wanted=given.log_file is not None)
+    if given.audit:
+        _check(audit.Audit(audit_path))
     settings = service.Settings(
         path,
         max_sessions=given.max_sessions,

@@ -48,13 +48,17 @@ class Audit:
     """
 
     def __init__(self, path: str, max_bytes: int = 10 << 20, files: int = 3) -> None:
-        self._path = os.path.abspath(path)
+        self.path = os.path.abspath(path)
         self._max_bytes = max_bytes
         self._files = files
         self._descriptor = -1
         self._torn = False  # the file ends within a line
         self._told: set[tuple[str, int | None]] = set()
         self.fault = ""
+
+    def check(self) -> None:
+        """Raises OSError where no line could be written now."""
+        self._ready()
 
     def record(self, agent: str, command: bytes, secrets: Secrets, result: Result, when: float | None = None) -> None:
         """Write the line of one command. ``when``: in seconds since the epoch, now by default."""
@@ -92,10 +96,10 @@ class Audit:
         if (found := self._ours()) is None:
             self.close()
             try:
-                self._descriptor = _open(self._path)
+                self._descriptor = _open(self.path)
             except FileNotFoundError:
-                make_private(os.path.dirname(self._path))
-                self._descriptor = _open(self._path)
+                make_private(os.path.dirname(self.path))
+                self._descriptor = _open(self.path)
             found = os.fstat(self._descriptor)
             # A full disk, or a daemon that was killed, has left half a line; or another one is within a line just now
             # (the kernel shows it page by page): then an empty line comes of it, which no reader minds.
@@ -106,7 +110,7 @@ class Audit:
         """The file that the path names, when it is the one that we have open."""
         if self._descriptor >= 0:
             with suppress(FileNotFoundError):
-                found = os.lstat(self._path)
+                found = os.lstat(self.path)
                 if os.path.samestat(found, os.fstat(self._descriptor)):
                     return found
         return None
@@ -120,7 +124,7 @@ class Audit:
         try:
             if self._ours() is None:  # another daemon was faster
                 return
-            names = [self._path, *(f"{self._path}.{number}" for number in range(1, self._files))]
+            names = [self.path, *(f"{self.path}.{number}" for number in range(1, self._files))]
             with suppress(FileNotFoundError):
                 os.unlink(names[-1])
             for younger, older in reversed(list(itertools.pairwise(names))):
@@ -130,7 +134,7 @@ class Audit:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _complain(self, consequence: str, error: OSError) -> None:
-        self.fault = f"audit log {self._path}: {error.strerror}: {consequence}"
+        self.fault = f"audit log {self.path}: {error.strerror}: {consequence}"
         if (consequence, error.errno) not in self._told:  # once: a full disk would be told with every command
             import logging  # 5 ms, which the command line would pay to read
 
@@ -155,6 +159,8 @@ def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: fl
         "stdout": len(result.stdout_bytes) + result.stdout_omitted,
         "stderr": len(result.stderr_bytes) + result.stderr_omitted,
     }
+    if not result.ran:
+        entry["ran"] = False
     if result.killed:
         entry["killed"] = len(result.killed)
     return json.dumps(entry).encode("ascii") + b"\n"

@@ -71,7 +71,7 @@ class Wire:
         except TimeoutError:
             raise DaemonUnavailable(
                 f"the daemon at {path} takes connections and says nothing for {_PATIENCE:g} s: it is stopped (SIGSTOP)"
-                " or far too busy; nothing was asked of it"
+                " or far too busy; nothing was asked of it: let it go on (kill -CONT), or try again later"
             ) from None
         if "error" in hello.header:
             raise to_error(hello.header["error"], hello.parts)
