@@ -18,7 +18,7 @@ from .async_session import AsyncSession
 from .base import Base, Text
 from .engine.alarm import Alarm, LoopAlarm
 from .engine.processes import alive
-from .errors import InvalidRequest, NoSuchAgent, SessionClosed, TooManySessions
+from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
 from .session import Session
 
@@ -106,6 +106,13 @@ class Registry(Generic[S]):
             if (entry := self._entries.pop(_key(agent), None)) is None:
                 raise NoSuchAgent(f"no session of agent {_name(agent)!r}: it has run nothing yet, or was closed")
             return entry.session
+
+    def forget_unopened(self, agent: object, session: S) -> None:
+        """Its bash could not be started: where it never had one it takes no place."""
+        with self.lock:
+            entry = self._entries.get(_key(agent))
+            if entry is not None and entry.session is session and session._engine.last is None is session.pid:
+                del self._entries[_key(agent)]
 
     def clear(self) -> list[S]:
         """Take all out, and let none in any more."""
@@ -219,6 +226,9 @@ class Agents(_Agents[Session]):
             session = self.session(agent)
             try:
                 return session.run(command, **options)
+            except ShellUnavailable:
+                self._registry.forget_unopened(agent, session)
+                raise
             except SessionClosed:
                 if not session.closed:  # a forked child has its parent's
                     raise
@@ -272,6 +282,9 @@ class AsyncAgents(_Agents[AsyncSession]):
             session = self.session(agent)
             try:
                 return await session.run(command, **options)
+            except ShellUnavailable:
+                self._registry.forget_unopened(agent, session)
+                raise
             except SessionClosed:
                 if not session.closed:
                     raise

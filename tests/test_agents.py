@@ -22,6 +22,7 @@ from shellsession import (
     LimitReached,
     NoSuchAgent,
     SessionClosed,
+    ShellUnavailable,
     TooManySessions,
 )
 
@@ -43,6 +44,14 @@ def new_agents(place: Path) -> Iterator[NewAgents]:
 
 class Agent:
     """Any object may be an agent."""
+
+
+def test_who_cannot_be_opened_takes_no_place() -> None:
+    with Agents(max_sessions=1, bash="/nonexistent/bash") as agents:
+        for name in ("one", "two"):
+            with pytest.raises(ShellUnavailable, match="bash"):
+                agents.run(name, "true")
+        assert agents.list() == []
 
 
 def test_each_agent_has_a_session_of_its_own(new_agents: NewAgents) -> None:

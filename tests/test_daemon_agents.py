@@ -18,6 +18,7 @@ from support import descendants, is_alive, unique_seconds, wait_until, with_argu
 from shellsession import (
     DaemonUnavailable,
     InvalidRequest,
+    LimitReached,
     RemoteSession,
     SessionClosed,
     ShellUnavailable,
@@ -179,6 +180,26 @@ def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:
         two.interrupt()
         for session in (two, three):
             session.disconnect()
+
+
+def test_who_cannot_be_opened_takes_no_place_and_hears_whose_limit_it_is(tmp_path: Path) -> None:
+    with (
+        running(tmp_path / "daemon", "--max-sessions", "2") as daemon,
+        connect("one", daemon.socket, False, cwd="/") as one,
+        connect("two", daemon.socket, False, cwd="/") as two,
+    ):
+        one.run("true")
+        before = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
+        used = len(os.listdir(f"/proc/{daemon.pid}/fd"))
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (used + 15, before[1]))
+        with pytest.raises(LimitReached, match=rf"^the daemon \(pid {daemon.pid}\) may open .*shellsession stop"):
+            two.run("true")
+        assert [info["agent"] for info in control.agents(daemon.socket)] == ["one"]
+        resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
+        with connect("three", daemon.socket, False, cwd="/") as three:
+            assert three.run("echo room").stdout == "room\n"
+            three.close()
+        assert two.run("echo back").stdout == "back\n"
 
 
 def test_many_agents_with_long_names_are_told(tmp_path: Path) -> None:

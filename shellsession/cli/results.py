@@ -127,7 +127,7 @@ def write(stream: Stream, data: bytes) -> None:
 
 
 def read_stdin(most: int, instead: str) -> bytes:
-    """All that comes on stdin. Raises InvalidRequest where that is more than ``most`` bytes; ``instead``: what to do."""
+    """All that comes on stdin. Raises InvalidRequest where it is more than ``most`` bytes; ``instead``: what to do."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D on a line of its own")
     pieces: list[bytes] = []

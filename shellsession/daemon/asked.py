@@ -5,9 +5,10 @@ Law: what is not there, and should be, is said by the verb's name.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Result
 from .records import from_result
 from .wire import PARTS_MAX
@@ -60,6 +61,17 @@ def answer_with(desk: Desk, result: Result, command: str = "") -> Answer:
     if unread := desk.unread(result):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)
+
+
+def of_the_daemon(error: ShellUnavailable) -> ShellUnavailable:
+    """What stands in its way, as its clients are to understand it: the limit is not theirs."""
+    before, limit, _ = str(error).partition(". Raise the limit")
+    if type(error) is not LimitReached or not limit:
+        return error
+    return LimitReached(
+        f"{before.replace('this process', f'the daemon (pid {os.getpid()})', 1)}: close sessions (`shellsession kill`),"
+        " or end it (`shellsession stop`) and start it from a shell that may open more (ulimit -Hn, ulimit -n)"
+    )
 
 
 def room_for(count: int) -> int:

@@ -74,6 +74,7 @@ class Desk:
         self._unheard_by = ""  # what that one asked: it may come back
         self.hold = Hold(session)
         self.handed = Handed()
+        self.opened = False  # has it had a bash?
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
         session._when_it_stirs(self._stirred)

@@ -9,17 +9,30 @@ from typing import TYPE_CHECKING
 
 from ..engine import processes
 from ..engine.marks import GENERATIONS
+from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from ..async_session import AsyncSession
     from ..engine.shell import Shell
 
 
-def is_of(shell: Shell, pid: int) -> bool:
+def refuse_from_inside(session: AsyncSession, agent: str, verb: str, pid: int, looks_on: bool) -> None:
+    """Who stays with a command is not to be that command: it would wait for itself, or print what it prints.
+
+    ``pid``: who asks. Raises InvalidRequest.
+    """
+    shell = session._engine.shell
+    if shell is None or not (looks_on or session.state == "running") or not _is_of(shell, pid):
+        return
+    # What an earlier command has left in the background may have its turn: nobody waits for it.
+    if looks_on or not shell.family.marks.is_earlier(pid):
+        raise InvalidRequest(
+            f"{verb} was asked for inside its own session, that of agent {agent!r}, which would wait for itself: take"
+            " another agent's session, or just run the command"
+        )
+
+
+def _is_of(shell: Shell, pid: int) -> bool:
     """Was it started in the session of that shell? Also by a session within it, whose mark is another."""
     first = shell.seat.mark
     return any(one == shell.pid or first <= processes.mark(one) < first + GENERATIONS for one in processes.lineage(pid))
-
-
-def is_of_the_running(shell: Shell, pid: int) -> bool:
-    """The same, and not by what an earlier command has left in the background, for which nobody waits?"""
-    return is_of(shell, pid) and not shell.family.marks.is_earlier(pid)

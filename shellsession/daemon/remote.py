@@ -20,6 +20,7 @@ from ..errors import (
     SessionBusy,
     SessionClosed,
     ShellSessionError,
+    ShellUnavailable,
 )
 from ..models import Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, Terminal, check_seconds, to_bytes
 from .jobs import RemoteJob
@@ -177,8 +178,8 @@ class Remote:
 
     def _meaning(self, error: ShellSessionError) -> ShellSessionError:
         """What an error of a request means for the session."""
-        if isinstance(error, DaemonUnavailable | OutcomeUnknown):
-            self._incarnation = ""  # the next verb opens a session in the next daemon
+        if isinstance(error, DaemonUnavailable | OutcomeUnknown | ShellUnavailable):
+            self._incarnation = ""  # the next verb opens a session (in the next daemon, or where there is room again)
         if isinstance(error, NoSuchAgent):
             self._closed = True
             return SessionClosed(f"the session of agent {self.agent!r} was closed meanwhile: connect again")

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest, SessionBusy, ShellSessionError
+from ..errors import InvalidRequest, SessionBusy, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
-from .asked import Answer, Asked, answer_with, room_for
+from .asked import Answer, Asked, answer_with, of_the_daemon, room_for
 from .desk import Desk, Speaker
-from .kin import is_of, is_of_the_running
+from .kin import refuse_from_inside
 from .listener import LEFT, Listener
 from .records import to_part
 
@@ -40,31 +40,26 @@ async def serve(server: Server, asked: Asked) -> Answer:
     if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
         desk = server.desk(request.agent)
         if type(request) in _STAYS:
-            _refuse_from_inside(desk, asked)
+            looks_on = isinstance(request, requests.Watch | requests.Hold)
+            refuse_from_inside(desk.session, desk.agent, asked.request.verb, asked.connection.pid, looks_on)
         if getattr(request, "tell", False):
             asyncio.get_running_loop().call_later(_TELL_AFTER, desk.tell_what_keeps, asked.listener)
         if type(request) not in _BESIDE:
             with _waiting(asked.listener):
                 await desk.hold.enter(request.holder)
-        answer = await _OF_AGENT[type(request)](desk, asked)
+        try:
+            answer = await _OF_AGENT[type(request)](desk, asked)
+        except ShellUnavailable as error:
+            if not desk.opened and desk.session.state == "new":  # it would keep a place for nothing
+                await desk.session.close()
+                server.dismiss(desk)
+            raise of_the_daemon(error) from error
         answer.header.setdefault("pid", desk.session.pid)
+        desk.opened = desk.opened or desk.session.pid is not None
         if desk.session.closed:
             server.dismiss(desk)
         return answer
     return await _OF_DAEMON[type(request)](server, asked)
-
-
-def _refuse_from_inside(desk: Desk, asked: Asked) -> None:
-    """Who stays with a command is not to be that command: it would wait for itself, or print what it prints."""
-    shell = desk.session._engine.shell
-    stays = isinstance(asked.request, requests.Watch | requests.Hold)
-    if shell is None or not (stays or desk.session.state == "running"):
-        return
-    if (is_of if stays else is_of_the_running)(shell, asked.connection.pid):
-        raise InvalidRequest(
-            f"{asked.request.verb} was asked for inside its own session, that of agent {desk.agent!r}, which would wait"
-            " for itself: take another agent's session, or just run the command"
-        )
 
 
 # -- verbs of a session
