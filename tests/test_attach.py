@@ -22,7 +22,7 @@ import pytest
 from daemons import Daemon, Raw, running
 from support import PATIENCE, command_line, descendants, unique_seconds, wait_until
 
-from shellsession import RemoteSession, Result, SessionBusy, connect
+from shellsession import TTY, RemoteSession, Result, SessionBusy, connect
 from shellsession.cli.continuing import wants_more
 from shellsession.cli.seat import Line
 from shellsession.cli.sitting import Sitting
@@ -520,10 +520,32 @@ def test_the_agents_command_can_be_ended(sits: Sits, client: RemoteSession, asid
     person = sits()
     person.sees(r"agent\$ sleep")
     person.types(CTRL_C)
-    person.sees("once more ends it by force")
-    person.types(CTRL_C)
+    person.sees("agent: interrupted on request")
     person.prompt()
     assert call.result(PATIENCE).outcome == "interrupted"
+
+
+def test_what_was_handed_back_without_the_terminal_can_be_ended(sits: Sits, client: RemoteSession) -> None:
+    client.run(f"sleep {unique_seconds()}", timeout=0.05, on_timeout="yield")
+    person = sits()
+    person.sees(r"agent\$ sleep")
+    person.types(CTRL_C)
+    person.prompt()
+    assert client.wait(PATIENCE).outcome == "interrupted"
+
+
+@pytest.mark.parametrize("options", [[], ["--read-only"]], ids=["", "read-only"])
+def test_the_question_is_shown_to_who_comes_after_it(sits: Sits, client: RemoteSession, options: list[str]) -> None:
+    asked = client.run("echo begun; read -p 'your name? ' name; echo hello $name", stdin=TTY)
+    assert asked.outcome == "input"
+    person = sits(*options)
+    person.sees(r"agent\$ echo begun")
+    person.sees("begun\r\nyour name\\? $")
+    if options:
+        client.send("Ann\n")
+    else:
+        person.types("Ann\r")
+    person.sees("hello Ann\r\n")
 
 
 def test_who_only_looks_on_sees_all_and_types_nothing(sits: Sits, client: RemoteSession) -> None:

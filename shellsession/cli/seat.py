@@ -83,10 +83,11 @@ class Seat:
     def look_on(self) -> None:
         """Until he leaves."""
         self.terminal.raw()
-        running = self.know("watch")
+        running, shown = self.watch()
         self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")
         if running["value"]:
             self.begun(running["value"].encode("utf-8", "surrogateescape"), running["person"])
+            self.printed(shown)
         while True:
             self.hear()
             if self.terminal.fd in self.terminal.wait(self.terminal.fd, self.line.fd, until=None):
@@ -95,6 +96,13 @@ class Seat:
                     break
         self.terminal.calm()
         self.say(f"left {self.name}")
+
+    def watch(self) -> tuple[dict[str, Any], bytes]:
+        """Hear what happens from now on; what runs, and the last of what that has printed on its terminal."""
+        *before, last = self.line.answer("watch")
+        for message in before:
+            self.take(message)
+        return last.header, last.parts[0]
 
     def know(self, verb: str, **fields: object) -> dict[str, Any]:
         """What the daemon answers."""
@@ -143,6 +151,6 @@ class Seat:
         who, self.runs = self.runs or "agent", ""
         if header["outcome"] != "exited":
             self.terminal.calm()
-            self.say(f"{who}: {header['outcome']} {escaped(header['reason'])}".rstrip())
+            self.say(f"{who}: {escaped(header['reason']) or header['outcome']}")
         elif header["exit_code"] != 0:
             self.say(f"{who}: status {header['exit_code']}")

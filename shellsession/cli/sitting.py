@@ -51,6 +51,7 @@ class Sitting(Seat):
         self._moments: dict[Callable[[], None], float] = {}  # what is to be done then
         self._command: bytes | None = None  # his own, until the daemon has begun it
         self._kept: list[Message] | None = None  # until it is known what was printed before he came
+        self._shown = b""  # on its terminal before he came
         self._untyped, self._on_its_way = b"", b""  # keys for the command that runs
         self._ahead = ""  # typed for the next prompt
         self._pause = _SOON
@@ -64,7 +65,7 @@ class Sitting(Seat):
     def sit(self, others: str) -> None:
         """Until he leaves."""
         self.terminal.raw()
-        running = self.know("watch")
+        running, self._shown = self.watch()
         meanwhile = "wait" if others == "wait" else "are refused"
         self.say(f"at the session of {self.name}, whose own calls {meanwhile} meanwhile: Ctrl-] leaves it as it is")
         if running["value"]:
@@ -206,9 +207,17 @@ class Sitting(Seat):
             self._ask("type", self._untyped)
             if STRIKE in self._untyped:
                 self._flood = []
+                self._at(_BUSY, self._strike_through)
                 self._at(_STUBBORN / 2, self._show_flood)
             self._on_its_way, self._untyped = self._untyped, b""
             self._stay_awake()
+
+    def _strike_through(self) -> None:
+        """Ctrl-C as a key does not reach what has no terminal, nor what its own client stays with."""
+        on_its_way = "type" in self._asked.values() and STRIKE in self._on_its_way
+        if on_its_way and self.runs not in ("", "own") and "interrupt" not in self._asked.values():
+            self._strikes = []
+            self._ask("interrupt")
 
     def _tell_of_force(self) -> None:
         if self._strikes and not self._answered and self.runs and not self.terminal.is_full_screen:
@@ -251,6 +260,9 @@ class Sitting(Seat):
 
     def _failed(self, verb: str, error: ShellSessionError) -> None:
         if verb == "type" and isinstance(error, NotRunning | InvalidRequest):
+            if isinstance(error, InvalidRequest) and self.runs and STRIKE in self._on_its_way:
+                self._strikes, self._on_its_way = [], self._on_its_way.replace(STRIKE, b"")
+                self._ask("interrupt")
             self._untyped, self._on_its_way = self._on_its_way + self._untyped, b""
             self._show_flood()
         elif verb == "run":
@@ -267,7 +279,9 @@ class Sitting(Seat):
         result = told(message)
         if verb == "poll" and self._kept is not None:
             # All that came before this answer is in it; but nothing of what another client runs until that has ended.
-            if printed := result.stdout_bytes + result.stderr_bytes:
+            printed = result.stdout_bytes + result.stderr_bytes
+            if printed and len(printed) >= len(self._shown):  # else somebody has taken some: its question, perhaps
+                self._shown = b""
                 self._kept = [one for one in self._kept if one.header.get("event") != "output"]
                 self.terminal.show(printed)
             self._show_kept()
@@ -314,5 +328,7 @@ class Sitting(Seat):
 
     def _show_kept(self) -> None:
         kept, self._kept = self._kept or [], None
+        self.terminal.show(self._shown)
+        self._shown = b""
         for message in kept:
             super().take(message)

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _FULL_PAUSE: Final = 0.003
 # Characters of a command that a client is told of that waits for its end.
 _SHOWN: Final = 200
+# Bytes of its output that are shown to who comes to look on.
+_TAIL: Final = 2000
 
 
 class Speaker:
@@ -110,6 +112,15 @@ class Desk:
         asyncio.get_running_loop().call_soon(connection.offer, data, 0)
         text, person = self.told(engine.last.request.command)
         return text.decode("utf-8", "replace"), person
+
+    @property
+    def shown(self) -> bytes:
+        """The last part of what the command that waits or runs on has printed on its terminal, from a line's start."""
+        call = self.session._engine.call
+        if call is None or not call.terminal:
+            return b""
+        tail = bytes(call.unseen[-_TAIL:])
+        return tail if len(call.unseen) <= _TAIL else tail.partition(b"\n")[2] or tail
 
     def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:
         return encode({"event": event, "agent": self.agent, **fields}, *parts)

@@ -222,7 +222,7 @@ async def _info(desk: Desk, asked: Asked) -> Answer:
 
 async def _watch(desk: Desk, asked: Asked) -> Answer:
     command, person = desk.watch(asked.connection)
-    return Answer({"value": command[: room_for(1)], "person": person})
+    return Answer({"value": command[: room_for(1)], "person": person}, (desk.shown,))
 
 
 async def _hold(desk: Desk, asked: Asked) -> Answer:
