@@ -83,9 +83,11 @@ def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
 def test_who_looks_starts_no_daemon(tmp_path: Path, words: list[str], status: int) -> None:
     socket = str(tmp_path / "run" / "socket")
     done = cli("", words[0], "--socket", socket, *words[1:])
-    hint = "nothing to stop" if words == ["stop"] else "start one with `shellsession serve`"
+    hint = ", so no agent has a session there: `shellsession run` starts one"
+    if words == ["stop"]:
+        hint = ": nothing to stop"
     assert done.returncode == status
-    assert done.stderr.decode() == f"shellsession: no daemon listens at {socket}: {hint}\n"
+    assert done.stderr.decode() == f"shellsession: no daemon listens at {socket}{hint}\n"
     assert done.stdout == b""
     assert mentioning(socket) == []
 
@@ -246,18 +248,30 @@ def test_interrupt_ends_what_another_process_waits_for(daemon: Daemon, agent: st
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
 
 
+def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str) -> None:
+    later = "(sleep 0.2; echo later) & true"
+    assert cli(daemon.socket, "run", "-s", agent, "--", later).returncode == 0
+
+    def written() -> str:
+        (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+        return str(job["stdout"])
+
+    assert wait_until(written, "its output") == "later\n"
+
+
 def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:
     nothing = cli(daemon.socket, "jobs", agent)
     assert (nothing.returncode, nothing.stdout) == (0, b"")
     assert b"left anything running" in nothing.stderr
     pid = int(cli(daemon.socket, "run", "-s", agent, "--", "sleep 99 & echo $!").stdout)
     titles, row = cli(daemon.socket, "jobs", agent).stdout.decode().splitlines()
-    assert titles.split() == ["JOB", "STATE", "PIDS", "COMMAND"]
+    assert titles.split() == ["JOB", "STATUS", "PIDS", "COMMAND"]
     assert row.split(maxsplit=3)[1:] == ["running", str(pid), "sleep 99 & echo $!"]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), "the end of the job")
     (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
-    assert (job["pids"], job["alive"], job["running"]) == ([pid], [], False)
+    assert (job["pids"], job["alive"], job["running"], job["status"]) == ([pid], [], False, "ended")
+    assert (job["stderr"], job["stdout_omitted"]) == ("", 0)
     assert " ended " in cli(daemon.socket, "jobs", agent).stdout.decode()
 
 

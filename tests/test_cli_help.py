@@ -29,6 +29,11 @@ def test_the_bare_word_prints_help(words: list[str]) -> None:
     assert [verb for verb in VERBS if f"\n  {verb} " not in done.stdout.decode()] == []
 
 
+def test_help_of_a_verb_is_the_verbs_own() -> None:
+    assert cli("", "help", "run").stdout == cli("", "run", "--help").stdout
+    assert cli("", "help", "nothing").returncode == 2
+
+
 def test_the_version() -> None:
     assert cli("", "--version").stdout.decode() == f"shellsession {VERSION}\n"
 

@@ -289,8 +289,28 @@ def test_nothing_that_runs_can_make_the_list_too_long(daemon: Daemon, client: Cl
     assert session.jobs()[0].kill()
 
 
+def test_a_session_is_awaited_or_entered(daemon: Daemon) -> None:
+    async def main() -> None:
+        async with aconnect("entered", daemon.socket, False, cwd="/") as entered:
+            assert (await entered.run("word=kept")).ok
+        async with await aconnect("entered", daemon.socket, False) as awaited:
+            assert (await awaited.run("echo $word")).stdout == "kept\n"
+        both = await asyncio.gather(*(aconnect("entered", daemon.socket, False) for _ in range(2)))
+        await both[0].close()
+        for session in both:
+            session.disconnect()
+
+    asyncio.run(main())
+    asyncio.run(aconnect("entered", daemon.socket, False, cwd="/")).disconnect()
+
+
+def test_an_agent_over_the_wire_has_a_name(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="text"):
+        connect(b"x", tmp_path / "socket", False)  # type: ignore[arg-type]
+
+
 def test_no_daemon_is_started_where_none_is_wanted(tmp_path: Path) -> None:
-    with pytest.raises(DaemonUnavailable, match="shellsession serve"):
+    with pytest.raises(DaemonUnavailable, match="no agent has a session there"):
         connect("a", tmp_path / "socket", False)
     assert list(tmp_path.iterdir()) == []
 

@@ -8,6 +8,8 @@ import resource
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -385,6 +387,15 @@ def test_its_socket_is_its_own_whatever_is_noted_of_the_file(
         os.unlink(f"{hasty.socket}.too")
     hasty.stop(signal.SIGKILL)
     wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
+
+
+def test_a_client_that_died_is_not_said_to_be_in_a_sandbox(hasty: Daemon) -> None:
+    with stopped(hasty.pid):
+        script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", script, hasty.socket], check=True)
+    with Raw(hasty.socket) as raw:
+        raw.ask("list")
+    assert "refused" not in hasty.said
 
 
 def test_it_is_found_again_where_somebody_removed_its_socket(patient: Daemon, place: Path) -> None:

@@ -22,7 +22,7 @@ _PROGRAMS: Final = re.findall(r"```python\n(.*?)```", _TEXT, re.DOTALL)
 
 
 def test_there_are_programs() -> None:
-    assert len(_PROGRAMS) == 7
+    assert len(_PROGRAMS) == 8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -64,7 +64,8 @@ def test_the_command_line_does_what_its_comments_say() -> None:
     script = "".join(line.partition(" #")[0] + "; echo status $?\n" for line in block.splitlines())
     lines = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
     assert lines[:4] == ["status 0", "x in /tmp", "status 0", "status 124"]
-    assert [line for line in lines[4:] if line.startswith("status")] == ["status 0"] * 3
+    assert lines[4:7] == ["status 124", "hello Ann", "status 0"]
+    assert [line for line in lines[7:] if line.startswith("status")] == ["status 0"] * 3
 
 
 def test_the_readme_names_every_error() -> None:

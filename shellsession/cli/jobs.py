@@ -21,7 +21,7 @@ _DESCRIPTION: Final = "List what earlier commands of an agent left running in th
 
 def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("jobs", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
-    arguments.add_json(own, "print a JSON list")
+    arguments.add_json(own, "print a JSON list, with what each has written since its call came back")
     arguments.add_socket(own)
     arguments.add_agent(own)
     return own
@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     from ..daemon import control
 
-    found = control.jobs(given.agent, given.socket)
+    found = control.jobs(given.agent, given.socket, given.json)
     if given.json:
         show_json(found)
     elif not found:
@@ -40,11 +40,11 @@ def main(words: Sequence[str]) -> int:
         rows = [
             (
                 one["number"],
-                "running" if one["running"] else "ended",
+                one["status"],
                 ",".join(map(str, one["pids"])) or "-",
                 one["command"],
             )
             for one in found
         ]
-        show(*table(("JOB", "STATE", "PIDS", "COMMAND"), rows, state=1))
+        show(*table(("JOB", "STATUS", "PIDS", "COMMAND"), rows, state=1))
     return 0

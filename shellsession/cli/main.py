@@ -68,6 +68,8 @@ def _guarded(words: Sequence[str]) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         show(*_help())
         return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Generator
 from contextlib import aclosing, suppress
 from typing import Any, Self, cast
 
@@ -23,13 +23,47 @@ from .remote import Remote, Said, Seconds, Text
 from .wire import Message
 
 
-async def aconnect(
+def aconnect(
     agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Any
+) -> Connecting:
+    """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
+    return Connecting(_connected(agent, socket, start, options))
+
+
+async def _connected(
+    agent: str, socket: str | os.PathLike[str] | None, start: bool, options: dict[str, Any]
 ) -> AsyncRemoteSession:
-    """As ``connect``, for asyncio."""
     session = AsyncRemoteSession(agent, socket_path(socket), start, opening(**options))
     await session.connect()
     return session
+
+
+class Connecting(Coroutine[Any, Any, "AsyncRemoteSession"]):
+    """What ``aconnect`` gives: a coroutine, and the session's context manager as well."""
+
+    def __init__(self, work: Coroutine[Any, Any, AsyncRemoteSession]) -> None:
+        self._work = work
+        self._session: AsyncRemoteSession | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncRemoteSession]:
+        return self._work.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    async def __aenter__(self) -> AsyncRemoteSession:
+        self._session = await self._work
+        return self._session
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.disconnect()
 
 
 class AsyncRemoteSession(Remote):

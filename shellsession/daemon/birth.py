@@ -22,7 +22,9 @@ def find(path: str, start: bool) -> socket.socket:
     if (found := reach(path)) is not None:
         return found
     if not start:
-        raise DaemonUnavailable(f"no daemon listens at {path}: start one with `shellsession serve`")
+        raise DaemonUnavailable(
+            f"no daemon listens at {path}, so no agent has a session there: `shellsession run` starts one"
+        )
     with locked(path) as lock:
         if (found := reach(path)) is None:
             _start(path, lock)

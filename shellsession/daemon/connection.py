@@ -62,7 +62,8 @@ class Connection(asyncio.BufferedProtocol):
         # Our commands are not confined: a sandbox in which the socket can be seen would be none.
         confined = processes.is_confined(self.pid)
         if confined or user != os.getuid():
-            LOG.warning("refused a connection of user %s%s", user, " from a sandbox" if confined else "")
+            if user != os.getuid() or processes.alive(self.pid):  # else it has ended meanwhile, and nobody is refused
+                LOG.warning("refused a connection of user %s%s", user, " from a sandbox" if confined else "")
             self._transport.abort()
             self._transport = None
             return

@@ -48,9 +48,18 @@ def stats(socket: Place = None) -> dict[str, Any]:
     return dict(_asked("", socket, {"verb": "stats"}).header["value"])
 
 
-def jobs(agent: str, socket: Place = None) -> list[dict[str, Any]]:
-    """What the agent's commands left running: number, command, pids, alive, running. Raises NoSuchAgent."""
-    return from_part(_asked(agent, socket, {"verb": "jobs", "agent": agent}).parts)
+def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[str, Any]]:
+    """What the agent's commands left running: number, command, pids, alive, running, status; with what it has written
+    since its call came back (stdout, stderr; what of it was not kept), if wanted. Raises NoSuchAgent.
+    """
+    with Visit(agent, socket) as visit:
+        found: list[dict[str, Any]] = from_part(visit.ask(visit._said("jobs")).parts)
+        for one in found:
+            one["status"] = "running" if one["running"] else "ended"
+            for name in ("stdout", "stderr") if output else ():
+                told = visit.ask(visit._said("job_output", job=one["number"], name=name))
+                one[name], one[f"{name}_omitted"] = told.parts[0].decode("utf-8", "replace"), told.header["value"]
+    return found
 
 
 def _asked(agent: str, socket: Place, header: dict[str, Any]) -> Message:

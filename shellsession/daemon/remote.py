@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import (
     IN_CALLBACK,
     DaemonUnavailable,
+    InvalidRequest,
     NoSuchAgent,
     OutcomeUnknown,
     SessionBusy,
@@ -42,6 +43,8 @@ class Remote:
     """An agent's session in the daemon, as one client sees it."""
 
     def __init__(self, agent: str, path: str, start: bool, opening: dict[str, Any]) -> None:
+        if not isinstance(agent, str):
+            raise InvalidRequest(f"an agent is named by text (str), not {agent!r}")
         self.agent = agent
         self._path, self._start = path, start
         self._opening = opening
