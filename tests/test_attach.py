@@ -294,6 +294,22 @@ def test_ctrl_d_ends_the_input_and_at_the_prompt_the_sitting(sits: Sits) -> None
     assert person.ends() == 0
 
 
+def test_ctrl_d_within_a_command_drops_that_and_ctrl_bracket_leaves(sits: Sits, client: RemoteSession) -> None:
+    person = sits()
+    person.prompt()
+    person.types("echo 'ha\r")
+    person.sees("\n> ")
+    person.types(CTRL_D)
+    person.sees("nothing was run")
+    person.prompt()
+    assert person.runs("echo o''ne") == "one\r\n"
+    person.types("echo 'ha\r")
+    person.sees("\n> ")
+    person.types("par" + LEAVE)
+    person.sees(r"left .* comes back to it")
+    assert person.ends() == 0
+
+
 def test_what_ignores_ctrl_c_is_ended_by_a_second_one(sits: Sits) -> None:
     person = sits()
     person.prompt()

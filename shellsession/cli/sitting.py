@@ -109,6 +109,10 @@ class Sitting(Seat):
                 self.terminal.show(b"^C\n")
                 text = ""
             else:
+                if line is None and text and not self.terminal.leaves:  # Ctrl-D, as in bash
+                    self.say("the command is not whole: nothing was run")
+                    text = ""
+                    continue
                 if line is None:
                     break
                 text += line

@@ -61,6 +61,7 @@ class Terminal:
         self._keyed = False  # it was raw once
         self._struck = False  # by a SIGINT that is to be the key
         self._disturber: int | None = None  # the socket of ``line``
+        self.leaves = False  # did Ctrl-] end the last line?
         self._begun: str | None = None  # what the next line begins with, until readline has it
         self._undo = ExitStack()
 
@@ -194,8 +195,11 @@ class Terminal:
         readline.set_history_length(_REMEMBERED)
         # A macro may not name a function: it goes by a key that no keyboard has. The line is emptied, then ended.
         readline.parse_and_bind(r'"\e[9001~": kill-whole-line')
-        readline.parse_and_bind(r'"\C-]": "\e[9001~\C-d"')
-        readline.set_completer(None)
+        # A completion is the one thing that calls us: Ctrl-] is known from Ctrl-D by it.
+        readline.parse_and_bind(r'"\e[9002~": complete')
+        readline.parse_and_bind(r'"\C-]": "\e[9001~\e[9002~\C-d"')
+        readline.parse_and_bind("set bell-style none")  # nothing is ever completed
+        readline.set_completer(self._note_leaving)
         readline.parse_and_bind("tab: tab-insert")
         readline.set_pre_input_hook(self._begin_typing)
 
@@ -206,7 +210,7 @@ class Terminal:
         """
         self.begin_line()
         self.cook()
-        self._begun = begun
+        self._begun, self.leaves = begun, False
         lines: list[str] = []
         try:
             signal.setitimer(signal.ITIMER_REAL, _GLANCE, _GLANCE)
@@ -226,6 +230,9 @@ class Terminal:
             self.raw()
             self._tail = b"" if lines else b"?"  # at the start of a line, or somewhere in one
         return lines[0]
+
+    def _note_leaving(self, _text: str, _state: int) -> None:
+        self.leaves = True
 
     def _begin_typing(self) -> None:
         if self._begun:
