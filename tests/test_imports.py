@@ -48,7 +48,7 @@ _LAYERS: Final = (
     ("daemon.birth", "daemon.door", "daemon.remote", "daemon.connection", "daemon.journal", "daemon.eager"),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
     ("daemon.handed",),
-    ("daemon.desk", "daemon.kin"),
+    ("daemon.desk", "daemon.kin", "daemon.duties"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
     ("daemon.reception",),

@@ -20,6 +20,7 @@ hold           who has a session for himself
 kin            who asks from inside the session that he asks for
 pieces         pure: results of a command that came in pieces
 desk           one agent: its session, who hears it, who stays with it
+duties         what the daemon does beside the verbs of sessions
 verbs          what each verb does: the session's own
 server         who is connected, which agents there are, what is being served
 reception      who comes in, and who is told that there is no room

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
@@ -20,6 +19,7 @@ from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, of_the_daemon, room_for
 from .desk import Desk, Speaker
+from .duties import OF_DAEMON
 from .kin import refuse_from_inside
 from .listener import LEFT, Listener
 from .records import to_part
@@ -59,7 +59,7 @@ async def serve(server: Server, asked: Asked) -> Answer:
         if desk.session.closed:
             server.dismiss(desk)
         return answer
-    return await _OF_DAEMON[type(request)](server, asked)
+    return await OF_DAEMON[type(request)](server, asked)
 
 
 # -- verbs of a session
@@ -257,42 +257,6 @@ _STAYS = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests
 _BESIDE = {
     *(requests.Jobs, requests.JobOutput, requests.KillJob, requests.Info, requests.Watch, requests.Resize),
     *(requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close),
-}
-
-
-# -- verbs of the daemon
-
-
-async def _open(server: Server, asked: Asked) -> Answer:
-    return Answer({"value": server.open(asked.request), "pid": server.desk(asked.request.agent).session.pid})
-
-
-async def _cancel(server: Server, asked: Asked) -> Answer:
-    return Answer({"value": await server.cancel(asked.request.request)})
-
-
-async def _list(server: Server, _: Asked) -> Answer:
-    infos = server.agents.list()
-    room = room_for(len(infos))
-    told = [{**asdict(info), "cwd": info.cwd[:room], "command": server.runs(info.agent)[:room]} for info in infos]
-    return Answer({"value": None}, (to_part(told),))
-
-
-async def _stats(server: Server, _: Asked) -> Answer:
-    return Answer({"value": server.stats()})
-
-
-async def _shutdown(server: Server, _: Asked) -> Answer:
-    server.stop()
-    return Answer({"value": None})
-
-
-_OF_DAEMON: dict[type, Callable[[Server, Asked], Awaitable[Answer]]] = {
-    requests.Open: _open,
-    requests.Cancel: _cancel,
-    requests.List: _list,
-    requests.Stats: _stats,
-    requests.Shutdown: _shutdown,
 }
 
 
