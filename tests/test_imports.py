@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -288,3 +289,13 @@ def test_the_bare_import_loads_none_of_our_modules() -> None:
     program = "import shellsession, sys; sys.exit(repr([m for m in sys.modules if m.startswith('shellsession.')]))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "[]"
+
+
+def test_nothing_has_crept_into_the_top_level() -> None:
+    """A core dump once had: what is there is few, and each has its reason."""
+    top = _ROOT.parent
+    if not (top / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("no checkout, or no git")
+    found = subprocess.run(["git", "ls-files"], cwd=top, capture_output=True, text=True, check=True).stdout.splitlines()
+    names = "LICENSE Makefile README.md pyproject.toml shellsession tests benchmarks .ci .gitignore"
+    assert {name.split("/")[0] for name in found} == set(names.split())
