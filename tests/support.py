@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import time
@@ -30,6 +31,13 @@ def wait_until(question: Callable[[], T], what: str, patience: float = PATIENCE)
         assert time.monotonic() < deadline, f"{what}: not within {patience} s"
         time.sleep(_TICK)
     return answer
+
+
+async def until(question: Callable[[], object]) -> None:
+    """As ``wait_until``, where the loop has to go on meanwhile."""
+    async with asyncio.timeout(PATIENCE):
+        while not question():  # noqa: ASYNC110 - an event of another process
+            await asyncio.sleep(0.002)
 
 
 def process_ids() -> Iterator[int]:

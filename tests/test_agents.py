@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PATIENCE, is_alive, stat_fields, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, stat_fields, unique_seconds, until, wait_until, with_argument
 
 from shellsession import (
     Agents,
@@ -242,9 +242,7 @@ def test_the_same_for_asyncio(place: Path) -> None:
             with pytest.raises(TooManySessions):
                 await agents.run("c", "true")
             await agents.run("a", "sleep 100 &")
-            async with asyncio.timeout(20):
-                while len(agents.list()) > 1:  # noqa: ASYNC110 - the event is what is asked for
-                    await asyncio.sleep(0.01)
+            await until(lambda: len(agents.list()) == 1)
             assert [info.agent for info in agents.list()] == ["a"]
             await agents.restart("a")
             assert (await agents.run("a", "echo [$X0]")).stdout == "[]\n"

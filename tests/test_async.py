@@ -11,7 +11,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support import unique_seconds, wait_until, with_argument
+from support import unique_seconds, until, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Result, SessionBusy
 
@@ -27,9 +27,7 @@ async def session(place: Path) -> AsyncIterator[AsyncSession]:
 
 async def seen(what: str) -> None:
     """Until a process has this word on its command line."""
-    async with asyncio.timeout(PATIENCE):
-        while not with_argument(what):  # noqa: ASYNC110 - an event of another process
-            await asyncio.sleep(0.002)
+    await until(lambda: with_argument(what))
 
 
 def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> None:

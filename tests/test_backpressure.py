@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import stat_fields, unique_seconds, with_argument
+from support import stat_fields, unique_seconds, until, with_argument
 
 from shellsession import AsyncSession, SessionBusy
 
@@ -26,11 +26,6 @@ def in_a_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Pa
 
     run.__name__ = test.__name__
     return run
-
-
-async def until(question: Callable[[], object]) -> None:
-    while not question():  # noqa: ASYNC110 - an event of another process
-        await asyncio.sleep(0.002)
 
 
 class Taker:

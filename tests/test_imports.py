@@ -48,7 +48,7 @@ _LAYERS: Final = (
     ("daemon.place", "daemon.requests", "daemon.link", "daemon.jobs", "daemon.asked"),
     ("daemon.birth", "daemon.door", "daemon.remote", "daemon.connection", "daemon.journal", "daemon.eager"),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
-    ("daemon.handed",),
+    ("daemon.handed", "daemon.unheard"),
     ("daemon.desk", "daemon.kin", "daemon.duties"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
@@ -230,6 +230,8 @@ def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
         "daemon.records",
         "daemon.ledger",
         "daemon.pieces",
+        "daemon.handed",
+        "daemon.unheard",
         *sorted(_CONTRACTS | _POLICY),
     ],
 )

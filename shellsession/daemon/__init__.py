@@ -15,10 +15,11 @@ requests       what a client may ask, validated
 connection     one client's connection, on the daemon's side
 listener       who asked for what is being served, and what he hears meanwhile
 eager          a coroutine that is begun at once
+pieces         pure: results of a command that came in pieces
 handed         which command was handed back, and to whom it belongs
+unheard        what came of a command whose client had gone
 hold           who has a session for himself
 kin            who asks from inside the session that he asks for
-pieces         pure: results of a command that came in pieces
 desk           one agent: its session, who hears it, who stays with it
 duties         what the daemon does beside the verbs of sessions
 verbs          what each verb does: the session's own

@@ -23,7 +23,8 @@ from .handed import Handed
 from .hold import Hold
 from .journal import Journal
 from .listener import Listener
-from .pieces import counted, end_of, joined, together
+from .pieces import counted, end_of, together
+from .unheard import Unheard
 from .wire import encode
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ class Desk:
         self._dressed = b"", b""  # a person's line: as bash gets it, and as he typed it
         self._unfinished: tuple[bytes, Result] | None = None
         self._stays: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
-        self._unheard: Result | None = None  # for a client that has gone
-        self._unheard_by = ""  # what that one asked: it may come back
+        self.unheard = Unheard()
         self.hold = Hold(session)
         self.handed = Handed()
         self.opened = False  # has it had a bash?
@@ -171,26 +171,6 @@ class Desk:
             self._stays.remove(result)
             result.cancel()  # does nothing once it is set
 
-    def unheard(self, request: str, result: Result) -> None:
-        """The client that asked for it has gone: who comes to wait for the command gets it.
-
-        Of pieces the last is kept, or they would pile up; what others held is counted.
-        """
-        self._unheard = result if self._unheard is None else together(counted(self._unheard), result)
-        self._unheard_by = request
-
-    def heard(self, request: str) -> None:
-        """Its client came back, and was given its result: that is nobody else's any more."""
-        if self._unheard_by == request:
-            self._unheard = None
-
-    def with_unheard(self, result: Result) -> Result:
-        """The next piece of a command, or its end, and before it what nobody has heard."""
-        before, self._unheard = self._unheard, None
-        if before is None or not before.runs_on:  # its end is what this result is, too
-            return result
-        return joined(before, result)
-
     async def left_alone(self, until: float | None = None) -> bool:
         """Wait until no verb stays with a command, or for the moment; does none?"""
         while self._stays:
@@ -209,9 +189,8 @@ class Desk:
         while True:
             if (end := self.handed.end_of(command)) is not None:
                 return end
-            if self._unheard is not None and not self._unheard.runs_on:
-                result, self._unheard = self._unheard, None
-                return result
+            if (end := self.unheard.end()) is not None:
+                return end
             if not self._stays:
                 return None
             stay = self._stays[0]
@@ -222,7 +201,7 @@ class Desk:
                 reason = "another client stays with it: what it prints comes with the result there"
                 return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
             if not stay.cancelled() and not (result := stay.result()).runs_on:
-                self._unheard = None
+                self.unheard.forget()
                 return result
 
     @contextmanager
@@ -272,7 +251,7 @@ class Desk:
     def ran(self, command: bytes, result: Result, speaker: Speaker, request: str) -> None:
         """A command has its first result, the whole or a piece of it."""
         speaker.begin()
-        self._unheard = None
+        self.unheard.forget()
         if result.runs_on:
             self.handed.hand(request)
             call = self.session._engine.call
@@ -332,7 +311,7 @@ class Desk:
 
     def give_up(self) -> None:
         """The session ends, and with it what ran in it."""
-        self._unheard = None
+        self.unheard.forget()
         if self._unfinished is not None:
             command, before = self._unfinished
             self._unfinished = self.speaker = None

@@ -104,7 +104,7 @@ class Server:
         if isinstance(claim, bytes):
             connection.send(claim)
             if isinstance(request, requests.OfAgent) and (desk := self._desks.get(request.agent)) is not None:
-                desk.heard(request.id)
+                desk.unheard.heard(request.id)
             connection.served()
         elif claim is Claim.RUNNING:
             self._served[request.id].listener.come_back(connection)

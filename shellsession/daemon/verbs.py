@@ -109,7 +109,7 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
         told.set_result(result)
     desk.ran(command, result, speaker, request.id)
     if asked.listener.connection.is_gone:
-        desk.unheard(request.id, result)
+        desk.unheard.keep(request.id, result)
     return answer_with(desk, result, request.id)
 
 
@@ -154,9 +154,9 @@ async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
     if not result.runs_on:
         desk.handed.leave()
     if asked.listener.connection.is_gone:
-        desk.unheard(asked.request.id, result)
+        desk.unheard.keep(asked.request.id, result)
         return answer_with(desk, result)
-    return answer_with(desk, desk.with_unheard(result))
+    return answer_with(desk, desk.unheard.before(result))
 
 
 async def _type(desk: Desk, asked: Asked) -> Answer:

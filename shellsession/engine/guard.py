@@ -86,10 +86,11 @@ class Guard:
 
     def give_back(self, seat: Seat) -> None:
         """Remove the seat's directory; with the last seat all else of this process."""
+        above = os.path.dirname(seat.directory)
+        if not os.access(above, os.X_OK):
+            _unshut(private_home(), above)
+        _remove(seat.directory)
         with self._lock:
-            if self._directory is not None and not os.access(self._directory, os.X_OK):
-                _unshut(private_home(), self._directory)
-            _remove(seat.directory)
             self._taken -= 1
             if self._taken == 0:
                 self._close()
