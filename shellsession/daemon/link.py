@@ -214,9 +214,9 @@ class Exchange:
             )
             raise self.unreachable(unavailable) from lost
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _PAUSE)
-        while (left := now + self._pause) > time.monotonic():
-            yield Wait(until=left)
-        self._since = left
+        self._since = now + self._pause
+        while time.monotonic() < self._since:
+            yield Wait(until=self._since)
 
     def _receive(self, wire: Wire) -> Steps[Message]:
         """The next message, but for output that was heard over an earlier connection. Raises ResultExpired."""
