@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from .base import Base, Seconds, Text
 from .engine.dialogue import expect
 from .engine.draining import LoopDrainer
+from .engine.interrupts import LoopInterruptRequest
 from .engine.waiting import LoopPoller, Steps, T, adrive
-from .engine.wishes import LoopWish
 from .errors import IN_CALLBACK, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, checked, to_bytes
 
@@ -72,7 +72,7 @@ class Outlet:
 
                 self._engine.pause(call)
                 self._task = asyncio.get_running_loop().create_task(self._work(call))
-                self._engine.takers.add(self._task)
+                self._engine.callback_tasks.add(self._task)
 
     async def _work(self, call: Call) -> BaseException | None:
         fault: BaseException | None = None
@@ -84,7 +84,7 @@ class Outlet:
             fault = error
             while self._pieces:
                 _discard(self._pieces.popleft())
-        self._engine.takers.discard(self._task)
+        self._engine.callback_tasks.discard(self._task)
         self._engine.go_on(call, fault)
         return fault
 
@@ -112,7 +112,7 @@ class AsyncSession(Base):
         self._turn = object()
         self._drainer = LoopDrainer()
         self._engine.reader = self._drainer
-        self._engine.let_go = self._poller.forget
+        self._engine.forget_fd = self._poller.forget
         self._engine.on_close = self._poller.forget_all
 
     async def __aenter__(self) -> Self:
@@ -125,11 +125,11 @@ class AsyncSession(Base):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        if self._engine.takers and asyncio.current_task() in self._engine.takers:
+        if self._engine.callback_tasks and asyncio.current_task() in self._engine.callback_tasks:
             raise SessionBusy(IN_CALLBACK)
         if self._turns is None or self._turns.loop is not loop:
             self._turns = Turns(loop, asyncio.Lock(), [])
-            self._wishes.clear()  # of tasks of another loop
+            self._interrupts.clear()  # of tasks of another loop
             self._drainer.enter(loop)
         turns, turn = self._turns, object()
         turns.callers.append(turn)
@@ -137,19 +137,19 @@ class AsyncSession(Base):
             async with turns.lock:
                 self._turn = turn
                 try:
-                    self._engine.take_over()
+                    self._engine.stop_unattended()
                     return await adrive(steps, self._poller)
                 finally:
                     if self._turn is turn:  # else this is collected long after its loop was closed
                         self._leave()
         finally:
             turns.callers.remove(turn)
-            if not turns.callers and self._turns is turns and self._wishes:
+            if not turns.callers and self._turns is turns and self._interrupts:
                 self._leave()  # who was to grant them was cancelled while it waited for its turn
 
-    def _condemn(self, why: str) -> None:
+    def _kill_running(self, why: str) -> None:
         if self._is_in_use():
-            self._engine.condemn(why)
+            self._engine.kill_running(why)
 
     def _is_in_use(self) -> bool:
         """Does a task of this loop run a verb, or wait for its turn?"""
@@ -256,10 +256,10 @@ class AsyncSession(Base):
         """As ``Session.interrupt``, also from another task."""
         engine = self._mine()
         if self._is_in_use():
-            wish: LoopWish[Result] = LoopWish()
-            self._wishes.append(wish)
-            engine.strike()
-            if (result := await wish.wait()) is not None:
+            request = LoopInterruptRequest()
+            self._interrupts.append(request)
+            engine.request_interrupt()
+            if (result := await request.wait()) is not None:
                 return result
         return await self._do(engine.interrupt())
 
@@ -293,12 +293,12 @@ class AsyncSession(Base):
 
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
-        self._condemn("the session was restarted meanwhile")
+        self._kill_running("the session was restarted meanwhile")
         await self._do(self._mine().restart())
 
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._condemn("the session was closed meanwhile")
+            self._kill_running("the session was closed meanwhile")
             self._engine.closed = True  # who queues for a turn is told at once
             await self._do(self._mine().close())

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
+from .engine.interrupts import InterruptRequest, LoopInterruptRequest
 from .engine.jobs import Job
 from .engine.spawn import environment
 from .engine.steps import Engine
 from .engine.waiting import drive
-from .engine.wishes import LoopWish, Wish
 from .errors import InvalidRequest, SessionClosed
 from .models import (
     Limits,
@@ -24,7 +24,6 @@ from .models import (
     OnTimeout,
     Options,
     Request,
-    Result,
     State,
     Stdin,
     Terminal,
@@ -87,7 +86,7 @@ class Base:
         check_size(size)
         self._engine = Engine(options)
         self._owner = os.getpid()
-        self._wishes: list[Wish[Result] | LoopWish[Result]] = []
+        self._interrupts: list[InterruptRequest | LoopInterruptRequest] = []
         weakref.finalize(self, _end, self._engine, self._owner)
         self._prepare()
 
@@ -138,7 +137,7 @@ class Base:
     def idle(self) -> float:
         """For how many seconds nothing has run; 0.0 while a command does."""
         engine = self._engine
-        return 0.0 if engine.state == "running" else time.monotonic() - engine.rested
+        return 0.0 if engine.state == "running" else time.monotonic() - engine.idle_since
 
     @property
     def before(self) -> Any:
@@ -203,15 +202,15 @@ class Base:
         engine = self._engine
         try:
             if engine.call is not None:
-                engine.let_be()
+                engine.leave_unattended()
         finally:
             attended, engine.attended = engine.attended, None
             if attended is not None:
-                engine.rested = time.monotonic()
-            if self._wishes or engine.struck:
-                engine.calm()
-            while self._wishes:
-                self._wishes.pop().grant(attended.result if attended is not None else None)
+                engine.idle_since = time.monotonic()
+            if self._interrupts or engine.interrupt_requested:
+                engine.forget_interrupt()
+            while self._interrupts:
+                self._interrupts.pop().resolve(attended.result if attended is not None else None)
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout

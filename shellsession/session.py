@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from .base import Base, Seconds, Text
 from .engine.dialogue import expect
+from .engine.interrupts import InterruptRequest, is_owned
 from .engine.waiting import Poller, Steps, T, drive
-from .engine.wishes import Wish, is_owned
 from .errors import IN_CALLBACK, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
 
@@ -27,7 +27,7 @@ class Session(Base):
     def _prepare(self) -> None:
         self._poller = Poller()
         self._lock = threading.RLock()  # held during a verb
-        # Held at its end and by who wishes it to end; reentrant: a signal handler may call us there.
+        # Held at its end and by who asks for its end; reentrant: a signal handler may call us there.
         self._door = threading.RLock()
         self._callers: set[int] = set()  # threads in a verb, or waiting for their turn
 
@@ -44,7 +44,7 @@ class Session(Base):
             self._callers.add(me)
             with self._lock:
                 try:
-                    self._engine.take_over()
+                    self._engine.stop_unattended()
                     return drive(steps, self._poller)
                 finally:
                     with self._door:
@@ -54,15 +54,15 @@ class Session(Base):
             self._callers.discard(me)
 
     def _refuse_callbacks(self) -> None:
-        minder = self._engine.minder
-        if is_owned(self._lock) or (minder is not None and minder.thread == threading.get_ident()):
+        unattended = self._engine.unattended
+        if is_owned(self._lock) or (unattended is not None and unattended.thread == threading.get_ident()):
             raise SessionBusy(IN_CALLBACK)
 
-    def _condemn(self, why: str) -> None:
+    def _kill_running(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""
         self._refuse_callbacks()
         if self._callers:
-            self._engine.condemn(why)
+            self._engine.kill_running(why)
 
     def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
@@ -160,16 +160,16 @@ class Session(Base):
         engine = self._mine()
         self._refuse_callbacks()
         with self._door:
-            wish: Wish[Result] | None = None
+            request: InterruptRequest | None = None
             if self._callers - {threading.get_ident()}:  # a signal handler may be on its thread's way into a verb
-                self._wishes.append(wish := Wish())
-                engine.strike()
-        if wish is not None and (result := wish.wait(self._withdraw)) is not None:
+                self._interrupts.append(request := InterruptRequest())
+                engine.request_interrupt()
+        if request is not None and (result := request.wait(self._withdraw)) is not None:
             return result
         return self._do(engine.interrupt())
 
     def _withdraw(self) -> bool:
-        """Is nobody in a verb any more who could grant a wish (Ctrl-C struck him at its end)? Then forget them all."""
+        """Is nobody in a verb any more who could resolve a request (Ctrl-C struck at its end)? Then forget them all."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -198,12 +198,12 @@ class Session(Base):
 
     def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
-        self._condemn("the session was restarted meanwhile")
+        self._kill_running("the session was restarted meanwhile")
         self._do(self._mine().restart())
 
     def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._condemn("the session was closed meanwhile")
+            self._kill_running("the session was closed meanwhile")
             self._engine.closed = True  # who queues for a turn is told at once
             self._do(self._mine().close())

@@ -25,19 +25,19 @@ _LAYERS: Final = (
     ("policy.grammar", "policy.starters", "policy.subcommands"),
     ("policy.commands",),
     ("policy.rules",),
-    ("engine.processes", "engine.places"),
+    ("engine.processes", "engine.directories"),
     ("engine.cgroups", "engine.marks", "engine.streams", "daemon.audit"),
     ("engine.family", "engine.guard", "engine.files", "engine.keyboard"),
     ("engine.launch",),
     ("engine.shell",),
     ("engine.spawn",),
-    ("engine.waiting", "engine.draining", "engine.wishes", "engine.alarm"),
+    ("engine.waiting", "engine.draining", "engine.interrupts", "engine.alarm"),
     ("engine.call", "engine.jobs"),
     ("engine.pump",),
-    ("engine.minding",),
+    ("engine.unattended",),
     ("engine.core",),
-    ("engine.answers", "engine.greeting"),
-    ("engine.burial", "engine.typist"),
+    ("engine.results", "engine.handshake"),
+    ("engine.teardown", "engine.typist"),
     ("engine.endings",),
     ("engine.steps",),
     ("engine.dialogue",),
@@ -117,7 +117,7 @@ _DAEMON: Final = {
     "daemon.reception",
     "daemon.service",
 }
-_LOOPS: Final = {"engine.waiting", "engine.draining", "engine.wishes", "engine.alarm"}
+_LOOPS: Final = {"engine.waiting", "engine.draining", "engine.interrupts", "engine.alarm"}
 # Who alone may import what, wherever in the file the import stands.
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
@@ -136,7 +136,7 @@ _RESERVED: Final = {
 _WAITING: Final = {
     "contracts.waiting",
     "engine.waiting",
-    "engine.wishes",
+    "engine.interrupts",
     "engine.draining",
     "daemon.server",
     "daemon.desk",

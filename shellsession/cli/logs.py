@@ -13,7 +13,7 @@ import time
 from logging.handlers import RotatingFileHandler
 from typing import Final
 
-from ..engine.places import make_private
+from ..engine.directories import make_private
 from ..errors import ShellSessionError
 
 _MAX_BYTES: Final = 1 << 20

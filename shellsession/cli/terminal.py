@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Any, Final, NoReturn, Self
 
-from ..engine.places import make_private
+from ..engine.directories import make_private
 from ..engine.waiting import Poller, Wait
 from ..errors import InvalidRequest
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from ..engine.places import make_private
+from ..engine.directories import make_private
 from ..policy.secrets import Secrets
 
 if TYPE_CHECKING:

@@ -212,8 +212,8 @@ class Desk:
 
         def let_go(_: object) -> None:
             if call is not None and call is engine.attended is engine.call and engine.shell is not None:
-                call.following = call.heard = True  # it is news enough
-                engine.shell.ring()
+                call.following = call.has_news = True  # it is news enough
+                engine.shell.wake()
 
         listener.deserted.add_done_callback(let_go)
         try:
@@ -232,10 +232,10 @@ class Desk:
         """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for him."""
         engine = self.session._engine
         while engine.attended is not None and engine.attended is engine.call:
-            drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once the bell has rung
+            drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once it is woken
             shell = engine.live()
             data = data[shell.keyboard.type(data) :]
-            shell.ring()
+            shell.wake()
             if not data or (until is not None and time.monotonic() >= until):
                 return
             await asyncio.sleep(_FULL_PAUSE)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ..engine.places import make_private, private_home
+from ..engine.directories import make_private, private_home
 from ..errors import DaemonUnavailable
 
 VARIABLE: Final = "SHELLSESSION_SOCKET"

@@ -4,7 +4,7 @@
 framing        pure: what is typed, and how bash's answer is recognised
 output         pure: bounded memory for endless output
 processes      what /proc tells; it looks and never acts
-places         the directories of one user
+directories    the directories of one user
 marks, family  what every process of a session carries; who is below a bash
 guard          what one host process owns together: its mark, its directory, its watcher
 streams        terminals and pipes, read from one end
@@ -13,17 +13,17 @@ files          the private directory of one shell
 launch         with which words bash is started, plainly or in a sandbox (with cgroups)
 shell, spawn   one bash process: its descriptors, its files, its signals; how it is started
 waiting        how steps are waited for; it knows nothing of shells
-wishes         what one thread wants of another that is in a verb
+interrupts     what one thread asks of another that is in a verb
 draining       who reads while nobody calls
 alarm          something to be done later
 call, jobs     what is known of one command; what one left running
 pump           collects a command's output, and says what happened
-minding        who reads a command that was handed back, while nobody calls
+unattended     who reads a command that was handed back, while nobody calls
 core           what is known of one session, and what any thread may do to it
-answers        what is said of a command: a result, a piece, a job
-greeting       the first words with a bash that has just started
+results        what is said of a command: a result, a piece, a job
+handshake      the first words with a bash that has just started
 typist         how a command is typed, and typed again when our own line failed
-burial         how a shell ends, and what is done for the dead
+teardown       how a shell ends, and what is done when it has
 endings        how a command ends
 steps          each verb, told once: the story of a command
 dialogue       pexpect over a command that has the terminal

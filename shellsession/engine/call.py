@@ -80,13 +80,13 @@ class Call:
     reason = ""
     signal: int | None = None
     spills: Mapping[str, Spill] = MappingProxyType({})
-    deaf = False  # bash has let go of its socket
-    eaten = False  # somebody else has read what was typed
+    control_closed = False  # bash has let go of its socket
+    stolen = False  # somebody else has read what was typed
     hung_until = 0.0
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look
     muted = False
-    unrun = False  # the shell was gone before it, or another reader took it
+    not_run = False  # the shell was gone before it, or another reader took it
     unread = b""  # typed into its terminal, and not read before its end
     fault: BaseException | None = None  # of a callback that did not run within a verb
     paused = False  # its output is not read: who takes it has enough for now
@@ -94,9 +94,9 @@ class Call:
     abandoned = False  # who followed it is gone
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     following = False  # come back as soon as something is heard
-    heard = False
+    has_news = False
     _late = 0
-    aside_is_shut = False  # bash has let go of its own stdout
+    own_stdout_closed = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
 
     def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
@@ -113,7 +113,7 @@ class Call:
         else:
             self.spills = _spills(limits.spill, limits.spill_max)
             self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in self.spills.values())
-        self.aside = self.fresh_capture()  # what was said on bash's own stdout
+        self.own_output = self.fresh_capture()  # what was said on bash's own stdout
         self.killed: list[int] = []
         self.hung: set[int] = set()  # streams that nobody holds at the moment
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
@@ -125,11 +125,11 @@ class Call:
         self.framer = Framer(typed.nonce)
         self.own, self.streams, self.grouped = typed.own, typed.streams, typed.grouped
 
-    def hear(self, name: StreamName, data: bytes, now: float) -> None:
+    def feed(self, name: StreamName, data: bytes, now: float) -> None:
         """Output has come."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
-        self.heard = True
+        self.has_news = True
         if self.pieces is not None and self.following and self._room_for_pieces(data):
             self.pieces.append((name, data))
         if self.terminal:
@@ -171,5 +171,5 @@ class Call:
     @property
     def overflowed(self) -> bool:
         return self.request.limits.on_overflow == "kill" and (
-            self.stdout.overflowed or self.stderr.overflowed or self.aside.overflowed
+            self.stdout.overflowed or self.stderr.overflowed or self.own_output.overflowed
         )

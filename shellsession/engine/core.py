@@ -16,8 +16,8 @@ from . import processes
 from .call import Call
 from .draining import DRAINER
 from .jobs import Job, Reader
-from .minding import Minder
 from .shell import Shell
+from .unattended import UnattendedReader
 
 
 class Core:
@@ -32,36 +32,36 @@ class Core:
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False
-        self.doom = ""  # another thread ends the shell under a running command, and why
+        self.kill_reason = ""  # another thread ends the shell under a running command, and why
         self.terminal_job: Job | None = None  # left by a command that had the terminal, and still at it
         self.size = options.size
         self.reader: Reader = DRAINER
-        self.let_go: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
+        self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
-        self.chatty = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
-        self.telling = False  # it is one that would tell of our words in a group: no prompt, for one
+        self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
+        self.traced = False  # it is one that would tell of our words in a group: no prompt, for one
         self.history = False  # `set -o history` is on: bash records what we type
-        self.takers: set[object] = set()  # tasks in an awaited callback of a running command
-        self.minder: Minder | None = None  # reads a command that was handed back, between two verbs
+        self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
+        self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
         self.attended: Call | None = None  # the command that the present verb stays with
-        self.struck = False  # another thread wants the command ended that is attended next
-        self.rested = time.monotonic()  # when the last command came to its end
-        self.family = False  # bash had children when the last command ended; an idle bash gets no new ones
+        self.interrupt_requested = False  # another thread wants the command ended that is attended next
+        self.idle_since = time.monotonic()  # when the last command came to its end
+        self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- from any thread, and from callbacks
 
-    def condemn(self, why: str) -> None:
+    def kill_running(self, why: str) -> None:
         """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
-        self.doom = why
+        self.kill_reason = why
         if (shell := self.shell) is not None:
             shell.signal(signal.SIGKILL)
 
-    def strike(self) -> None:
+    def request_interrupt(self) -> None:
         """From any thread: have the command ended that is attended just now, or is about to be."""
-        self.struck = True
+        self.interrupt_requested = True
         if (shell := self.shell) is not None:
-            shell.strike()
+            shell.request_interrupt()
 
     def pause(self, call: Call) -> None:
         """Read no more of its output for now, so that the command stands still when it has filled its pipe."""
@@ -70,33 +70,33 @@ class Core:
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
         """Read on; or tell of the callback's fault."""
         call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
-        if self.minder is not None:
-            self.minder.read_on()
+        if self.unattended is not None:
+            self.unattended.read_on()
         if self.shell is not None:
-            self.shell.ring()
+            self.shell.wake()
 
-    def calm(self) -> None:
+    def forget_interrupt(self) -> None:
         """Who wanted something ended has got it."""
-        self.struck = False
+        self.interrupt_requested = False
         if self.shell is not None:
-            self.shell.struck = False
-            self.shell.hush()
+            self.shell.interrupt_requested = False
+            self.shell.clear_wake()
 
     # -- between two verbs
 
-    def take_over(self) -> None:
+    def stop_unattended(self) -> None:
         """A verb begins: what is left running is its own to read."""
-        if self.minder is not None:
-            self.minder.stop()
-            self.minder = None
+        if self.unattended is not None:
+            self.unattended.stop()
+            self.unattended = None
 
-    def let_be(self) -> None:
+    def leave_unattended(self) -> None:
         """A verb has ended: somebody reads what is left running. (Not for who iterates: he takes what he can.)"""
         call, shell = self.call, self.shell
         if call is not None and shell is not None and call.pieces is None and self.ended is None:
             for _, stream in call.streams:
-                self.let_go(stream.fd)
-            self.minder = Minder(call, shell.terminal, self.reader)
+                self.forget_fd(stream.fd)
+            self.unattended = UnattendedReader(call, shell.terminal, self.reader)
 
     # -- small things
 

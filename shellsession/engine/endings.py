@@ -12,13 +12,13 @@ from typing import Final
 
 from ..models import Outcome, Result
 from . import processes, pump
-from .answers import leave, result
-from .burial import ROUNDS, TICK, bury, kill_shell, retire
 from .call import Call
 from .core import Core
 from .framing import guard, is_blank
 from .pump import DEAD, MARK, What
+from .results import leave_jobs, result
 from .shell import Shell, kill
+from .teardown import ROUNDS, TICK, kill_shell, retire, shell_died
 from .waiting import Steps, Wait
 
 # First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
@@ -29,7 +29,7 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _STARVED: Final = 5.0
 _TURN: Final = 0.05
 _LOOKS: Final = 3  # one alone may fall into the moment between two children
-_TELLING: Final = (b"x", b"v", b"T")
+_TRACING: Final = (b"x", b"v", b"T")
 OVERFLOWED: Final = "the output went over the limit"
 
 
@@ -42,20 +42,20 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
-    echoes = any(flag in mark.flags for flag in _TELLING)
-    noise = call.aside.total > 0 or (call.framer.has_noise and call.framer.overheard != b"")
+    echoes = any(flag in mark.flags for flag in _TRACING)
+    noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
     if call.grouped and not echoes and not call.retyped and b"debug" in call.request.command.lower():
-        engine.chatty = yield from _speaks(engine, shell)
+        engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
     else:
-        engine.chatty = echoes or (noise and call.ending is None)
-    engine.telling = engine.chatty
+        engine.prompt_speaks = echoes or (noise and call.ending is None)
+    engine.traced = engine.prompt_speaks
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         call.unread = shell.keyboard.reset()
     if call.request.stdin is not None:
         shell.files.remove("stdin")
-    engine.family = shell.family.has_children()
-    background = leave(engine, shell, call, held) if engine.family or held else ()
+    engine.had_children = shell.family.has_children()
+    background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
@@ -69,18 +69,18 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
 
 
-def tells(shell: Shell) -> Steps[bool]:
+def is_traced(shell: Shell) -> Steps[bool]:
     """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
     said = yield from pump.ask(shell, b'\\builtin trap -p DEBUG >&2; \\builtin echo "flags:$-" >&2')
     flags = re.findall(rb"flags:(\w+)\n", said or b"")
-    return said is None or b"trap -- " in said or not flags or any(flag in flags[-1] for flag in _TELLING)
+    return said is None or b"trap -- " in said or not flags or any(flag in flags[-1] for flag in _TRACING)
 
 
-def _speaks(engine: Core, shell: Shell) -> Steps[bool]:
+def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:
     """Is something said (by a new DEBUG trap, a PROMPT_COMMAND) where nothing but words of ours is run?"""
-    shell.clear_aside()
+    shell.clear_own_output()
     said = yield from pump.ask(shell, b"if %b; then :; fi" % guard(engine.spelling))
-    return said is None or not said.startswith(b"bash: /") or bool(shell.overhear())
+    return said is None or not said.startswith(b"bash: /") or bool(shell.read_own_stdout())
 
 
 def _is_refused(shell: Shell) -> Steps[bool]:
@@ -99,26 +99,26 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
         shell.signal(signal.SIGINT)
         if processes.state(shell.pid) == "T":
             shell.signal(signal.SIGCONT)
-        _strike(call, victims, number)
+        _kill_victims(call, victims, number)
         what = yield from pump.pump(shell, call, time.monotonic() + patience)
         if what == MARK:
-            return (yield from _rest(engine, call))
+            return (yield from _settle(engine, call))
         if what == DEAD:
-            return (yield from bury(engine, call))
-    if (yield from _has_patience(shell, call)) == MARK:
-        return (yield from _rest(engine, call))
+            return (yield from shell_died(engine, call))
+    if (yield from _wait_for_starved(shell, call)) == MARK:
+        return (yield from _settle(engine, call))
     for number, patience in _LAST:
         shell.signal(number)
         what = yield from pump.pump(shell, call, time.monotonic() + patience)
         if what == MARK:
-            return (yield from _rest(engine, call))
+            return (yield from _settle(engine, call))
         if what == DEAD:
             break
     call.reason += "; the shell could not be brought back from it and was killed"
-    return (yield from bury(engine, call))
+    return (yield from shell_died(engine, call))
 
 
-def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
+def _wait_for_starved(shell: Shell, call: Call) -> Steps[What | None]:
     """Before a shell is given up: on a busy machine it, or what runs below it, may not have had its turn yet."""
     ran = {shell.pid: processes.processor_time(shell.pid)}
     until = time.monotonic() + _STARVED
@@ -131,20 +131,20 @@ def _has_patience(shell: Shell, call: Call) -> Steps[What | None]:
             starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
         had_their_turn = 0 if starved else had_their_turn + 1
         shell.signal(signal.SIGINT)
-        _strike(call, victims, signal.SIGKILL)
+        _kill_victims(call, victims, signal.SIGKILL)
         what = yield from pump.pump(shell, call, time.monotonic() + _TURN)
         if what in (MARK, DEAD):
             return what
     return None
 
 
-def _strike(call: Call, victims: list[int], number: signal.Signals) -> None:
+def _kill_victims(call: Call, victims: list[int], number: signal.Signals) -> None:
     kill(victims, number)
     call.signal = int(number)
     call.killed += [pid for pid in victims if pid not in call.killed]
 
 
-def _rest(engine: Core, call: Call) -> Steps[Result]:
+def _settle(engine: Core, call: Call) -> Steps[Result]:
     """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
     shell = engine.live()
     for _ in range(ROUNDS):

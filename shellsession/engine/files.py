@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from ..errors import LimitReached
-from .places import make_private
+from .directories import make_private
 from .streams import Stream, pipe_stream
 
 T = TypeVar("T")

@@ -210,7 +210,7 @@ class Framer:
         return False
 
     @property
-    def overheard(self) -> bytes:
+    def noise_before_mark(self) -> bytes:
         """What was said on bash's stderr besides the mark."""
         at = self.noise.find(self._fence) if self.mark is not None else len(self.noise)
         said = self.noise[:at].removesuffix(_BEFORE)

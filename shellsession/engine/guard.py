@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import cgroups, processes
+from .directories import make_private, private_home
 from .marks import GENERATIONS
-from .places import make_private, private_home
 
 _SEATS = 1 << 20
 _MARKS = _SEATS * GENERATIONS  # of one host

@@ -15,8 +15,8 @@ from ..errors import InvalidRequest, SandboxUnavailable, ShellUnavailable
 from ..models import Options
 from ..policy.sandbox import Facts, Sandbox, command_line, is_within
 from . import cgroups, processes
+from .directories import homes
 from .guard import Seat, the_guard
-from .places import homes
 
 # -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
 _ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]

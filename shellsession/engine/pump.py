@@ -18,7 +18,7 @@ from .shell import Shell
 from .streams import CHUNK, SMALL, Stream
 from .waiting import Steps, Wait
 
-What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "struck"]
+What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "interrupt"]
 MARK: Final = "mark"
 DEAD: Final = "dead"
 TIMED_OUT: Final = "timed_out"
@@ -26,14 +26,14 @@ IDLE: Final = "idle"
 INPUT: Final = "input"
 OVERFLOW: Final = "overflow"
 NEWS: Final = "news"
-STRUCK: Final = "struck"
+INTERRUPT: Final = "interrupt"
 
 BROKEN: Final = (
     "the shell no longer runs what is typed to it, so it was killed: something in this session has changed the words or"
     " descriptors that bash itself works with"
 )
 
-EATEN: Final = (
+STOLEN: Final = (
     "the command was not run: something in this session (a PROMPT_COMMAND, a signal's trap) reads from the shell's own"
     " standard input and has taken what was typed to it; the shell was killed"
 )
@@ -64,58 +64,60 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     now = time.monotonic()
     control = shell.control_fd
     quick = now + _QUICK
-    while not call.deaf and (yield Wait((control,), quick if until is None or until > quick else until, True)):
-        if _hear(shell, call):
+    while not call.control_closed and (
+        yield Wait((control,), quick if until is None or until > quick else until, True)
+    ):
+        if _read_control(shell, call):
             return MARK
     while True:
         ready = yield Wait(_listening(shell, call, now), _wake(call, until, now))
         now = time.monotonic()
         if ready:
-            if control in ready and _hear(shell, call):
+            if control in ready and _read_control(shell, call):
                 return MARK
-            if shell.aside in ready:
-                _overhear(shell, call, now)
+            if shell.own_stdout in ready:
+                _read_own_stdout(shell, call, now)
             read_streams(shell, call, now)
-            if shell.pidfd in ready or (call.deaf and shell.dead):
+            if shell.pidfd in ready or (call.control_closed and shell.dead):
                 return DEAD
-            if shell.bell in ready:
-                shell.hush()
+            if shell.wake_fd in ready:
+                shell.clear_wake()
                 call.raise_fault()
-                if shell.struck and call.ending is None:
-                    return STRUCK
+                if shell.interrupt_requested and call.ending is None:
+                    return INTERRUPT
         if (what := _happened(shell, call, until, now)) is not None:
             return what
 
 
-def _hear(shell: Shell, call: Call) -> bool:
+def _read_control(shell: Shell, call: Call) -> bool:
     data = shell.receive()
     if data == b"":
-        call.deaf = True
+        call.control_closed = True
     elif data:
         mark = call.framer.feed(data)
         if mark is not None:
             # The mark may have been on its way already when it was asked for again: those lines are still to be read.
-            call.eaten = shell.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
+            call.stolen = shell.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
             return True
     return False
 
 
-def _overhear(shell: Shell, call: Call, now: float) -> None:
+def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
     for _ in range(_ROUNDS):
-        if not (data := shell.overhear()):
-            call.aside_is_shut = data == b""
+        if not (data := shell.read_own_stdout()):
+            call.own_stdout_closed = data == b""
             break
-        call.aside.feed(data)
+        call.own_output.feed(data)
         call.last_output = now
 
 
 def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     if call.hung and now >= call.hung_until:
         call.hung.clear()
-    fds = [] if call.deaf else [shell.control_fd]
+    fds = [] if call.control_closed else [shell.control_fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
-    fds += (shell.bell,) if call.aside_is_shut else (shell.bell, shell.aside)
+    fds += (shell.wake_fd,) if call.own_stdout_closed else (shell.wake_fd, shell.own_stdout)
     if not call.paused:
         fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
     return tuple(fds)
@@ -155,15 +157,15 @@ def deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now:
     """Output has come on one of the command's streams."""
     # A call with pipes has no place for what a program tells the terminal; one with a terminal shows what a person saw.
     if not from_terminal or call.request.tty:
-        call.hear(name, data, now)
+        call.feed(name, data, now)
 
 
 def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     """After the mark: all that was written before it is there already. The streams that somebody still holds."""
     held: list[tuple[StreamName, Stream]] = []
     events = shell.streams.glance()
-    if shell.aside in events:
-        _overhear(shell, call, call.last_output)
+    if shell.own_stdout in events:
+        _read_own_stdout(shell, call, call.last_output)
     for name, stream in call.streams:
         event = events.get(stream.fd, 0)
         if event == select.POLLHUP:
@@ -185,7 +187,7 @@ def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What
     if call.ending is None:
         if call.overflowed:
             return OVERFLOW
-        if call.following and call.heard:
+        if call.following and call.has_news:
             return NEWS
     if until is not None and now >= until:
         return TIMED_OUT
@@ -205,8 +207,8 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
         return DEAD
     if processes.state(shell.pid) == "T":
         shell.signal(signal.SIGCONT)
-    elif not call.deaf and shell.idle():
-        return MARK if _hear(shell, call) else _rescue(shell, call)  # it may have come since we waited
+    elif not call.control_closed and shell.idle():
+        return MARK if _read_control(shell, call) else _rescue(shell, call)  # it may have come since we waited
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
         read_streams(shell, call, now)  # what it asks may have come since we waited
         return INPUT

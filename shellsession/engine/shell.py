@@ -35,23 +35,23 @@ class Shell:
         self,
         process: PtyProcess,
         control: socket.socket,
-        aside: int,
+        own_stdout: int,
         guard: Guard,
         seat: Seat,
         cwd: str,
         size: tuple[int, int],
         launch: Launch,
     ) -> None:
-        self.bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see ring
-        self._bell_lock = threading.Lock()
-        self.struck = False  # what the bell means to who attends a command: that it is to be ended
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see wake
+        self._wake_lock = threading.Lock()
+        self.interrupt_requested = False  # what waking means to who attends a command: it is to be ended
         self.launch = launch
         self.pid: int = process.pid
         self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
         self._root = ""  # where bash's file system begins
         self.control = control
         self.control_fd = control.fileno()
-        self.aside = aside  # bash's own stdout, which no command of ours has: only what traps say there
+        self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
         self._line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
@@ -67,7 +67,7 @@ class Shell:
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
         self.keyboard = Keyboard(self.terminal)
-        self.streams = Streams(self.files.pipe, size, (self.terminal.fd, aside))
+        self.streams = Streams(self.files.pipe, size, (self.terminal.fd, own_stdout))
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
@@ -119,32 +119,32 @@ class Shell:
         self._line, self._typed = mark.line, 0
         return taken
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """From any thread: wake who attends a command here."""
-        with self._bell_lock:
-            if self.bell >= 0:
-                os.eventfd_write(self.bell, 1)
+        with self._wake_lock:
+            if self.wake_fd >= 0:
+                os.eventfd_write(self.wake_fd, 1)
 
-    def strike(self) -> None:
+    def request_interrupt(self) -> None:
         """From any thread: have the command ended that is attended."""
-        self.struck = True
-        self.ring()
+        self.interrupt_requested = True
+        self.wake()
 
-    def hush(self) -> None:
-        """The bell was heard."""
+    def clear_wake(self) -> None:
+        """It has woken."""
         with suppress(BlockingIOError):
-            os.eventfd_read(self.bell)
+            os.eventfd_read(self.wake_fd)
 
-    def overhear(self) -> bytes | None:
+    def read_own_stdout(self) -> bytes | None:
         """What was said on bash's own stdout: bytes, None when nothing is there, b"" when bash has let go of it."""
         try:
-            return os.read(self.aside, CHUNK)
+            return os.read(self.own_stdout, CHUNK)
         except BlockingIOError:
             return None
 
-    def clear_aside(self) -> None:
+    def clear_own_output(self) -> None:
         """Forget what was said on bash's own descriptors while nothing was run."""
-        while self.overhear():
+        while self.read_own_stdout():
             pass
         while self.receive():
             pass
@@ -237,12 +237,12 @@ class Shell:
         self.control.close()
         self.streams.close()
         self.keyboard.close()
-        with self._bell_lock:
-            os.close(self.bell)
-            self.bell = -1
-        fds = {self.pidfd, self.child_fd, self.aside}
+        with self._wake_lock:
+            os.close(self.wake_fd)
+            self.wake_fd = -1
+        fds = {self.pidfd, self.child_fd, self.own_stdout}
         # First: another thread may be about to signal.
-        self.pidfd = self.child_fd = self.aside = -1
+        self.pidfd = self.child_fd = self.own_stdout = -1
         self.family.close()
         for fd in fds:
             if fd >= 0:

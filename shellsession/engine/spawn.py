@@ -113,23 +113,23 @@ def spawn(options: Options) -> Shell:
         with ExitStack() as undo:
             _fill_first_three(undo)
             ours, theirs = socket.socketpair()
-            aside, theirs_aside = os.pipe()
+            own_stdout, their_stdout = os.pipe()
             undo.callback(theirs.close)
-            undo.callback(os.close, theirs_aside)
+            undo.callback(os.close, their_stdout)
             on_failure = undo.enter_context(ExitStack())
             on_failure.callback(ours.close)
-            on_failure.callback(os.close, aside)
+            on_failure.callback(os.close, own_stdout)
             _check_descriptors(ours.fileno())
             seat = guard.take(bash)
             on_failure.callback(guard.give_back, seat)
             launch = plan(options, bash, cwd, seat)
             for group in launch.groups:
                 on_failure.callback(cgroups.remove, group)
-            process = _fork(launch, options, theirs.fileno(), theirs_aside, seat.mark, cwd)
-            on_failure.callback(_put_down, process)
+            process = _fork(launch, options, theirs.fileno(), their_stdout, seat.mark, cwd)
+            on_failure.callback(_kill, process)
             ours.setblocking(False)
-            os.set_blocking(aside, False)
-            shell = Shell(process, ours, aside, guard, seat, cwd, options.size, launch)
+            os.set_blocking(own_stdout, False)
+            shell = Shell(process, ours, own_stdout, guard, seat, cwd, options.size, launch)
             on_failure.pop_all()
             return shell
     except OSError as error:
@@ -143,7 +143,7 @@ def _fill_first_three(undo: ExitStack) -> None:
     os.close(fd)
 
 
-def _put_down(process: PtyProcess) -> None:
+def _kill(process: PtyProcess) -> None:
     os.kill(process.pid, signal.SIGKILL)
     with suppress(ChildProcessError):
         os.waitpid(process.pid, 0)
@@ -162,15 +162,15 @@ def directory(wanted: str | None) -> str:
     return cwd
 
 
-def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int, cwd: str) -> PtyProcess:
+def _fork(launch: Launch, options: Options, control: int, own_stdout: int, mark: int, cwd: str) -> PtyProcess:
     def in_child() -> None:
         try:
             # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
             tty.setraw(0)
-            for fd, end in enumerate((control, aside, control)):
+            for fd, end in enumerate((control, own_stdout, control)):
                 os.dup2(end, fd)
             os.close(control)
-            os.close(aside)
+            os.close(own_stdout)
             for number in ignored:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -203,7 +203,7 @@ def _fork(launch: Launch, options: Options, control: int, aside: int, mark: int,
             [program],
             preexec_fn=in_child,
             dimensions=(rows, columns),
-            pass_fds=(control, aside),
+            pass_fds=(control, own_stdout),
         )
 
 

@@ -1,7 +1,7 @@
 """Each verb of a session, told once: open, run, wait, poll, send, interrupt, restart, close.
 
 Law: steps never wait; they yield what they wait for. Top to bottom this file is the story of a command: typed,
-attended, and either finished (bash gave its mark), handed back (it runs on), ended by us, or buried with its shell.
+attended, and either finished (bash gave its mark), handed back (it runs on), ended by us, or gone with its shell.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 
 from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
 from ..models import OnTimeout, Outcome, Request, Result
-from . import burial, endings, pump, typist
-from .answers import HandedBack, piece
+from . import endings, pump, teardown, typist
 from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
-from .greeting import greet
-from .pump import DEAD, IDLE, INPUT, MARK, NEWS, OVERFLOW, STRUCK, TIMED_OUT
+from .handshake import handshake
+from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
+from .results import HandedBack, piece
 from .spawn import directory, spawn
 from .waiting import Steps, T
 
@@ -37,28 +37,30 @@ class Engine(Core):
             raise SessionClosed("this session is closed: make a new one")
         if self.shell is not None:
             return
-        self.doom, self.rested = "", time.monotonic()
+        self.kill_reason, self.idle_since = "", time.monotonic()
         shell = self.shell = spawn(self.options)
         self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, wherever the host is then
         try:
             shell.resize(self.size)
-            self.status, self.spelling, self.family, self.history, self.chatty = 0, 0, False, False, False
-            self.telling = False
-            yield from greet(shell, lambda: self.closed)
+            self.status, self.spelling, self.had_children, self.history, self.prompt_speaks = 0, 0, False, False, False
+            self.traced = False
+            yield from handshake(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.lost = 0, False
         except GeneratorExit:
-            burial.abandon(self)
+            teardown.abandon(self)
             raise
         except BaseException as error:
-            doom = self.doom
+            kill_reason = self.kill_reason
             if self.shell is not None:
-                yield from burial.surely(self, burial.destroy(self))
+                yield from teardown.or_abandon(self, teardown.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed("this session was closed meanwhile: make a new one") from error
-            if isinstance(error, ShellUnavailable) and doom:
-                raise ShellUnavailable(f"{doom}, before its shell had started: nothing was run, ask again") from error
+            if isinstance(error, ShellUnavailable) and kill_reason:
+                raise ShellUnavailable(
+                    f"{kill_reason}, before its shell had started: nothing was run, ask again"
+                ) from error
             raise
 
     def _prepare(self, text: bytes) -> Steps[None]:
@@ -90,7 +92,7 @@ class Engine(Core):
         """Until the command prints something, ends (``ended`` has its result), or the moment passes."""
         if self.call is not call:
             return
-        call.following, call.heard = True, False
+        call.following, call.has_news = True, False
         try:
             came = yield from self._guarded(self._attend(call, until, on_timeout))
         finally:
@@ -126,16 +128,16 @@ class Engine(Core):
         shell = self.live()
         self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
-            burial.abandon(self)
+            teardown.abandon(self)
         if not (shell.lost or shell.dead):
-            if self.chatty and request.may_trap:
-                self.telling = yield from endings.tells(shell)
+            if self.prompt_speaks and request.may_trap:
+                self.traced = yield from endings.is_traced(shell)
             call = self.last = typist.start(self, request)
             return call
         call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
-        call.unrun = True
+        call.not_run = True
         call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
-        yield from burial.bury(self, call)
+        yield from teardown.shell_died(self, call)
         return call
 
     def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
@@ -153,18 +155,18 @@ class Engine(Core):
             return (yield from steps)
         except GeneratorExit:  # perhaps long after: the session may have another shell by now
             if self.shell is shell:
-                burial.abandon(self)
+                teardown.abandon(self)
             raise
         except BaseException:
             self.call = None
             shell, call = self.shell, self.last
             if shell is not None and shell.busy:
                 if call is None or call.framer.nonce != shell.busy:
-                    burial.abandon(self)  # struck between typing it and writing down that we did
+                    teardown.abandon(self)  # struck between typing it and writing down that we did
                 else:
                     call.ending = call.ending or "interrupted"
                     call.mute()
-                    yield from burial.surely(self, endings.interrupt(self, call))
+                    yield from teardown.or_abandon(self, endings.interrupt(self, call))
             raise
 
     # -- attend
@@ -178,16 +180,16 @@ class Engine(Core):
         self.attended = call
         call.raise_fault()
         while True:
-            if self.doom:
+            if self.kill_reason:
                 self.live().signal(signal.SIGKILL)
-            elif self.struck:
-                self.live().strike()
+            elif self.interrupt_requested:
+                self.live().request_interrupt()
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
                 if typist.is_plain(call) or not typist.must_retype(self, call):
                     return (yield from endings.finish(self, call))
             elif what == DEAD:
-                return (yield from burial.bury(self, call))
+                return (yield from teardown.shell_died(self, call))
             else:
                 break
         ending, reason = _ENDINGS[what]
@@ -199,7 +201,7 @@ class Engine(Core):
         call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
         self.call = None
         if policy == "kill" and what in (TIMED_OUT, IDLE):
-            return (yield from burial.kill_shell(self, call))
+            return (yield from teardown.kill_shell(self, call))
         return (yield from endings.interrupt(self, call))
 
     # -- a command that was handed back
@@ -234,9 +236,9 @@ class Engine(Core):
         shell = self.live()
         while data := data[shell.keyboard.type(data) :]:  # full: the command must read first
             now = time.monotonic()
-            if (until is not None and now >= until) or self.struck or self.doom:
+            if (until is not None and now >= until) or self.interrupt_requested or self.kill_reason:
                 return
-            if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD, STRUCK):
+            if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD, INTERRUPT):
                 return  # seen again by who waits for it
 
     def interrupt(self) -> Steps[Result]:
@@ -253,19 +255,19 @@ class Engine(Core):
         if self.closed:
             raise SessionClosed("this session is closed: make a new one")
         directory(self.options.cwd)  # gone meanwhile? then the old shell is better than none
-        self.doom = ""
-        yield from burial.surely(self, burial.farewell(self))
+        self.kill_reason = ""
+        yield from teardown.or_abandon(self, teardown.shut_down(self))
         yield from self.open()
 
     def close(self) -> Steps[None]:
         """End everything that belongs to the session; nothing is left when this returns."""
         self.closed = True
-        yield from burial.surely(self, burial.farewell(self))
+        yield from teardown.or_abandon(self, teardown.shut_down(self))
 
     def retire(self, idle: float) -> Steps[None]:
         """Close the session if nothing has run in it for so many seconds, and nothing does."""
         busy = self.call is not None or any(job.running for job in self.jobs)
-        if not busy and not self.closed and time.monotonic() - self.rested >= idle:
+        if not busy and not self.closed and time.monotonic() - self.idle_since >= idle:
             yield from self.close()
 
 
@@ -274,7 +276,7 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", "the time limit passed"),
     IDLE: ("idle", "no output came for the idle limit"),
     INPUT: ("input", "the command waits for input from the terminal"),
-    STRUCK: ("interrupted", "interrupted on request"),
+    INTERRUPT: ("interrupted", "interrupted on request"),
     OVERFLOW: ("overflow", endings.OVERFLOWED),
     NEWS: ("running", ""),
 }

@@ -14,14 +14,14 @@ from ..models import Request, Stream as StreamName, Terminal
 from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import INTERRUPTED, READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
-from .pump import BROKEN, EATEN
+from .pump import BROKEN, STOLEN
 from .shell import Shell
 from .streams import Stream
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
 
-_DEAF: Final = (
+_UNREACHABLE: Final = (
     "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
     " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
 )
@@ -31,12 +31,12 @@ def start(engine: Core, request: Request) -> Call:
     """Type the command. What bash does not need to begin is done while it works already."""
     shell = engine.live()
     older: list[int] = []
-    if engine.family and shell.family.has_children():
+    if engine.had_children and shell.family.has_children():
         older = shell.family.descendants()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
-    if engine.chatty and request.may_trap:
-        shell.clear_aside()
+    if engine.prompt_speaks and request.may_trap:
+        shell.clear_own_output()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
     modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
@@ -58,7 +58,7 @@ def _type(engine: Core, shell: Shell, request: Request) -> Typed:
     nonce = fresh_nonce()
     terminal = isinstance(request.stdin, Terminal)
     for stream in shell.streams.misplaced():
-        engine.let_go(stream.fd)
+        engine.forget_fd(stream.fd)
         shell.streams.part_with(stream)
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
@@ -71,7 +71,7 @@ def _type(engine: Core, shell: Shell, request: Request) -> Typed:
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    grouped = not engine.telling and request.may_trap and request.stdin is None
+    grouped = not engine.traced and request.may_trap and request.stdin is None
 
     def lines(argument: bytes, status: int) -> bytes:
         return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
@@ -104,7 +104,7 @@ def is_plain(call: Call) -> bool:
     """Is it beyond doubt that our line was run?"""
     mark = call.framer.mark
     assert mark is not None
-    return not (mark.skipped or mark.broken or call.eaten or call.framer.has_noise)
+    return not (mark.skipped or mark.broken or call.stolen or call.framer.has_noise)
 
 
 def must_retype(engine: Core, call: Call) -> bool:
@@ -112,12 +112,12 @@ def must_retype(engine: Core, call: Call) -> bool:
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
     # SIGINT makes bash forget lines that it has read.
-    eaten = call.eaten and mark.status != INTERRUPTED
-    deaf = mark.skipped and call.retyped >= WAYS - 1
-    if eaten or mark.broken or deaf:
+    stolen = call.stolen and mark.status != INTERRUPTED
+    unreachable = mark.skipped and call.retyped >= WAYS - 1
+    if stolen or mark.broken or unreachable:
         # Where lines were typed to it a second time, the first one may have been run.
-        call.unrun = deaf or (eaten and not call.idle_looks)
-        call.reason = _DEAF if deaf else EATEN if call.unrun else BROKEN
+        call.not_run = unreachable or (stolen and not call.idle_looks)
+        call.reason = _UNREACHABLE if unreachable else STOLEN if call.not_run else BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
@@ -125,12 +125,12 @@ def must_retype(engine: Core, call: Call) -> bool:
         engine.spelling = (engine.spelling + 1) % WAYS
     elif _is_something_gone(shell, call):  # somebody removed our files since we looked
         for stream in call.own:
-            engine.let_go(stream.fd)
+            engine.forget_fd(stream.fd)
         shell.streams.drop()
     else:
         return False
-    shell.overhear()  # the guard's `declare` named the function
-    call.aside.take()
+    shell.read_own_stdout()  # the guard's `declare` named the function
+    call.own_output.take()
     call.retyped += 1
     call.typed_as(_type(engine, shell, call.request))
     return True

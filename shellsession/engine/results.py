@@ -28,15 +28,15 @@ class HandedBack:
     reason: str = ""
 
 
-def leave(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
+def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
     """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
     pids: list[int] = []
-    if engine.family:
+    if engine.had_children:
         newer = set(shell.family.newer(call.older))
         pids = [pid for pid in shell.family.children() if pid in newer and processes.alive(pid)]
     if pids or held:
         _make_job(engine, shell, call, pids, held)
-    if engine.family and engine.terminal_job is None:
+    if engine.had_children and engine.terminal_job is None:
         _lend_terminal(engine, shell, call)
     return tuple(pids)
 
@@ -45,7 +45,7 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
     """While a job lives, what is said to /dev/tty may be its: it goes to that job's record, and to no result."""
     for job in reversed(engine.jobs):
         if job.alive():
-            engine.let_go(shell.terminal.fd)
+            engine.forget_fd(shell.terminal.fd)
             job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.reader)
             engine.terminal_job = job
             return
@@ -57,7 +57,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     job = Job(call.request.command.decode("utf-8", "replace"), pids, mark, family.carriers)
     for name, stream in held:
         if shell.streams.part_with(stream):
-            engine.let_go(stream.fd)
+            engine.forget_fd(stream.fd)
             job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
     marks.renew(family.descendants())
@@ -105,7 +105,7 @@ def result(
         err_file,
         stdout_cut,
         stderr_cut,
-        not call.unrun,
+        not call.not_run,
     )
     if final:
         call.result = said

@@ -21,7 +21,7 @@ _PATIENCE: Final = 60.0
 _OLDEST: Final = 404
 
 
-def greet(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
+def handshake(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
     """Set up the shell; raises ShellUnavailable, and SessionClosed when another thread has closed the session."""
     framer = Framer(fresh_nonce())
     shell.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))

@@ -1,4 +1,4 @@
-"""How a shell ends, by itself or by us, and what is done for the dead.
+"""How a shell ends, by itself or by us, and what is done when it has.
 
 Law: children first, bash last; afterwards no process, descriptor or file of it is left.
 """
@@ -12,16 +12,16 @@ from typing import Final
 
 from ..models import Result
 from . import processes, pump
-from .answers import result
 from .call import Call
 from .core import Core
 from .framing import NOWHERE, Mark
+from .results import result
 from .shell import Shell, kill
 from .waiting import Steps, T, Wait
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
-_FAREWELL: Final = 1.0
+_LAST_TRAP: Final = 1.0
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d+)$", re.MULTILINE)
 
 
@@ -30,11 +30,11 @@ def kill_shell(engine: Core, call: Call) -> Steps[Result]:
     shell = engine.live()
     call.signal = int(signal.SIGKILL)
     call.killed += [shell.pid]
-    yield from _put_down(shell, call)
-    return (yield from bury(engine, call))
+    yield from _kill_all(shell, call)
+    return (yield from shell_died(engine, call))
 
 
-def bury(engine: Core, call: Call) -> Steps[Result]:
+def shell_died(engine: Core, call: Call) -> Steps[Result]:
     """The shell is dead: nothing that it started may outlive it; say how it ended."""
     shell = engine.live()
     for _ in range(ROUNDS):
@@ -44,13 +44,13 @@ def bury(engine: Core, call: Call) -> Steps[Result]:
     status = shell.status
     if shell.dead and status is None and not call.reason:
         call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
-    yield from _sweep(shell, call)
+    yield from _kill_strays(shell, call)
     pump.drain(shell, call)
-    if not engine.chatty and call.framer.mark is None:
-        take_aside(call)
-    mark = _last_words(call)
+    if not engine.prompt_speaks and call.framer.mark is None:
+        take_own_output(call)
+    mark = _final_mark(call)
     call.killed += [pid for pid in _announced(shell, call) if pid not in call.killed]
-    call.reason, engine.doom = call.reason or engine.doom, ""
+    call.reason, engine.kill_reason = call.reason or engine.kill_reason, ""
     discard(engine, shell)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
@@ -60,15 +60,15 @@ def bury(engine: Core, call: Call) -> Steps[Result]:
     return result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
 
 
-def take_aside(call: Call) -> None:
+def take_own_output(call: Call) -> None:
     now = time.monotonic()
-    data, omitted, _ = call.aside.take()
+    data, omitted, _ = call.own_output.take()
     if data:
-        call.hear("stdout", data, now)
+        call.feed("stdout", data, now)
     call.stdout.omit(omitted)
     errors = call.stdout if call.request.merge_stderr else call.stderr
-    if data := call.framer.overheard:
-        call.hear("stdout" if call.request.merge_stderr else "stderr", data, now)
+    if data := call.framer.noise_before_mark:
+        call.feed("stdout" if call.request.merge_stderr else "stderr", data, now)
         errors.omit(call.framer.trimmed)
 
 
@@ -86,7 +86,7 @@ def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
     return result(call, "shell_exited", mark.status, cwd, state_kept=False)
 
 
-def _last_words(call: Call) -> Mark | None:
+def _final_mark(call: Call) -> Mark | None:
     """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
     capture = call.stdout if call.request.merge_stderr else call.stderr
     said = capture.cut_after(b": " + NOWHERE + call.framer.nonce + b" ") if call.framer.nonce else b""
@@ -96,28 +96,28 @@ def _last_words(call: Call) -> Mark | None:
     return call.framer.feed(said)
 
 
-def farewell(engine: Core) -> Steps[None]:
+def shut_down(engine: Core) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
     shell, call = engine.shell, engine.call
     engine.call = engine.ended = None
     if shell is None:
         return
     if engine.attended is not None:  # the interpreter ends while another thread is in a verb: that one buries it
-        engine.condemn("the program ended meanwhile")
+        engine.kill_running("the program ended meanwhile")
         for _ in range(ROUNDS):
             if engine.shell is not shell:
                 return
             yield Wait((), time.monotonic() + TICK)
     elif call is None and not shell.dead:
         yield from _kill_below(shell)
-        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _FAREWELL)
+        said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
         if said is not None and b"trap -- " in said:
             shell.send(b"\n\\builtin exit\n")
-            until = time.monotonic() + _FAREWELL
+            until = time.monotonic() + _LAST_TRAP
             while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
-                fds = (shell.child_fd, shell.aside, shell.control_fd) if shell.child_fd >= 0 else ()
+                fds = (shell.child_fd, shell.own_stdout, shell.control_fd) if shell.child_fd >= 0 else ()
                 yield Wait(fds, min(until, time.monotonic() + 0.05))
-                if shell.overhear() == b"" or shell.receive() == b"":
+                if shell.read_own_stdout() == b"" or shell.receive() == b"":
                     yield Wait((), time.monotonic() + TICK)
     yield from destroy(engine)
 
@@ -127,12 +127,12 @@ def destroy(engine: Core) -> Steps[None]:
     shell = engine.live()
     engine.call = None
     if not shell.dead:
-        yield from _put_down(shell)
-    yield from _sweep(shell)
+        yield from _kill_all(shell)
+    yield from _kill_strays(shell)
     discard(engine, shell)
 
 
-def surely(engine: Core, steps: Steps[T]) -> Steps[T]:
+def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
     """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed."""
     try:
         return (yield from steps)
@@ -162,7 +162,7 @@ def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
         yield Wait((), time.monotonic() + TICK)
 
 
-def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
+def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
     """Stopped, bash starts nothing new, and as subreaper it gets every orphan: kill until none is left."""
     shell.signal(signal.SIGSTOP)
     yield from _kill_below(shell, call)
@@ -174,7 +174,7 @@ def _put_down(shell: Shell, call: Call | None = None) -> Steps[None]:
         yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + 0.01)
 
 
-def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:
+def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
     """Bash died by itself: its orphans went elsewhere, and are found by the mark they carry."""
     for _ in range(ROUNDS):
         if shell.swept or not (strays := shell.strays()):
@@ -187,7 +187,7 @@ def _sweep(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 def discard(engine: Core, shell: Shell) -> None:
     """Give back what the dead shell had."""
-    engine.take_over()
+    engine.stop_unattended()
     engine.shell = engine.call = engine.terminal_job = None
     for job in engine.jobs:
         job.close()

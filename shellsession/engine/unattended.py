@@ -16,7 +16,7 @@ from .jobs import Reader
 from .streams import Stream
 
 
-class Minder:
+class UnattendedReader:
     """Has one command's streams read into it until ``stop``."""
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
