@@ -122,6 +122,9 @@ MORE = [
     Outliver("coproc A { sleep NAP; }; read -u ${A[0]} x"),
     Outliver("printf -v x '%0100000d' 0; while :; do x=${x//0/00}; x=${x//00/0}; done"),
     Outliver("(kill -STOP $BASHPID)"),
+    # The first of each ignores the interrupt: what comes after it was not interrupted yet when it starts.
+    Outliver("(trap '' INT; sleep NAP); while :; do sleep 0.5; done"),
+    Outliver(f"(trap '' INT; sleep NAP){'; sleep NAP' * 9}"),
 ]
 
 

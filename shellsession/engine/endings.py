@@ -23,6 +23,8 @@ from .waiting import Steps, Wait
 
 # First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
 _LADDER: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
+# Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on.
+_GRACE: Final = 0.02
 # SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
 _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 # How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
@@ -95,12 +97,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
     for number, patience in _LADDER:
-        victims = shell.family.newer(call.older)
-        shell.signal(signal.SIGINT)
-        if processes.state(shell.pid) == "T":
-            shell.signal(signal.SIGCONT)
-        _kill_victims(call, victims, number)
-        what = yield from pump.pump(shell, call, time.monotonic() + patience)
+        what = yield from _strike(shell, call, number, patience)
         if what == MARK:
             return (yield from _settle(engine, call))
         if what == DEAD:
@@ -130,12 +127,26 @@ def _wait_for_starved(shell: Shell, call: Call) -> Steps[What | None]:
             before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
             starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
         had_their_turn = 0 if starved else had_their_turn + 1
-        shell.signal(signal.SIGINT)
-        _kill_victims(call, victims, signal.SIGKILL)
-        what = yield from pump.pump(shell, call, time.monotonic() + _TURN)
+        what = yield from _strike(shell, call, signal.SIGKILL, _TURN)
         if what in (MARK, DEAD):
             return what
     return None
+
+
+def _strike(shell: Shell, call: Call, number: signal.Signals, patience: float) -> Steps[What]:
+    """Interrupt bash and what the command started; ``number`` for what was interrupted before, or does not heed it."""
+    until = time.monotonic() + patience
+    victims = shell.family.newer(call.older)
+    fresh = [pid for pid in victims if pid not in call.killed]
+    shell.signal(signal.SIGINT)
+    if processes.state(shell.pid) == "T":
+        shell.signal(signal.SIGCONT)
+    _kill_victims(call, fresh, signal.SIGINT)
+    if number != signal.SIGINT:
+        if fresh and (what := (yield from pump.pump(shell, call, time.monotonic() + _GRACE))) in (MARK, DEAD):
+            return what
+        _kill_victims(call, victims, number)
+    return (yield from pump.pump(shell, call, until))
 
 
 def _kill_victims(call: Call, victims: list[int], number: signal.Signals) -> None:
