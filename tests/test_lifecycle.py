@@ -8,8 +8,9 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from escapes import ESCAPES, all_escapes, of_host
@@ -182,6 +183,41 @@ def test_a_hundred_sessions(place: Path) -> None:
 def open_many(opened: ExitStack, place: Path) -> None:
     for _ in range(60):
         opened.enter_context(Session(cwd=place)).run("true")
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Everything this process may open is open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd, _ in descriptors()) + 10, hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tty": False}, {"stdin": "x"}, {"stdin": TTY}, {"stdin": TTY, "merge_stderr": True}, {"isolated": True}],
+    ids=str,
+)
+def test_without_a_free_descriptor_a_command_runs_or_is_refused(
+    options: dict[str, Any], sh: Session, place: Path
+) -> None:
+    sh.run("v=7")
+    with no_descriptor_left():
+        try:
+            assert sh.run("echo $v", **options).stdout == "7\n"
+        except LimitReached as refused:
+            assert "not run" in str(refused) or "could not be put" in str(refused)
+    assert sh.run("echo $v", **options).stdout == "7\n"
+    assert sh.run("stty -a -F /dev/tty | grep -c -e -icanon").stdout == "1\n", "the terminal is raw"
 
 
 def test_too_few_descriptors_are_told_before_they_are_used_up(place: Path) -> None:

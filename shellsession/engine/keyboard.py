@@ -10,6 +10,7 @@ import select
 import termios
 from contextlib import suppress
 
+from ..errors import LimitReached
 from .streams import SMALL, Stream, get_modes, slave_path
 
 
@@ -21,16 +22,19 @@ class Keyboard:
         self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
 
     def cook(self, echo: bool) -> bytes:
-        """Ctrl-C, Ctrl-D and CR as everybody knows them; output stays as it is written. The modes set."""
+        """Ctrl-C, Ctrl-D and CR as everybody knows them; output stays as it is written. The modes set.
+
+        Raises LimitReached, before anything has changed.
+        """
         fd = self._terminal.fd
+        if self._keeper < 0:
+            self._keeper = _open_keeper(fd)
         self._terminal.settle()
         modes = termios.tcgetattr(fd)
         modes[0] |= termios.ICRNL
         modes[3] |= termios.ICANON | termios.ISIG | termios.IEXTEN | termios.ECHOE | termios.ECHOK
         modes[3] |= termios.ECHO if echo else 0
         termios.tcsetattr(fd, termios.TCSANOW, modes)
-        if self._keeper < 0:
-            self._keeper = os.open(slave_path(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         return self.modes()
 
     def modes(self) -> bytes:
@@ -63,3 +67,13 @@ class Keyboard:
         if self._keeper >= 0:
             os.close(self._keeper)
             self._keeper = -1
+
+
+def _open_keeper(fd: int) -> int:
+    try:
+        return os.open(slave_path(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise LimitReached(
+            f"the terminal could not be had for the command, which was not run: {error};"
+            " close sessions or files, or raise the limit"
+        ) from error
