@@ -10,6 +10,7 @@ import signal
 import time
 from typing import Final
 
+from ..errors import LimitReached
 from ..models import Request, Stream as StreamName, Terminal
 from .call import Call, Typed, fresh_nonce
 from .core import Core
@@ -40,7 +41,12 @@ def start(engine: Core, request: Request) -> Call:
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
     modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
-    typed = _type(engine, shell, request)
+    try:
+        typed = _type(engine, shell, request)
+    except LimitReached:  # it is not run, and a terminal that nobody has is raw
+        if request.takes_terminal:
+            shell.keyboard.reset()
+        raise
     return Call(request, time.monotonic(), typed, older, modes)
 
 
