@@ -97,7 +97,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
     for number, patience in _LADDER:
-        what = yield from _strike(shell, call, number, patience)
+        what = yield from _signal_round(shell, call, number, patience)
         if what == MARK:
             return (yield from _settle(engine, call))
         if what == DEAD:
@@ -127,13 +127,13 @@ def _wait_for_starved(shell: Shell, call: Call) -> Steps[What | None]:
             before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
             starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
         had_their_turn = 0 if starved else had_their_turn + 1
-        what = yield from _strike(shell, call, signal.SIGKILL, _TURN)
+        what = yield from _signal_round(shell, call, signal.SIGKILL, _TURN)
         if what in (MARK, DEAD):
             return what
     return None
 
 
-def _strike(shell: Shell, call: Call, number: signal.Signals, patience: float) -> Steps[What]:
+def _signal_round(shell: Shell, call: Call, number: signal.Signals, patience: float) -> Steps[What]:
     """Interrupt bash and what the command started; ``number`` for what was interrupted before, or does not heed it."""
     until = time.monotonic() + patience
     victims = shell.family.newer(call.older)
