@@ -12,14 +12,16 @@ from itertools import pairwise
 from typing import Final
 
 from .grammar import Simple, parse
-from .starters import ALL, STARTERS, Starter
+from .starters import ALL, Starter, starter_of
 from .subcommands import subcommand
 from .words import Word
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
-_SHELLS: Final = frozenset({"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash"})
+_SHELLS: Final = frozenset(
+    {"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "fish", "csh", "tcsh"}  # all have -c, and words
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class _Reader:
             if special is not None:
                 special(self, name, simple, words, depth)
                 return
-            starter = STARTERS.get(name)
+            starter, words = starter_of(words)
             words = () if starter is None else self._started(name, starter, words, depth)
 
     def _started(self, name: str, starter: Starter, words: tuple[Word, ...], depth: int) -> tuple[Word, ...]:
@@ -124,7 +126,7 @@ class _Reader:
             elif word == "--":
                 takes = set()
             elif word.startswith("-") and len(word) > 1:
-                flags, option, value = _option(word, takes)
+                flags, option, value = _option(word, takes, starter.flags.split())
                 if set(starter.only_looks.split()) & set(flags):
                     return ()
                 if option and value == "":
@@ -197,9 +199,9 @@ class _Reader:
             self.unknown.append(f"all that {name} reads")
 
     def _source(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
-        operands = [word for word in words[1:2] if word is None or word in _STDIN]
-        if operands:
-            self._input(name, simple, operands[0], depth)
+        for word in words[2:3] if words[1:2] == ("--",) else words[1:2]:
+            if word is None or word in _STDIN:
+                self._input(name, simple, word, depth)
 
     def _alias(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
         for word in words[1:]:
@@ -235,10 +237,11 @@ class _Reader:
             case ["bisect", "run", *inner] if inner:
                 self._command(Simple(tuple(inner)), depth)
             case ["submodule", *_] if "foreach" in rest:
-                self._joined(name, tuple(rest[rest.index("foreach") + 1 :]), depth)
+                inner = rest[rest.index("foreach") + 1 :]
+                self._joined(name, tuple(inner[inner[:1] == ["--recursive"] :]), depth)
             case ["rebase", *options]:
                 for flag, text in pairwise((*options, "")):
-                    if flag in ("-x", "--exec"):
+                    if flag in ("-x", "-ix", "--exec"):
                         self._script(name, text, depth)
                     elif flag is not None and flag.startswith("--exec="):
                         self._script(name, flag.partition("=")[2], depth)
@@ -277,10 +280,12 @@ def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
     return words
 
 
-def _option(word: str, takes: set[str]) -> tuple[str, str, Word]:
+def _option(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word]:
     """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
     if word.startswith("--"):
         name, _, value = word[2:].partition("=")
+        if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
+            name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
         return ("", name, value) if name in takes else ("", "", "")
     if len(word) > 2 and word[1:] in takes:
         return "", word[1:], ""

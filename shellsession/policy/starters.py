@@ -1,7 +1,7 @@
 """Commands that start others: where, among their words, the other one stands.
 
-Law: one row for each program; who is not here starts nothing that the text tells. Where a row is in doubt, it finds a
-command too many rather than one too few.
+Law: one row for each program, or for each subcommand of it that starts another one; who is not here starts nothing that
+the text tells. Where a row is in doubt, it finds a command too many rather than one too few.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from typing import Final
+
+from .subcommands import subcommand
+from .words import Word
 
 ALL: Final = sys.maxsize  # all operands are its own
 
@@ -21,6 +24,7 @@ class Starter:
     the other command. ``assignments``: so may ``X=1``. ``only_looks``: letters of options with which it starts nothing.
     ``texts``: letters, and names, of options whose word is a text of bash. ``joined``: the words that follow are one
     text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
+    ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
     """
 
     options: str = ""
@@ -31,9 +35,24 @@ class Starter:
     joined: bool = False
     ends: str = ""
     unless: str = ""
+    flags: str = ""
 
 
 _PLAIN: Final = Starter()
+_EXEC: Final = Starter("e u w detach-keys env env-file index user workdir", 1, flags="detach")
+_CONTAINER: Final = (
+    "a c e h l m p u v w add-host annotation attach blkio-weight cap-add cap-drop cgroup-parent cgroupns cidfile"
+    " cpu-period cpu-quota cpu-shares cpus cpuset-cpus cpuset-mems detach-keys device dns dns-option dns-search"
+    " domainname env env-file expose gpus group-add health-cmd health-interval health-retries health-timeout hostname"
+    " ip ip6 ipc label label-file link log-driver log-opt mac-address memory memory-swap mount name network"
+    " network-alias pid pids-limit platform pod publish pull restart runtime security-opt shm-size stop-signal"
+    " stop-timeout storage-opt sysctl tmpfs ulimit user userns uts volume volume-driver volumes-from workdir"
+)
+_CREATE: Final = Starter(_CONTAINER, 1, texts="entrypoint", flags="detach")
+_IN_CLUSTER: Final = (
+    "n namespace s server context cluster user kubeconfig token as as-group c container f filename l labels"
+    " pod-running-timeout image env port restart image-pull-policy overrides"
+)
 STARTERS: Final = {
     # -- of bash
     "exec": Starter("a"),
@@ -46,7 +65,11 @@ STARTERS: Final = {
     "complete": Starter("o A G W X P S F", ALL, texts="C"),
     "compgen": Starter("o A G W X P S F", ALL, texts="C"),
     # -- as somebody else, or elsewhere
-    "sudo": Starter("C D g h p R r T t U u user group host chdir chroot prompt", 0, True, "l v k K e"),
+    "sudo": Starter(
+        "C D g h p R r T t U u user group host chdir chroot prompt close-from command-timeout other-user role type",
+        assignments=True,
+        only_looks="l v K e",
+    ),
     "doas": Starter("C u"),
     "pkexec": Starter("user u"),
     "su": Starter("g G s w group supp-group shell whitelist-environment", ALL, texts="c command"),
@@ -58,7 +81,7 @@ STARTERS: Final = {
     ),
     "chroot": Starter("userspec groups", 1),
     "unshare": Starter("R w S G root wd setuid setgid"),
-    "nsenter": Starter("t S G N W target setuid setgid net-socket"),
+    "nsenter": Starter("t S G N W target setuid setgid net-socket", flags="net"),
     "fakeroot": Starter("l s i b lib faked"),
     "ssh": Starter("B b c D E e F I i J L l m O o P p Q R S W w", 1, joined=True),
     "sshpass": Starter("p f d P"),
@@ -69,6 +92,16 @@ STARTERS: Final = {
     ),
     "dbus-run-session": Starter("config-file dbus-daemon"),
     "xvfb-run": Starter("n e f s w p server-num error-file auth-file server-args wait xauth-protocol"),
+    **{f"{program} exec": _EXEC for program in ("docker", "podman", "nerdctl", "docker-compose")},
+    **{f"{program} {verb}": _CREATE for program in ("docker", "podman", "nerdctl") for verb in ("run", "create")},
+    "docker-compose run": _CREATE,
+    **{f"{program} {verb}": Starter(_IN_CLUSTER, 1) for program in ("kubectl", "oc") for verb in ("exec", "run")},
+    "uv run": Starter(
+        "p w python with with-editable with-requirements extra group only-group no-group package env-file index"
+        " default-index index-url extra-index-url find-links project directory"
+    ),
+    **dict.fromkeys(("poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec"), _PLAIN),
+    "conda run": Starter("n p name prefix cwd"),
     # -- with other limits
     "env": Starter("u C a unset chdir argv0", assignments=True, texts="S split-string"),
     "nohup": _PLAIN,
@@ -92,7 +125,7 @@ STARTERS: Final = {
     ),
     **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "torsocks", "busybox", "toybox"), _PLAIN),
     # -- again and again, watched, or in another terminal
-    "xargs": Starter("a d E I L n P s arg-file delimiter max-args max-lines max-procs max-chars replace"),
+    "xargs": Starter("a d E I L n P s arg-file delimiter max-args max-procs max-chars process-slot-var"),
     "parallel": Starter(
         "a C d I j L N n S arg-file colsep delimiter jobs joblog max-args max-lines max-replace-args results retries"
         " sshlogin sshloginfile tmpdir timeout delay load memfree workdir basefile return",
@@ -116,3 +149,16 @@ STARTERS: Final = {
     "tar": Starter("f C T X b g V N K directory file", ALL, texts="I F use-compress-program to-command rsh-command"),
     "rsync": Starter("f M B T filter exclude include", ALL, texts="e rsh rsync-path"),
 }
+
+# What these start is what the other one would.
+_SAME: Final = {"docker compose": "docker-compose", "docker container": "docker", "podman container": "podman"}
+
+
+def starter_of(words: tuple[Word, ...]) -> tuple[Starter | None, tuple[Word, ...]]:
+    """The row of a command, by its name or by that and its subcommand; and its words from where that has been named."""
+    name = (words[0] or "").rpartition("/")[2]
+    if (starter := STARTERS.get(name)) is not None:
+        return starter, words
+    rest = words[subcommand(words, known=True) :]
+    both = f"{name} {rest[0]}" if rest else ""
+    return starter_of((_SAME[both], *rest[1:])) if both in _SAME else (STARTERS.get(both), rest)
