@@ -322,6 +322,19 @@ def test_named_secrets_are_masked_without_asking_for_it(agents: Agents, monkeypa
     assert bash({"command": "echo pi''n $MY_API_TOKEN"})["stdout"] == f"*** {_TOKEN}\n"
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_what_bash_says_to_a_contract_is_not_masked(agents: Agents, persistent: bool) -> None:
+    """Each letter that it may say is a secret; and what the command says is masked all the same."""
+    policy = Policy(secrets=[*"0123456789abcdef", "Exit", "Done"])
+    bash = bashtool.tool(agents, agent="a1", policy=policy, persistent=persistent)
+    found = bash({"command": "printf Exit >&2; (exit 137)"})
+    assert found["content"][0]["text"] == "Exit code: 137\nSTDOUT:\n\nSTDERR:\n***"
+    bash_004 = phoenix.tool(agents, agent="a1", policy=policy, persistent=persistent)
+    assert bash_004({"command": "echo xyz0; (exit 3)"}).output == "[command failed: exit code 3]\nxyz***\n"
+    said = bash_004({"command": "echo hi", "background": True}).output
+    assert re.match(r"<pid>(\d+)</pid>\n<output_file>/[^*]*/output</output_file>\n.*kill -9 -\1<", said)
+
+
 def test_what_a_contract_adds_is_not_judged(agents: Agents) -> None:
     """The first command in a bash that all calls share is preceded by its preparation."""
     policy = Policy(deny=[re.compile("^(?!echo )")], allow=["echo"], max_command=9)

@@ -171,6 +171,14 @@ def test_a_session_that_the_caller_made_may_be_in_any_state(options: str) -> Non
         assert bash({"command": "echo again"}) == ToolResult("again\n")
 
 
+def test_a_bash_that_cannot_be_prepared_is_an_error() -> None:
+    with Session() as session:
+        session.run("readonly _phoenix")
+        bash = phoenix.tool(session, persistent=True)
+        for background in (False, True):
+            assert bash({"command": "echo hi", "background": background}).code == "unavailable"
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_policy_judges_what_the_model_said(persistent: bool) -> None:
     asked: list[str] = []

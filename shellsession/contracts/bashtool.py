@@ -141,7 +141,12 @@ class BashTool(Contract[Payload]):
         if self.persistent:
             return Request(command, self.timeout, tty=False, limits=self._limits)
         text = watched(command, self._nonce)
-        return Dressed(command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text)
+        return Dressed(
+            command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=self._ended
+        )
+
+    def _ended(self, result: Result) -> Result:
+        return ended(result, self._nonce)
 
     def steps(self, call: object) -> Steps[Payload]:
         try:
@@ -172,7 +177,7 @@ class BashTool(Contract[Payload]):
         if result.outcome == "timed_out":
             lost = "" if result.state_kept or not self.persistent else f"; {LOST}"
             raise Failed(f"Command timed out after {limit_of(result, self.timeout)}s{lost}")
-        return render(ended(result, self._nonce), self.max_output_bytes, notice(result, self.persistent))
+        return render(result, self.max_output_bytes, notice(result, self.persistent))
 
 
 def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -> Payload:

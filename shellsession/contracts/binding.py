@@ -19,8 +19,7 @@ from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
-from .contract import Action, Ask, Contract, Log, Look, P, Place, Restart, limited
-from .heads import Heads
+from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, limited
 from .located import Located
 from .surroundings import cwd
 from .waiting import CancelToken
@@ -94,13 +93,12 @@ class _Bound(Located[P]):
         if isinstance(action, Request):
             request = yield from self._approved(action, cancel)
             prepared = self._prepared(request)
-            heads = Heads(request.limits.max_output)
-            if request.limits.on_overflow == "kill":
-                prepared[-1]["on_output"] = heads.hear
             result = yield "run", (*prepared, cancel)
             if _is_lost(request, result):
                 result = yield "run", (*prepared, cancel)
-            return self._shown(heads.of(result) if result.outcome == "overflow" else result, action, request)
+            if isinstance(action, Dressed) and action.reads is not None:
+                result = action.reads(result)
+            return self._shown(result, action, request) if isinstance(result, Result) else result
         if isinstance(action, Restart):
             session = self._present()
             return None if session is None or session.state == "new" else (yield "restart", (session,))

@@ -21,10 +21,15 @@ M = TypeVar("M", bound="Input")
 
 @dataclass(frozen=True, slots=True)
 class Dressed(Request):
-    """A request that bash gets in other words: ``command`` is what the model said, and what a policy judges; ``text``
-    is what the session's bash runs, in a subshell where the request is isolated."""
+    """A request with what its contract adds: ``command`` is what the model said, and what a policy judges.
 
-    text: bytes = b""
+    ``text``: what the session's bash runs instead, in a subshell where the request is isolated. ``reads``: what the
+    contract makes of the Result before a policy masks it, as what bash says to the contract is none of the secrets';
+    a Result is masked then, and what is none is the contract's own.
+    """
+
+    text: bytes | None = None
+    reads: Callable[[Result], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,8 +109,9 @@ class Located(Generic[P]):
     def _command(self, session: Any, request: Request, now: Mapping[str, str]) -> bytes:
         """The text of a call; an isolated one is a ``bash -c`` of its own that starts where the host is, in what the
         host's environment is now."""
+        text = request.text if isinstance(request, Dressed) else None
         if not request.isolated:
-            return request.text if isinstance(request, Dressed) else request.command
+            return request.command if text is None else text
         place = self._place()
         if not os.path.isdir(place):
             raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
@@ -123,8 +124,7 @@ class Located(Generic[P]):
             prelude += changes(added, {name: environ[name] for name in added if name in environ})
         if self._policy is not None:  # who made this session may have hidden less
             prelude += changes(self.contract.session_options(now)["env"], environ)
-        text = request.text if isinstance(request, Dressed) else bash_c(request.command, self.contract.shell)
-        return after(" && ".join(prelude), text)
+        return after(" && ".join(prelude), bash_c(request.command, self.contract.shell) if text is None else text)
 
 
 def _held(agent: object) -> Callable[[], object]:
@@ -139,5 +139,5 @@ def _held(agent: object) -> Callable[[], object]:
 
 
 def _options(request: Request) -> dict[str, Any]:
-    names = ("timeout", "on_timeout", "stdin", "tty", "merge_stderr", "isolated", "limits")
+    names = ("timeout", "on_timeout", "stdin", "tty", "merge_stderr", "isolated", "limits", "on_output")
     return {name: getattr(request, name) for name in names}

@@ -12,8 +12,8 @@ from typing import Final
 
 from pydantic import Field
 
-from ..models import Limits, Request, Result
-from .contract import BadCall, Contract, Input, P, quoted, to_text
+from ..models import Limits, Result
+from .contract import BadCall, Contract, Dressed, Input, P, quoted, to_text
 
 # Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB).
 ARGUMENT_MAX: Final = 100_000
@@ -92,10 +92,10 @@ class OneShot(Contract[P]):
         state = ". Working directory, variables and functions persist between calls" if self.persistent else ""
         return f"Execute a bash command and return stdout/stderr{state}"
 
-    def request(self, call: object, timeout: float, limits: Limits) -> Request:
+    def request(self, call: object, timeout: float, limits: Limits) -> Dressed:
         """The call as a request. Raises BadCall."""
         command = CommandInput.read(call).command
         if not command:
             raise BadCall("command: is empty")
         text = to_text("command", command)
-        return Request(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)
+        return Dressed(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)

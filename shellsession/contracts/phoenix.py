@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from ..errors import InvalidRequest, ShellSessionError
+from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Limits, Result, text_of
 from .binding import Binder
 from .contract import (
@@ -152,8 +152,10 @@ class Phoenix(Contract[ToolResult]):
             for pattern in DANGEROUS:
                 if pattern in wanted.command:
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
-            result = ended((yield from self._run(self.request(wanted))), self._nonce)
-            told = _started(result) if wanted.background else render(result, wanted.slow_ok)
+            result = yield from self._run(self.request(wanted))
+            if not isinstance(result, Result):
+                return _started(*result)
+            told = render(result, wanted.slow_ok and not wanted.background)
             return replace(told, output=on_its_own(told.output, notice(result, self.persistent)))
         except BadCall as error:
             return _failed("invalid_args", f"Invalid input: {error}")
@@ -170,15 +172,27 @@ class Phoenix(Contract[ToolResult]):
             merge_stderr=True,
             isolated=not self.persistent,
             limits=Limits(max_output=MAX_OUTPUT_LENGTH + 2 * SAID_MAX),
+            reads=self._launched if wanted.background else self._ended,
         )
 
-    def _run(self, request: Dressed) -> Generator[Action, Any, Result]:
+    def _ended(self, result: Result) -> Result | None:
+        """None: the bash that all calls share is yet to be prepared."""
+        asks = self.persistent and result.stdout_bytes.endswith(b"_phoenix: %b\n" % self._nonce)
+        return None if asks else ended(result, self._nonce)
+
+    def _launched(self, result: Result) -> Result | tuple[int, str] | None:
+        """Process id and output file of a background command; the result of one that was not started."""
+        return (started(result.stdout) if result.ok else None) or self._ended(result)
+
+    def _run(self, request: Dressed) -> Generator[Action, Any, Result | tuple[int, str]]:
         """Run it; in a bash that all calls share, which was not prepared yet or anew, prepare it and run it then."""
-        result: Result = yield request
-        if self.persistent and result.stdout_bytes.endswith(b"_phoenix: %b\n" % self._nonce):
+        result: Result | tuple[int, str] | None = yield request
+        if result is None:
             request = replace(request, command=b"")  # it has been judged
-            yield replace(request, text=_CLEAN.encode() + self._function() + b"_phoenix=")
+            yield replace(request, text=_CLEAN.encode() + self._function() + b"_phoenix=", reads=None)
             result = yield request
+        if result is None:
+            raise ShellUnavailable("the session's bash cannot be prepared: use another, or a fresh one")
         return result
 
     def _text(self, wanted: PhoenixInput) -> bytes:
@@ -231,11 +245,7 @@ def _failed(code: str, output: str) -> ToolResult:
     return ToolResult(output, is_error=True, code=code)
 
 
-def _started(result: Result) -> ToolResult:
-    found = started(result.stdout) if result.ok else None
-    if found is None:
-        return render(result, slow_ok=False)
-    pid, path = found
+def _started(pid: int, path: str) -> ToolResult:
     return ToolResult(
         f"<pid>{pid}</pid>\n<output_file>{path}</output_file>\n<reminder>To stop: kill -9 -{pid}</reminder>"
     )
