@@ -212,14 +212,19 @@ STATES: Final = [
 ]
 
 
+# What no argument of a program can hold, and what a pipe cannot hold at once.
+LONG: Final = f": {'x' * 200_000}; "
+
+
+@pytest.mark.parametrize("long", ["", LONG], ids=["short", "long"])
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_of_the_session_is_known(state: str) -> None:
+def test_nothing_of_the_session_is_known(state: str, long: str) -> None:
     command = 'echo hi "$@"; type -t f cd; echo $-; echo err >&2; (exit 3)'
     with Session() as session:
         session.run(state)
         for name, argument in (("spec", "/bin/bash"), ("bashtool", "bash"), ("langchain", "bash")):
             contract, told = CONTRACTS[name]
-            assert told(contract.tool(session), command) == plain(command, argument)
+            assert told(contract.tool(session), long + command) == plain(command, argument)
 
 
 def test_a_command_of_documents_003_and_004_leads_a_process_group(agents: Agents) -> None:
@@ -245,10 +250,33 @@ def test_a_command_that_stops_has_not_ended(agents: Agents) -> None:
     assert _bashtool(bashtool.tool(agents, agent="a1"), command) == ("on\n", "", 3)
 
 
-def test_what_is_too_long_for_an_argument_runs_all_the_same(agents: Agents) -> None:
-    command = f": {'x' * 200_000}; echo out; exit 3"
-    for contract, told in (CONTRACTS["spec"], CONTRACTS["bashtool"], CONTRACTS["langchain"]):
-        assert told(contract.tool(agents, agent="a1"), command) == ("out\n", "", 3)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo $- $# $0 $BASH_SUBSHELL $SHLVL; [[ $$ == $BASHPID ]]; cut -d' ' -f5 /proc/self/stat | grep -c ^$$",
+        "ls /proc/self/fd; cat; nonexistent_command\n\nexit $LINENO",
+        "trap 'echo bye' EXIT; jobs; sleep 0 & wait; false\nset -e; false; echo not here",
+        "cat <<EOF\n$0\nEOF",
+        "env | grep -c '^[XZ]-Y='; exit 3",
+    ],
+)
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_what_is_too_long_for_an_argument_runs_as_all_else(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, name: str, command: str
+) -> None:
+    contract, told = CONTRACTS[name]
+    monkeypatch.setenv("Z-Y", "1")
+    bash = contract.tool(agents, agent="long")
+    monkeypatch.delenv("Z-Y")
+    agents.session("long").run("f() { :; }; set -uf")
+    assert told(bash, LONG + command) == told(bash, command)
+
+
+def test_a_signal_ends_what_is_too_long_for_an_argument(agents: Agents) -> None:
+    assert _bashtool(bashtool.tool(agents, agent="a1"), LONG + "echo out; kill -KILL $$") == ("out\n", "", -1)
+    found = bashtool.tool(agents, agent="a1", timeout=0.5)
+    with pytest.raises(bashtool.Failed, match="timed out"):
+        found({"command": LONG + "sleep 1000"})
 
 
 def test_a_policy_sees_the_command_alone(agents: Agents) -> None:

@@ -232,7 +232,8 @@ def test_it_knows_what_the_session_knows(tmp_path: Path) -> None:
 
 def test_long_commands_and_strange_text(bash: Bash) -> None:
     long = "x" * 300_000
-    assert start(bash, f": {long}; echo end").ended() == f"end\n{END}"
+    started = start(bash, f": {long}; echo $BASHPID")
+    assert started.ended() == f"{started.pid}\n{END}"
     odd = "'\"\\$`{}%s%%\n\t€!~"
     assert start(bash, f"cat <<'_END_'\n{odd}\n_END_").ended() == f"{odd}\n{END}"
 

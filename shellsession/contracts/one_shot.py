@@ -15,15 +15,16 @@ from pydantic import Field
 from ..models import Limits, Result
 from .contract import BadCall, Contract, Dressed, Input, P, quoted, to_text
 
-# Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB).
-ARGUMENT_MAX: Final = 100_000
+# Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB): bash reads it then.
+_ARGUMENT_MAX: Final = 100_000
 # What is said of the end, at the most: so much more is to be kept in each half of a stream.
 SAID_MAX: Final = 1 << 10
 # An array, where it is set.
 WITHOUT: Final = "_shellsession_without"
 
-_SUBSHELL: Final = rb"\builtin eval -- %b"
 _PROGRAM: Final = rb"\builtin set -- %b; %b"
+_PIPE: Final = r'\builtin exec {_shellsession_text}< <(\builtin printf %%s "$%s"); '
+_READ: Final = r'"\\builtin eval \"\$(</dev/fd/$_shellsession_text)\" $_shellsession_text<&-"'
 # `$?` shows 128 + n both for signal n and for `exit 128+n`. What `jobs` says while a job is not yet forgotten can tell
 # them apart, and that is in a trap of SIGCHLD alone; in posix mode that would end the wait. `exec` gives a
 # background job back the signals that it ignores.
@@ -34,30 +35,29 @@ _WATCHED: Final = (
 _SAID: Final = re.compile(rb"\[\d+\][+-]? +\d+ (?P<exited>Done|Exit)?.* \( : ")
 
 
-def become(name: str, command: str) -> str:
-    """Bash text: from here on it is ``NAME -c COMMAND``; both are words of bash.
+def become(variable: str, command: bytes, name: str = "bash") -> str:
+    """Bash text: from here on it is ``NAME -c COMMAND``. The name is a word of bash; the command is in the variable.
 
     Where a name is to leave the environment that no bash can unset (see ``surroundings``), ``WITHOUT`` holds the
     program that does it, and its words. Then bash learns its own name from a word behind the command.
     """
     bash = '"${BASH:-bash}"'
-    with_it = f'\\builtin exec "${{{WITHOUT}[@]}}" {bash} -c {command} {name}'
-    return f"[[ -v {WITHOUT} ]] && {with_it}; \\builtin exec -a {name} {bash} -c {command}"
+    is_long = len(command) > _ARGUMENT_MAX
+    text = _READ if is_long else f'"${variable}"'
+    with_it = f'\\builtin exec "${{{WITHOUT}[@]}}" {bash} -c {text} {name}'
+    without = f"\\builtin exec -a {name} {bash} -c {text}"
+    return f"{_PIPE % variable if is_long else ''}[[ -v {WITHOUT} ]] && {with_it}; {without}"
 
 
 def bash_c(command: bytes, name: str = "bash") -> bytes:
-    """Bash text for a subshell, which becomes ``NAME -c COMMAND``. What no argument can hold runs in the subshell."""
-    if len(command) > ARGUMENT_MAX:
-        return _SUBSHELL % quoted(command)
-    return _PROGRAM % (quoted(command), become(name, '"$1"').encode())
+    """Bash text for a subshell, which becomes ``NAME -c COMMAND``."""
+    return _PROGRAM % (quoted(command), become("1", command, name).encode())
 
 
 def watched(command: bytes, nonce: bytes) -> bytes:
     """As ``bash_c``, but that the command leads a process group of its own, and that the subshell stays: it says on
     stderr at last how the command ended."""
-    if len(command) > ARGUMENT_MAX:
-        return bash_c(command)
-    return _WATCHED % (quoted(command), nonce, become("bash", '"$1"').encode())
+    return _WATCHED % (quoted(command), nonce, become("1", command).encode())
 
 
 def ended(result: Result, nonce: bytes) -> Result:

@@ -10,8 +10,8 @@ Where the document is silent, or its parts differ:
   read it). At the session's end nobody is left to write the completion line. In a sandbox the process id that is told
   is the one inside, where the reminder's ``kill`` is run, too.
 * In a session that somebody else started with secrets (its caller, or another tool of the same agent), /proc still
-  shows them; names that bash itself cannot hold (``OPENAI_X-Y``) are handed on with ``persistent``, to commands of over
-  100 000 bytes, and in a session of the caller's own. Start it without them.
+  shows them; names that bash itself cannot hold (``OPENAI_X-Y``) are handed on with ``persistent``, and in a session
+  of the caller's own. Start it without them.
 * A policy masks what a call returns; the output file of a background command holds secrets as they were printed.
 * ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see
   ``phoenix_git``) at the first call. The working directory that is checked is still the one it was given.

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from .contract import on_one_line, quoted
-from .one_shot import ARGUMENT_MAX, become
+from .one_shot import become
 
-_PROGRAM: Final = become("bash", '"$_phoenix_command"')
 _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 
 # Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
@@ -58,8 +57,7 @@ def launch(command: bytes, stateful: bool) -> bytes:
     The command runs in a bash of its own, so that its process id is the command's; ``stateful``: in a subshell, which
     knows the functions and variables of the session.
     """
-    start = _SUBSHELL if stateful or len(command) > ARGUMENT_MAX else _PROGRAM
-    watch = _WATCH % {"start": start}
+    watch = _WATCH % {"start": _SUBSHELL if stateful else become("_phoenix_command", command)}
     return b"( _phoenix_command=%b; \\builtin eval %b )" % (quoted(command), on_one_line(_LAUNCH % {"watch": watch}))
 
 

@@ -4,8 +4,7 @@ Law: all text is quoted, and no value gets into the words of a program, where ev
 
 What the host's environment has now and the session did not start with is set in the subshell of a call, functions that
 were exported too. A name that bash cannot hold (``X-Y``) it only hands on: one that is gone is taken away by ``env -u``
-in front of the call's bash; one that has come since, or has another value, is not there in this session. A command of
-over 100 000 bytes, which no ``-c`` can take, still sees what is gone.
+in front of the call's bash; one that has come since, or has another value, is not there in this session.
 """
 
 from __future__ import annotations
