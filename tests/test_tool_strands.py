@@ -468,7 +468,8 @@ def test_bad_calls_are_session_errors(bash: Bash, agents: Agents, call: object, 
 
 
 def test_restart_looks_at_nothing_else(bash: Bash, tmp_path: Path) -> None:
-    assert bash({"mode": "restart", "command": "touch here", "timeout": None}) == "Bash session restarted"
+    for others in ({"command": "touch here", "timeout": None}, {"command": "", "timeout": 0}, {"command": 7}):
+        assert bash({"mode": "restart", **others}) == "Bash session restarted"
     assert list(tmp_path.iterdir()) == []
 
 

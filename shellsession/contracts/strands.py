@@ -82,8 +82,9 @@ class StrandsInput(Input):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, call: dict[str, Any]) -> dict[str, Any]:
-        """Some providers fill in null for what the model left out."""
-        return {name: value for name, value in call.items() if value is not None}
+        """Some providers fill in null for what the model left out, and 0 or "" for what a restart has no use for."""
+        unused = ("command", "timeout") if call.get("mode") == "restart" else ()
+        return {name: value for name, value in call.items() if value is not None and name not in unused}
 
 
 class Strands(Contract[Payload]):
