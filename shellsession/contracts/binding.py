@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
@@ -35,12 +35,17 @@ if TYPE_CHECKING:
     Async = AsyncSession | AsyncRemoteSession
 
 _log: Final = logging.getLogger("shellsession.interaction")
-# What a call waits for: running a command, somebody's yes, a fresh bash; by name, and with which arguments.
-Deeds = Generator[tuple[Literal["run", "ask", "restart"], tuple[Any, ...]], Any, P]
+# What a call waits for: running a command, somebody's yes, a fresh bash.
+Deed = Literal["run", "ask", "restart"]
+Deeds = Mapping[Deed, Callable[..., Any]]
 
 
 class _Bound(Located[P]):
     """A contract's calls, judged by its policy and performed."""
+
+    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
+        """Do it. Threads wait right here, so that their coroutines come to the end at once."""
+        raise NotImplementedError
 
     def _judged(self, request: Request) -> tuple[Request, Ask | None]:
         """The request as it may run, and who must say yes to it. Raises PolicyRefused."""
@@ -72,8 +77,8 @@ class _Bound(Located[P]):
             return None
         return self._policy.known_secrets(inherited())
 
-    def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> Deeds[P]:
-        """What a call waits for, told once for threads and for asyncio; its payload."""
+    async def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> P:
+        """What a call does, told once for threads and for asyncio; its payload."""
         if fields:
             call = {**call, **fields} if isinstance(call, Mapping) else fields
         steps = self.contract.steps(call)
@@ -85,44 +90,44 @@ class _Bound(Located[P]):
                 payload: P = end.value
                 return payload
             try:
-                answer, move = (yield from self._perform(action, cancel)), steps.send
+                answer, move = await self._perform(action, cancel), steps.send
             except ShellSessionError as error:
                 answer, move = error, steps.throw
 
-    def _perform(self, action: Action, cancel: CancelToken | None) -> Deeds[Any]:
+    async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
-            request = yield from self._approved(action, cancel)
+            request = await self._approved(action, cancel)
             prepared = self._prepared(request)
-            result = yield "run", (*prepared, cancel)
+            result = await self._wait("run", *prepared, cancel)
             if _is_lost(request, result):
-                result = yield "run", (*prepared, cancel)
+                result = await self._wait("run", *prepared, cancel)
             if isinstance(action, Dressed) and action.reads is not None:
                 result = action.reads(result)
             return self._shown(result, action, request) if isinstance(result, Result) else result
         if isinstance(action, Restart):
             session = self._present()
-            return None if session is None or session.state == "new" else (yield "restart", (session,))
+            return None if session is None or session.state == "new" else await self._wait("restart", session)
         if isinstance(action, Ask):
-            return yes((yield from self._asked((action.function, action.arguments, None, cancel))))
+            return yes(await self._asked(action, None, cancel))
         return self._answer(action)
 
-    def _approved(self, action: Request, cancel: CancelToken | None) -> Deeds[Request]:
+    async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judged(action)
         if question is not None:
             with self._patience() as seconds:
-                answer = yield from self._asked((question.function, question.arguments, seconds, cancel))
+                answer = await self._asked(question, seconds, cancel)
             if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
 
-    def _asked(self, arguments: tuple[Any, ...]) -> Deeds[Any]:
+    async def _asked(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
         """What somebody said. Raises InvalidRequest for what he raised himself."""
         try:
-            return (yield "ask", arguments)
+            return await self._wait("ask", question.function, question.arguments, timeout, cancel)
         except ShellSessionError:
             raise
         except Exception as error:
-            if isinstance(error, TimeoutError) and arguments[2] is not None:
+            if isinstance(error, TimeoutError) and timeout is not None:
                 raise  # he was not heard in time
             raise InvalidRequest(f"who was asked for a yes or no raised {error!r:.200}: nothing was run") from error
 
@@ -140,11 +145,10 @@ class _Bound(Located[P]):
 class Tool(_Bound[P]):
     """A contract bound to a session for threads: call it with the tool call's arguments."""
 
-    _DEEDS: Final[Mapping[str, Callable[..., Any]]] = {
-        "run": waiting.run,
-        "ask": waiting.ask,
-        "restart": methodcaller("restart"),
-    }
+    _DEEDS: Final[Deeds] = {"run": waiting.run, "ask": waiting.ask, "restart": methodcaller("restart")}
+
+    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
+        return self._DEEDS[deed](*arguments)
 
     def __call__(
         self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
@@ -153,45 +157,27 @@ class Tool(_Bound[P]):
 
         ``cancel`` ends it from elsewhere, which the contract tells in its own way.
         """
-        deeds = self._call(call, cancel, fields)
-        answer, move = None, deeds.send
-        while True:
-            try:
-                name, arguments = move(answer)
-            except StopIteration as end:
-                payload: P = end.value
-                return payload
-            try:
-                answer, move = self._DEEDS[name](*arguments), deeds.send
-            except BaseException as error:
-                answer, move = error, deeds.throw
+        try:
+            self._call(call, cancel, fields).send(None)
+        except StopIteration as end:
+            payload: P = end.value
+            return payload
+        raise AssertionError("a tool for threads waits in the call itself")
 
 
 class AsyncTool(_Bound[P]):
     """As ``Tool``, for asyncio: await the call."""
 
-    _DEEDS: Final[Mapping[str, Callable[..., Any]]] = {
-        "run": waiting.arun,
-        "ask": waiting.aask,
-        "restart": methodcaller("restart"),
-    }
+    _DEEDS: Final[Deeds] = {"run": waiting.arun, "ask": waiting.aask, "restart": methodcaller("restart")}
+
+    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
+        return await self._DEEDS[deed](*arguments)
 
     async def __call__(
         self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
     ) -> P:
         """As ``Tool.__call__``."""
-        deeds = self._call(call, cancel, fields)
-        answer, move = None, deeds.send
-        while True:
-            try:
-                name, arguments = move(answer)
-            except StopIteration as end:
-                payload: P = end.value
-                return payload
-            try:
-                answer, move = await self._DEEDS[name](*arguments), deeds.send
-            except BaseException as error:
-                answer, move = error, deeds.throw
+        return await self._call(call, cancel, fields)
 
 
 class Binder(Generic[P]):
