@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ..contracts.failing import on_its_own
+from ..contracts.failing import notice, on_its_own
 from ..errors import ShellSessionError
 from ..models import Limits, Result
 from .extras import missing
@@ -89,9 +89,9 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
 def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
-    said = "" if timed_out or result.outcome == "exited" else f"[{result.reason or result.outcome}]\n"
     stdout, stderr = streams([result], limit)
-    return ShellCommandOutput(stdout=stdout, stderr=on_its_own(stderr, said), outcome=outcome, command=command)
+    stderr = on_its_own(stderr, notice(result, stateful=True))
+    return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 
 
 def _exited(exit_code: int | None) -> ShellCallOutcome:
