@@ -106,13 +106,15 @@ class _Reader:
                 special(self, name, simple, words, depth)
                 return
             starter, words = starter_of(words)
-            words = () if starter is None else self._started(name, starter, words, depth)
+            words = () if starter is None else self._started(name, starter, simple, words, depth)
 
-    def _started(self, name: str, starter: Starter, words: tuple[Word, ...], depth: int) -> tuple[Word, ...]:
+    def _started(
+        self, name: str, starter: Starter, simple: Simple, words: tuple[Word, ...], depth: int
+    ) -> tuple[Word, ...]:
         """The words of the command that is started; none when there is none, or none that is known."""
         texts = starter.texts.split()
         takes = {*starter.options.split(), *starter.unless.split(), *texts}
-        rest, operands = list(words[1:]), starter.operands
+        rest, operands, shell = list(words[1:]), starter.operands, starter.shell
         if starter.unless and not any(word in _flags(starter.unless) for word in rest):
             operands = ALL
         while rest:
@@ -133,6 +135,7 @@ class _Reader:
                     value = rest.pop(0) if rest else ""
                 if option in texts:
                     self._script(name, value, depth)
+                    shell = False
             elif starter.assignments and word == "-":
                 continue
             elif starter.assignments and _ASSIGNMENT.fullmatch(word):
@@ -156,6 +159,8 @@ class _Reader:
             self.unknown.append(f"what {name} starts")
         elif starter.ends:
             self.unknown.append(f"what {name} reads")
+        elif shell:
+            self._input(name, simple, "", depth)
         return ()
 
     # -- those that are not like the others

@@ -25,6 +25,7 @@ class Starter:
     ``texts``: letters, and names, of options whose word is a text of bash. ``joined``: the words that follow are one
     text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
     ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
+    ``shell``: it starts a shell, which reads its input, where neither a command nor a text is named.
     """
 
     options: str = ""
@@ -36,6 +37,7 @@ class Starter:
     ends: str = ""
     unless: str = ""
     flags: str = ""
+    shell: bool = False
 
 
 _PLAIN: Final = Starter()
@@ -69,21 +71,25 @@ STARTERS: Final = {
         "C D g h p R r T t U u user group host chdir chroot prompt close-from command-timeout other-user role type",
         assignments=True,
         only_looks="l v K e",
+        shell=True,
     ),
-    "doas": Starter("C u"),
-    "pkexec": Starter("user u"),
-    "su": Starter("g G s w group supp-group shell whitelist-environment", ALL, texts="c command"),
-    "runuser": Starter("g G s w group supp-group shell whitelist-environment", texts="c command", unless="u user"),
-    "sg": Starter("", 1, texts="c", joined=True),
+    "doas": Starter("C u", shell=True),
+    "pkexec": Starter("user u", shell=True),
+    "su": Starter("g G s w group supp-group shell whitelist-environment", ALL, texts="c command", shell=True),
+    "runuser": Starter(
+        "g G s w group supp-group shell whitelist-environment", texts="c command", unless="u user", shell=True
+    ),
+    "sg": Starter("", 1, texts="c", joined=True, shell=True),
+    "newgrp": Starter("", ALL, texts="c", shell=True),
     "setpriv": Starter(
         "reuid regid ruid rgid euid egid groups inh-caps ambient-caps bounding-set securebits pdeathsig"
         " selinux-label apparmor-profile"
     ),
-    "chroot": Starter("userspec groups", 1),
-    "unshare": Starter("R w S G root wd setuid setgid"),
-    "nsenter": Starter("t S G N W target setuid setgid net-socket", flags="net"),
-    "fakeroot": Starter("l s i b lib faked"),
-    "ssh": Starter("B b c D E e F I i J L l m O o P p Q R S W w", 1, joined=True),
+    "chroot": Starter("userspec groups", 1, shell=True),
+    "unshare": Starter("R w S G root wd setuid setgid", shell=True),
+    "nsenter": Starter("t S G N W target setuid setgid net-socket", flags="net", shell=True),
+    "fakeroot": Starter("l s i b lib faked", shell=True),
+    "ssh": Starter("B b c D E e F I i J L l m O o P p Q R S W w", 1, only_looks="G N V", joined=True, shell=True),
     "sshpass": Starter("p f d P"),
     "systemd-run": Starter(
         "u p E t H M unit property description slice setenv machine host uid gid nice working-directory on-active"
