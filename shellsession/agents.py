@@ -72,16 +72,22 @@ class Registry(Generic[S]):
         self.lock = threading.RLock()  # reentrant: a collection can strike inside, and take an entry away
         self._entries: dict[str | int, Entry[S]] = {}
 
-    def take(self, agent: object, make: Callable[[], S]) -> S:
-        """The agent's session, made now if there is none. Raises TooManySessions and SessionClosed."""
+    def find(self, agent: object) -> S | None:
+        """The agent's session, if there is one. Raises SessionClosed."""
         key = _key(agent)
         with self.lock:
             if self.closed:
                 raise SessionClosed("these agents were closed: make a new Agents")
             entry = self._entries.get(key)
-            if entry is not None and not entry.session.closed:
-                return entry.session
-            if entry is None and len(self._entries) >= self.max_sessions:
+            return None if entry is None or entry.session.closed else entry.session
+
+    def take(self, agent: object, make: Callable[[], S]) -> S:
+        """The agent's session, made now if there is none. Raises TooManySessions and SessionClosed."""
+        key = _key(agent)
+        with self.lock:
+            if (session := self.find(agent)) is not None:
+                return session
+            if key not in self._entries and len(self._entries) >= self.max_sessions:
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
                     self._refuse()

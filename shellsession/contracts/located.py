@@ -14,7 +14,7 @@ from typing import Any, Final, Generic
 
 from ..agents import Agents, AsyncAgents
 from ..engine.spawn import environment, inherited
-from ..errors import InvalidRequest, TooManySessions
+from ..errors import InvalidRequest
 from ..models import Options, Request
 from ..policy.rules import Policy
 from .contract import Contract, Dressed, P, after, definition
@@ -24,10 +24,6 @@ from .surroundings import added_to, changes, cwd, enter, its_bash
 _PLACE: Final = "{working_directory}"  # in a description
 # What an agent's session was started with, whichever tool of his was the first.
 _environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
-
-
-class _NoSession(Exception):
-    """An agent has none."""
 
 
 class Located(Generic[P]):
@@ -82,16 +78,8 @@ class Located(Generic[P]):
 
     def _present(self) -> Any:
         """The session, where there is one: to ask agents for it would make it."""
-
-        def none() -> Any:
-            raise _NoSession
-
-        if not isinstance(self._where, Agents | AsyncAgents):
-            return self._where
-        try:
-            return self._where._registry.take(self._who(), none)
-        except (_NoSession, TooManySessions):
-            return None
+        agents = isinstance(self._where, Agents | AsyncAgents)
+        return self._where._registry.find(self._who()) if agents else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
