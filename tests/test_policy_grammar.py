@@ -45,6 +45,14 @@ def test_what_starts_nothing_is_not_taken_for_a_starter(text: str) -> None:
     assert not run.unknown
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("start", ["find . -exec ", "git bisect run ", "sudo ", "watch ", "find -exec $X "])
+def test_commands_within_commands_without_end_are_unknown_soon(start: str) -> None:
+    """Each way to read them would take time, memory or stack without end."""
+    assert commands(start.encode() * 3000 + b"ls").unknown
+    assert commands(b"find . -exec find . -exec sudo git bisect run rm x ;").commands[-1] == ("rm", "x")
+
+
 def test_bash_itself_takes_the_corpus() -> None:
     script = "".join(f"bash -n -c {shlex.quote(case.text)} || echo {shlex.quote(repr(case.text))}\n" for case in CASES)
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)

@@ -18,6 +18,8 @@ from .words import Word
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
+# Words of all commands together: those of a command that starts another are read again with that one.
+_MOST: Final = 1 << 20
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 _SHELLS: Final = frozenset(
     {"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "fish", "csh", "tcsh"}  # all have -c, and words
@@ -58,16 +60,24 @@ def commands(source: bytes) -> Run:
     return _Reader().read(source)
 
 
+class _TooMuch(Exception):
+    """So much is not read."""
+
+
 class _Reader:
     """Reads texts, and the texts in them."""
 
     def __init__(self) -> None:
+        self._words = 0
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
 
     def read(self, source: bytes) -> Run:
-        self._text(source, 0)
+        try:
+            self._text(source, 0)
+        except _TooMuch:
+            self.unknown.append("a command behind too many others")
         return Run(tuple(self.commands), tuple(dict.fromkeys(self.unknown)), self.fault)
 
     def _text(self, source: bytes, depth: int) -> None:
@@ -96,6 +106,12 @@ class _Reader:
     def _command(self, simple: Simple, depth: int) -> None:
         words = simple.words
         while words:
+            self._words += len(words)
+            if self._words > _MOST:
+                raise _TooMuch
+            if depth > _DEEPEST:
+                self.unknown.append("a command within too many others")
+                return
             self.commands.append(words)
             if words[0] is None:
                 self.unknown.append("the name of a command")
@@ -223,7 +239,7 @@ class _Reader:
     def _hash(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
         for flag, path in pairwise(words):
             if flag == "-p":  # from here on another name for it
-                self._command(Simple((path,)), depth)
+                self._command(Simple((path,)), depth + 1)
 
     def _at(self, name: str, simple: Simple, words: tuple[Word, ...], depth: int) -> None:
         if not {"-f", "-l", "-r", "-c"} & set(words):
@@ -240,7 +256,7 @@ class _Reader:
                 for setting, value in pairwise(operands):
                     self._git_setting(setting, value, depth)
             case ["bisect", "run", *inner] if inner:
-                self._command(Simple(tuple(inner)), depth)
+                self._command(Simple(tuple(inner)), depth + 1)
             case ["submodule", *_] if "foreach" in rest:
                 inner = rest[rest.index("foreach") + 1 :]
                 self._joined(name, tuple(inner[inner[:1] == ["--recursive"] :]), depth)
@@ -270,7 +286,7 @@ class _Reader:
             if word in ("-exec", "-execdir", "-ok", "-okdir"):
                 inner = words[index + 1 :]
                 ends = [at for at, one in enumerate(inner) if one in (";", "+")]
-                self._command(Simple(inner[: ends[0]] if ends else inner), depth)
+                self._command(Simple(inner[: ends[0]] if ends else inner), depth + 1)
 
 
 def _flags(options: str) -> set[str]:
