@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from .grammar import Simple, parse
+from .grammar import MAX_READ, Simple, parse
 from .starters import ALL, Starter, starter_of
 from .subcommands import subcommand
 from .words import Word
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
-# Words of all commands together: those of a command that starts another are read again with that one.
+# Bytes of all texts and words of all commands together: what is within another one is read again.
 _MOST: Final = 1 << 20
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 _SHELLS: Final = frozenset(
@@ -68,7 +68,7 @@ class _Reader:
     """Reads texts, and the texts in them."""
 
     def __init__(self) -> None:
-        self._words = 0
+        self._spent = 0
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
@@ -80,7 +80,13 @@ class _Reader:
             self.unknown.append("a command behind too many others")
         return Run(tuple(self.commands), tuple(dict.fromkeys(self.unknown)), self.fault)
 
+    def _spend(self, size: int) -> None:
+        self._spent += size
+        if self._spent > _MOST:
+            raise _TooMuch
+
     def _text(self, source: bytes, depth: int) -> None:
+        self._spend(min(len(source), MAX_READ))
         if depth > _DEEPEST:
             self.unknown.append("a text within too many others")
             return
@@ -106,9 +112,7 @@ class _Reader:
     def _command(self, simple: Simple, depth: int) -> None:
         words = simple.words
         while words:
-            self._words += len(words)
-            if self._words > _MOST:
-                raise _TooMuch
+            self._spend(len(words))
             if depth > _DEEPEST:
                 self.unknown.append("a command within too many others")
                 return
