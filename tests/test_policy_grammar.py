@@ -51,6 +51,7 @@ def test_commands_within_commands_without_end_are_unknown_soon(start: str) -> No
     """Each way to read them would take time, memory or stack without end."""
     assert commands(start.encode() * 3000 + b"ls").unknown
     assert commands(start.encode() * 20 + b"sh -c '" + b"ls;" * 10_000 + b"'").unknown or start == "sudo "
+    assert not commands(b"docker " + b"container " * 6000).unknown
     assert commands(b"find . -exec find . -exec sudo git bisect run rm x ;").commands[-1] == ("rm", "x")
 
 

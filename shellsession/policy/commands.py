@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from .grammar import MAX_READ, Simple, parse
-from .starters import ALL, Starter, starter_of
+from .starters import ALL, Starter, flags_of, option_of, starter_of, until
 from .subcommands import subcommand
 from .words import Word
 
@@ -135,7 +135,7 @@ class _Reader:
         texts = starter.texts.split()
         takes = {*starter.options.split(), *starter.unless.split(), *texts}
         rest, operands, shell = list(words[1:]), starter.operands, starter.shell
-        if starter.unless and not any(word in _flags(starter.unless) for word in rest):
+        if starter.unless and not any(word in flags_of(starter.unless) for word in rest):
             operands = ALL
         while rest:
             word = rest.pop(0)
@@ -148,7 +148,7 @@ class _Reader:
             elif word == "--":
                 takes = set()
             elif word.startswith("-") and len(word) > 1:
-                flags, option, value = _option(word, takes, starter.flags.split())
+                flags, option, value = option_of(word, takes, starter.flags.split())
                 if set(starter.only_looks.split()) & set(flags):
                     return ()
                 if option and value == "":
@@ -164,7 +164,7 @@ class _Reader:
             elif operands:
                 operands -= 1
             elif starter.joined:
-                self._joined(name, _until((word, *rest), starter.ends), depth)
+                self._joined(name, until((word, *rest), starter.ends), depth)
                 return ()
             elif name == "coproc" and rest and rest[0] in ("{", "("):
                 rest.pop(0)  # it was the name
@@ -174,7 +174,7 @@ class _Reader:
             else:
                 return (word, *rest)
         if rest and starter.joined:
-            self._joined(name, _until(tuple(rest), starter.ends), depth)
+            self._joined(name, until(tuple(rest), starter.ends), depth)
         elif rest:
             self.unknown.append(f"what {name} starts")
         elif starter.ends:
@@ -291,33 +291,6 @@ class _Reader:
                 inner = words[index + 1 :]
                 ends = [at for at, one in enumerate(inner) if one in (";", "+")]
                 self._command(Simple(inner[: ends[0]] if ends else inner), depth + 1)
-
-
-def _flags(options: str) -> set[str]:
-    return {f"-{name}" if len(name) == 1 else f"--{name}" for name in options.split()}
-
-
-def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
-    """The words before the first one that begins so."""
-    for at, word in enumerate(words):
-        if ends and word is not None and word.startswith(ends):
-            return words[:at]
-    return words
-
-
-def _option(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word]:
-    """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
-    if word.startswith("--"):
-        name, _, value = word[2:].partition("=")
-        if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
-            name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
-        return ("", name, value) if name in takes else ("", "", "")
-    if len(word) > 2 and word[1:] in takes:
-        return "", word[1:], ""
-    for at, letter in enumerate(word[1:], 1):
-        if letter in takes:
-            return word[1:at], letter, word[at + 1 :]
-    return word[1:], "", ""
 
 
 _Special = Callable[[_Reader, str, Simple, tuple[Word, ...], int], None]

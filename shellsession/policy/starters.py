@@ -163,8 +163,37 @@ _SAME: Final = {"docker compose": "docker-compose", "docker container": "docker"
 def starter_of(words: tuple[Word, ...]) -> tuple[Starter | None, tuple[Word, ...]]:
     """The row of a command, by its name or by that and its subcommand; and its words from where that has been named."""
     name = (words[0] or "").rpartition("/")[2]
-    if (starter := STARTERS.get(name)) is not None:
-        return starter, words
-    rest = words[subcommand(words, known=True) :]
-    both = f"{name} {rest[0]}" if rest else ""
-    return starter_of((_SAME[both], *rest[1:])) if both in _SAME else (STARTERS.get(both), rest)
+    while (starter := STARTERS.get(name)) is None:
+        rest = words[subcommand(words, known=True) :]
+        both = f"{name} {rest[0]}" if rest else ""
+        if both not in _SAME:
+            return STARTERS.get(both), rest
+        name, words = _SAME[both], (_SAME[both], *rest[1:])
+    return starter, words
+
+
+def flags_of(options: str) -> set[str]:
+    return {f"-{name}" if len(name) == 1 else f"--{name}" for name in options.split()}
+
+
+def until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
+    """The words before the first one that begins so."""
+    for at, word in enumerate(words):
+        if ends and word is not None and word.startswith(ends):
+            return words[:at]
+    return words
+
+
+def option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word]:
+    """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
+    if word.startswith("--"):
+        name, _, value = word[2:].partition("=")
+        if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
+            name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
+        return ("", name, value) if name in takes else ("", "", "")
+    if len(word) > 2 and word[1:] in takes:
+        return "", word[1:], ""
+    for at, letter in enumerate(word[1:], 1):
+        if letter in takes:
+            return word[1:at], letter, word[at + 1 :]
+    return word[1:], "", ""
