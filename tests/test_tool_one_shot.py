@@ -107,6 +107,7 @@ def agents() -> Iterator[Agents]:
     with Agents() as agents, pytest.MonkeyPatch.context() as patch:
         for name, value in (("EDITOR", "/bin/false"), ("VISUAL", "/bin/false")):
             patch.setenv(name, value)  # as document 004 has them
+        spec.tool(agents, agent="a1")({"command": ":"})  # its bash has begun
         yield agents
 
 
