@@ -47,7 +47,7 @@ class Policy:
     (``re.compile(...)``) that are searched in the text and, with any of the next three, in each command of it.
     ``deny_commands``, ``allow``: commands by name, as ``"sudo"`` or ``"git push"``; words may be patterns (``*``,
     ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and
-    ``bash -c 'b'``, and behind what else starts others (``sudo``, ``xargs``, ``ssh``, ... : ``policy.starters``), not
+    ``bash -c 'b'``, and behind what else starts others (``sudo``, ``ssh``, ``docker exec``: ``policy.starters``), not
     about what it only mentions, in quotes or here-documents. What an interpreter runs (``perl -e``, ``awk``, ``make``)
     is not looked into: an allow list without it refuses it. A name without a slash means every path to it. An allowed
     command begins with these words. Of a denied one, a second word that begins with a letter is the subcommand, which
