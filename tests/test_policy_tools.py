@@ -323,8 +323,11 @@ def test_named_secrets_are_masked_without_asking_for_it(agents: Agents, monkeypa
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_what_bash_says_to_a_contract_is_not_masked(agents: Agents, persistent: bool) -> None:
+def test_what_bash_says_to_a_contract_is_not_masked(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, persistent: bool
+) -> None:
     """Each letter that it may say is a secret; and what the command says is masked all the same."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     policy = Policy(secrets=[*"0123456789abcdef", "Exit", "Done"])
     bash = bashtool.tool(agents, agent="a1", policy=policy, persistent=persistent)
     found = bash({"command": "printf Exit >&2; (exit 137)"})
@@ -332,7 +335,9 @@ def test_what_bash_says_to_a_contract_is_not_masked(agents: Agents, persistent: 
     bash_004 = phoenix.tool(agents, agent="a1", policy=policy, persistent=persistent)
     assert bash_004({"command": "echo xyz0; (exit 3)"}).output == "[command failed: exit code 3]\nxyz***\n"
     said = bash_004({"command": "echo hi", "background": True}).output
-    assert re.match(r"<pid>(\d+)</pid>\n<output_file>/[^*]*/output</output_file>\n.*kill -9 -\1<", said)
+    assert re.match(
+        rf"<pid>(\d+)</pid>\n<output_file>{re.escape(str(tmp_path))}/[^*]*/output</output_file>\n.*kill -9 -\1<", said
+    )
 
 
 def test_what_a_contract_adds_is_not_judged(agents: Agents) -> None:
