@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, wait_until
@@ -457,3 +458,16 @@ def test_a_command_that_another_ended_while_its_client_took_its_output_is_logged
         pass
     logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
     assert [line["outcome"] for line in logged] == ["interrupted"]
+
+
+def test_an_end_that_expect_saw_is_told_and_logged_though_nobody_waits_for_it(
+    daemon: Daemon, sh: RemoteSession, raw: Raw
+) -> None:
+    raw.ask("watch", agent=sh.agent)
+    assert sh.run("read x; (exit 3)", stdin=TTY).outcome == "input"
+    sh.type("it\n")
+    assert sh.expect(pexpect.EOF) == 0
+    assert seen(raw)[-1].header["exit_code"] == 3
+    sh.run("echo next")
+    logged = wait_until(lambda: len(lines := daemon.logged(sh.agent)) == 2 and lines, "the log")
+    assert [(line["command"], line["exit_code"]) for line in logged] == [("read x; (exit 3)", 3), ("echo next", 0)]

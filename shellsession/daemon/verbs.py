@@ -180,6 +180,8 @@ async def _glimpse(desk: Desk, asked: Asked) -> Answer:
     desk.handed.check(asked.request.command)
     with desk.staying(), desk.looking_on(asked.listener):
         text, ended = await desk.session._do(glimpse(desk.session._mine(), until))
+    if (end := desk.session._engine.ended) is not None:  # perhaps nobody waits for it any more
+        desk.went_on(end)
     return Answer({"value": ended}, (text,))
 
 
