@@ -433,6 +433,32 @@ def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon,
         sh.wait()
 
 
+def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
+    sh.open()
+    leave_behind(daemon, sh, "run", WAITS)
+    Path(sh.cwd, "go").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    raw.say("run", b"until [ -e on ]; do sleep 0.01; done; echo next", agent=sh.agent)
+    wait_until(lambda: sh.state == "running", "the next command")
+    assert sh.wait(0.05).outcome == "running"
+    Path(sh.cwd, "on").touch()
+    assert raw.receive().parts[0] == b"next\n"
+
+
+def test_an_end_that_nobody_heard_comes_whole_to_who_was_handed_back_the_command(
+    daemon: Daemon, sh: RemoteSession
+) -> None:
+    assert sh.run(WAITS, timeout=0.1, on_timeout="yield").stdout == "early\n"
+    with Raw(daemon.socket) as other:
+        leave_behind(daemon, sh, "wait", timeout=None)
+        Path(sh.cwd, "go").touch()  # before it is known that he has left for good
+        wait_until(lambda: served(other) == 1, "its end")
+    result = sh.wait()
+    assert (result.stdout, result.exit_code, result.outcome) == ("late\n", 4, "exited")
+    with pytest.raises(NotRunning):
+        sh.wait()
+
+
 def test_who_comes_back_for_his_result_has_it_alone(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
     sh.open()
     request = leave_behind(daemon, sh, "run", b"until [ -e go ]; do sleep 0.01; done; echo late")
@@ -469,5 +495,8 @@ def test_an_end_that_expect_saw_is_told_and_logged_though_nobody_waits_for_it(
     assert sh.expect(pexpect.EOF) == 0
     assert seen(raw)[-1].header["exit_code"] == 3
     sh.run("echo next")
-    logged = wait_until(lambda: len(lines := daemon.logged(sh.agent)) == 2 and lines, "the log")
-    assert [(line["command"], line["exit_code"]) for line in logged] == [("read x; (exit 3)", 3), ("echo next", 0)]
+    wait_until(lambda: len(daemon.logged(sh.agent)) == 2, "the log")
+    assert [(line["command"], line["exit_code"]) for line in daemon.logged(sh.agent)] == [
+        ("read x; (exit 3)", 3),
+        ("echo next", 0),
+    ]

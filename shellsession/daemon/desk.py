@@ -187,9 +187,7 @@ class Desk:
         None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
         """
         while True:
-            if (end := self.handed.end_of(command)) is not None:
-                return end
-            if (end := self.unheard.end()) is not None:
+            if (end := self.unheard.end(command) or self.handed.end_of(command)) is not None:
                 return end
             if not self._stays:
                 return None
@@ -243,6 +241,9 @@ class Desk:
 
     def begin(self, command: bytes) -> Speaker:
         """A command is to be run."""
+        if self.session._engine.call is None:  # else it is refused, and that one still asked for
+            self.handed.leave()
+            self.unheard.forget()
         speaker = Speaker(self, command)
         if self.session.state != "running":  # else it queues, and begins some time later
             speaker.begin()

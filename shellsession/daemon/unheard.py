@@ -15,11 +15,12 @@ class Unheard:
     def __init__(self) -> None:
         self._result: Result | None = None
         self._request = ""  # what the client asked that has gone: it may come back
+        self._command = ""  # by its name in ``handed``; "" for one that never was
 
-    def keep(self, request: str, result: Result) -> None:
+    def keep(self, request: str, command: str, result: Result) -> None:
         """The client that asked for it has gone. What others held is counted."""
         self._result = result if self._result is None else together(counted(self._result), result)
-        self._request = request
+        self._request, self._command = request, command
 
     def heard(self, request: str) -> None:
         """Its client came back, and was given its result: that is nobody else's any more."""
@@ -30,9 +31,9 @@ class Unheard:
         """Another command begins, or somebody has heard the end."""
         self._result = None
 
-    def end(self) -> Result | None:
-        """The command's end, if nobody has heard that."""
-        if self._result is None or self._result.runs_on:
+    def end(self, command: str | None) -> Result | None:
+        """The command's end, if nobody has heard that, and that one is meant, or none."""
+        if self._result is None or self._result.runs_on or (command and command != self._command):
             return None
         result, self._result = self._result, None
         return result

@@ -94,8 +94,6 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else asked.second
     speaker = desk.begin(command)
-    if desk.session._engine.call is None:  # else it is refused, and that one still asked for
-        desk.handed.leave()
     with desk.staying() as told, _heard(speaker, asked if request.live else None):
         try:
             result = await desk.session.run(command, on_output=speaker, **options)
@@ -109,7 +107,7 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
         told.set_result(result)
     desk.ran(command, result, speaker, request.id)
     if asked.listener.connection.is_gone:
-        desk.unheard.keep(request.id, result)
+        desk.unheard.keep(request.id, desk.handed.current, result)
     return answer_with(desk, result, request.id)
 
 
@@ -151,10 +149,11 @@ async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
             raise
         told.set_result(result)
     desk.went_on(result)
+    command = desk.handed.current
     if not result.runs_on:
         desk.handed.leave()
     if asked.listener.connection.is_gone:
-        desk.unheard.keep(asked.request.id, result)
+        desk.unheard.keep(asked.request.id, command, result)
         return answer_with(desk, result)
     return answer_with(desk, desk.unheard.before(result))
 
