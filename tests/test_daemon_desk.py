@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pytest
-from daemons import Daemon, Raw
+from daemons import Daemon, Raw, serving
 from support import PATIENCE, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy, connect
+from shellsession.daemon import server
+from shellsession.daemon.connection import IN_FLIGHT
 from shellsession.daemon.wire import Message, encode
 
 
@@ -211,6 +214,63 @@ def test_a_client_that_comes_back_for_its_turn_is_served(daemon: Daemon, sh: Rem
         again.socket.sendall(encode(header, b"echo ran >>times; echo mine"))
         assert again.receive().parts[0] == b"mine\n"
     assert (place / "times").read_text() == "ran\n"
+
+
+def test_a_client_has_its_time_to_come_back_each_time_that_it_is_cut(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_GRACE", grace := 1.0)
+    path = str(tmp_path / "socket")
+    with serving(path) as heart, Raw(path) as first, Raw(path) as last:
+        first.open("a", place)
+        first.say("run", b"until [ -e go ]; do sleep 0.01; done", agent="a")
+        header = last.header("run", agent="a")
+        request = encode(header, b"echo mine")
+
+        def cut() -> float:
+            """He comes, and is cut; when."""
+            with Raw(path) as client:
+                client.socket.sendall(request)
+                client.ask("info", agent="a")
+                connections = heart.stats()["connections"]
+            wait_until(lambda: heart.stats()["connections"] < connections, "the cut")
+            return time.monotonic()
+
+        once = cut()
+        while (again := cut()) < once + 0.8 * grace:
+            pass
+        wait_until(lambda: time.monotonic() > once + 1.1 * grace, "the end of the time that he had first")
+        assert time.monotonic() < again + grace, "too slow a machine to tell"
+        last.socket.sendall(request)
+        (place / "go").touch()
+        assert last.receive().parts == (b"mine\n", b"")
+
+
+def test_a_request_that_was_not_taken_when_its_client_was_cut_is_answered_where_it_comes_again(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
+    with Raw(daemon.socket) as first, Raw(daemon.socket) as again:
+        requests = [encode(first.header("run", agent=sh.agent), b"until [ -e go ]; do sleep 0.01; done")]
+        requests += [encode(first.header("run", agent=sh.agent), b"true") for _ in range(IN_FLIGHT + 3)]
+        requests += [encode(first.header("run", agent=sh.agent), b"echo last >>ran")]
+        first.socket.sendall(b"".join(requests))
+        wait_until(lambda: served(again) > IN_FLIGHT, "as many as are served at a time")
+        first.close()
+        again.socket.sendall(requests[-1])
+        assert served(again) > IN_FLIGHT + 1  # it was taken here first
+        (place / "go").touch()
+        assert again.receive().header["result"]["outcome"] == "exited"
+    assert (place / "ran").read_text() == "last\n"
+
+
+def test_who_was_refused_hears_nothing_more_of_it(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:
+    raw.ask("hold", agent=sh.agent, holder="me", others="refuse")
+    with Raw(daemon.socket) as other:
+        refusals = [other.ask("run", b"true", agent=sh.agent, tell=True).header["error"]["code"] for _ in range(2)]
+        raw.close()
+        wait_until(lambda: not refused(sh), "the end of the hold")
+        reply = other.ask("run", b"sleep 1.2", agent=sh.agent)  # a second later others are told what they wait for
+    assert (refusals, reply.header["result"]["outcome"]) == (["busy"] * 2, "exited")
 
 
 def refused(session: RemoteSession) -> bool:

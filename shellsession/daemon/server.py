@@ -107,7 +107,8 @@ class Server:
                 desk.unheard.heard(request.id)
             connection.served()
         elif claim is Claim.RUNNING:
-            self._served[request.id].listener.come_back(connection)
+            if not connection.is_gone:  # else it was taken late, and has come again elsewhere
+                self._served[request.id].listener.come_back(connection)
             self._miss(self._served[request.id])
             connection.served()
         else:
@@ -134,6 +135,7 @@ class Server:
             LOG.exception("a %s request failed; this is a defect of ours", asked.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
             header, parts = {"error": from_error(fault)[0]}, ()
+        asked.listener.waits = False  # also where it was refused: nothing more is told of it
         reply = _encoded(request, header, parts)
         self._ledger.settle(request, asked.listener.with_reply(reply), time.monotonic())
         del self._served[request]
@@ -146,18 +148,19 @@ class Server:
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
         if listener.waits:
-            return DaemonUnavailable("the daemon has ended before its turn came: it was not run")
+            return DaemonUnavailable("the daemon is ending, and its turn had not come: it was not run")
         return OutcomeUnknown("the daemon has ended while it ran this: look at what it was to do")
 
     def _miss(self, service: Service) -> None:
         """Give its client the time to come back, if he is gone. What he asked for goes on meanwhile."""
-        if service.listener.connection.is_gone:
-            asyncio.get_running_loop().call_later(_GRACE, self._desert, service)
+        connection = service.listener.connection
+        if connection.is_gone:
+            asyncio.get_running_loop().call_later(_GRACE, self._desert, service, connection)
 
-    def _desert(self, service: Service) -> None:
+    def _desert(self, service: Service, lost: Connection) -> None:
         """What only waits, or looks on, ends where its client has not come back; a command goes on."""
         listener = service.listener
-        if listener.connection.is_gone and self._served.get(listener.request) is service:
+        if listener.connection is lost and self._served.get(listener.request) is service:
             listener.desert()
             if listener.waits and service.task is not None:
                 service.task.cancel()
@@ -257,8 +260,11 @@ class Server:
     # -- the end
 
     def stop(self) -> None:
-        """Ask for the end; ``finish`` brings it."""
+        """Ask for the end; ``finish`` brings it. What waits for its turn is refused: it would be begun to be ended."""
         self.stopping.set()
+        for service in self._served.values():
+            if service.listener.waits and service.task is not None:
+                service.task.cancel()
 
     async def finish(self, patience: float) -> None:
         """Give what runs so many seconds to end by itself, then end every session and every connection."""
