@@ -13,7 +13,7 @@ import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, InvalidRequest, Limits, NotRunning, RemoteSession, ShellSessionError, connect
+from shellsession import TTY, InvalidRequest, Limits, NotRunning, RemoteSession, SessionBusy, ShellSessionError, connect
 from shellsession.daemon.wire import PARTS_MAX, encode
 
 
@@ -191,6 +191,19 @@ def test_live_output_goes_on_after_the_command_was_handed_back(sh: RemoteSession
         (place / "open").touch()
         assert result.result(PATIENCE).stdout == "2\n3\n4\n"
     assert b"".join(heard) == b"1\n2\n3\n4\n"
+
+
+def test_a_command_that_is_refused_takes_nothing_from_the_one_that_runs(sh: RemoteSession) -> None:
+    """As with Session: its output is still heard live, and what ``expect`` has found is still there."""
+    heard: list[bytes] = []
+    text = "echo first; read x; echo got $x"
+    assert sh.run(text, stdin=TTY, on_output=lambda _, data: heard.append(data)).outcome == "input"
+    sh.expect("first")
+    with pytest.raises(SessionBusy):
+        sh.run("echo never")
+    assert sh.after == "first"
+    assert sh.send("it\n").exit_code == 0
+    assert b"".join(heard) == b"first\ngot it\n"
 
 
 def test_live_output_comes_while_the_command_runs(sh: RemoteSession, place: Path) -> None:

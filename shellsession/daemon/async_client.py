@@ -179,7 +179,7 @@ class AsyncRemoteSession(Remote):
         said = self._run(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )
-        return checked(self._told(await self.ask(said, on_output)), check)
+        return checked(self._ran(await self.ask(said, on_output), on_output), check)
 
     def stream(
         self,
@@ -216,7 +216,7 @@ class AsyncRemoteSession(Remote):
                 if message.header.get("event") == "output":
                     yield message.header["stream"], message.parts[0]
                 else:
-                    yield self._told(message)
+                    yield self._ran(message)
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""

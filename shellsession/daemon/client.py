@@ -134,7 +134,7 @@ class RemoteSession(Remote):
         said = self._run(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )
-        return checked(self._told(self.ask(said, on_output)), check)
+        return checked(self._ran(self.ask(said, on_output), on_output), check)
 
     def stream(
         self,
@@ -168,7 +168,7 @@ class RemoteSession(Remote):
                 if message.header.get("event") == "output":
                     yield message.header["stream"], message.parts[0]
                 else:
-                    yield self._told(message)
+                    yield self._ran(message)
 
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""

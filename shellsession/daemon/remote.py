@@ -248,7 +248,6 @@ class Remote:
             "live": live or on_output is not None or ...,
             "tell": (self.on_wait is not None and not live) or ...,
         }
-        self._dialogue, self._on_output = None, on_output
         parts = (text,) if data is None else (text, data)
         return self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
 
@@ -263,6 +262,11 @@ class Remote:
     def _of_command(self, verb: str, *parts: bytes, **fields: object) -> Said:
         """The request of a verb that goes on with the command that was handed back here, or with whichever runs."""
         return self._said(verb, *parts, **fields, **({"command": self._handed} if self._handed else {}))
+
+    def _ran(self, message: Message, on_output: OnOutput | None = None) -> Result:
+        """As ``_told``, of a command that was begun here: what was kept of the last one is not wanted any more."""
+        self._dialogue, self._on_output = None, on_output
+        return self._told(message)
 
     def _told(self, message: Message) -> Result:
         """The Result in a reply; which command is to be gone on with is noted."""
