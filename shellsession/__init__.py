@@ -11,7 +11,7 @@ The public names, loaded when first used, so that a program pays only for what i
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .agents import AgentInfo, Agents, AsyncAgents
+    from .agents import Agents, AsyncAgents
     from .async_session import AsyncSession
     from .daemon.async_client import AsyncRemoteSession, aconnect
     from .daemon.client import RemoteSession, connect
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
     )
     from .models import TTY, Limits, Result
     from .policy.sandbox import Sandbox
+    from .registry import AgentInfo
     from .session import Session
 
 _HOMES = {
     "daemon.client": ("RemoteSession", "connect"),
     "daemon.async_client": ("AsyncRemoteSession", "aconnect"),
-    "agents": ("AgentInfo", "Agents", "AsyncAgents"),
+    "agents": ("Agents", "AsyncAgents"),
     "engine.jobs": ("Job",),
     "errors": (
         "CommandError",
@@ -69,6 +70,7 @@ _HOMES = {
     ),
     "models": ("TTY", "Limits", "Result"),
     "policy.sandbox": ("Sandbox",),
+    "registry": ("AgentInfo",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
 }

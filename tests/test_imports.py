@@ -43,7 +43,7 @@ _LAYERS: Final = (
     ("engine.steps",),
     ("engine.dialogue",),
     ("base",),
-    ("async_session", "session"),
+    ("async_session", "session", "registry"),
     ("agents",),
     ("daemon.opening",),
     ("daemon.place", "daemon.requests", "daemon.link", "daemon.jobs", "daemon.asked"),
