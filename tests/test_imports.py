@@ -49,7 +49,7 @@ _LAYERS: Final = (
     ("daemon.place", "daemon.requests", "daemon.link", "daemon.jobs", "daemon.asked"),
     ("daemon.birth", "daemon.door", "daemon.remote", "daemon.connection", "daemon.journal", "daemon.eager"),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
-    ("daemon.handed", "daemon.unheard"),
+    ("daemon.audience", "daemon.handed", "daemon.unheard"),
     ("daemon.desk", "daemon.kin", "daemon.duties"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
@@ -106,6 +106,7 @@ _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threadi
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {
     "daemon.async_client",
+    "daemon.audience",
     "daemon.connection",
     "daemon.desk",
     "daemon.eager",

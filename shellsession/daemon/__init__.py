@@ -14,6 +14,7 @@ client         RemoteSession; async_client is the same for asyncio
 requests       what a client may ask, validated
 connection     one client's connection, on the daemon's side
 listener       who asked for what is being served, and what he hears meanwhile
+audience       who looks on at an agent, and how they hear of its commands
 eager          a coroutine that is begun at once
 pieces         pure: results of a command that came in pieces
 handed         which command was handed back, and to whom it belongs

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
 from ..errors import ShellSessionError
-from ..models import Result, Stream, to_bytes
+from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
+from .audience import Audience, Speaker
 from .handed import Handed
 from .hold import Hold
 from .journal import Journal
@@ -39,35 +40,13 @@ _SHOWN: Final = 200
 _TAIL: Final = 2000
 
 
-class Speaker:
-    """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
-
-    def __init__(self, desk: Desk, command: bytes) -> None:
-        self._desk, self._command = desk, command
-        self._begun = False
-        self.listener: Listener | None = None
-
-    def begin(self) -> None:
-        """Who looks on is told of the command, once."""
-        if not self._begun:
-            self._begun = True
-            text, person = self._desk.told(self._command)
-            self._desk.show("command", {"person": person}, text)
-
-    def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
-        self.begin()
-        self._desk.show("output", {"stream": stream}, data)
-        return None if self.listener is None else self.listener.hear(stream, data)
-
-
 class Desk:
     """One agent's session and all that the daemon knows of it."""
 
     def __init__(
-        self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, watchers: set[Connection]
+        self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
     ) -> None:
-        self.agent, self.session = agent, session
-        self.watchers = watchers  # of the agent, whichever session it has
+        self.agent, self.session, self.audience = agent, session, audience
         self.speaker: Speaker | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._dressed = b"", b""  # a person's line: as bash gets it, and as he typed it
@@ -101,15 +80,11 @@ class Desk:
 
     def watch(self, connection: Connection) -> tuple[str, bool]:
         """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
-        watchers = self.watchers
-        if connection not in watchers:
-            watchers.add(connection)
-            connection.when_it_ends(lambda: watchers.discard(connection))
+        self.audience.join(connection)
         engine = self.session._engine
         if engine.ended is None or engine.last is None:
             return self.command, self._running[1]
-        data = self._event("result", end_of(engine.ended))
-        asyncio.get_running_loop().call_soon(connection.offer, data, 0)
+        self.audience.show_next(connection, "result", end_of(engine.ended))
         text, person = self.told(engine.last.request.command)
         return text.decode("utf-8", "replace"), person
 
@@ -121,16 +96,6 @@ class Desk:
             return b""
         tail = bytes(call.unseen[-_TAIL:])
         return tail if len(call.unseen) <= _TAIL else tail.partition(b"\n")[2] or tail
-
-    def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:
-        return encode({"event": event, "agent": self.agent, **fields}, *parts)
-
-    def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
-        if self.watchers:
-            data = self._event(event, fields, *parts)
-            droppable = len(parts[0]) if event == "output" else 0
-            for watcher in tuple(self.watchers):
-                watcher.offer(data, droppable)
 
     # -- its commands
 
@@ -244,7 +209,7 @@ class Desk:
         if self.session._engine.call is None:  # else it is refused, and that one still asked for
             self.handed.leave()
             self.unheard.forget()
-        speaker = Speaker(self, command)
+        speaker = Speaker(self.audience, *self.told(command))
         if self.session.state != "running":  # else it queues, and begins some time later
             speaker.begin()
         return speaker
@@ -289,7 +254,7 @@ class Desk:
                 self.went_on(result)
 
     def _ended(self, command: bytes, result: Result) -> None:
-        self.show("result", end_of(result))
+        self.audience.show("result", end_of(result))
         self._journal.note(self.agent, self.told(command)[0], self._secrets, counted(result))
 
     def last_result(self, command: bytes | None = None) -> Result | None:

@@ -19,6 +19,7 @@ from ..models import VERSION
 from ..policy.secrets import Secrets
 from . import requests
 from .asked import Asked
+from .audience import Audience
 from .audit import Audit
 from .connection import LOG, Connection, too_many
 from .desk import Desk
@@ -62,7 +63,7 @@ class Server:
         self._deserted.set()
         self._served: dict[str, Service] = {}
         self._desks: dict[str, Desk] = {}
-        self._watchers: dict[str, set[Connection]] = {}  # of agents without a session
+        self._audiences: dict[str, Audience] = {}  # of agents without a session
         self._started = time.monotonic()
         self._requests = 0
 
@@ -213,8 +214,8 @@ class Server:
             sandbox=sandbox,
         )
         known = Secrets({**request.env, **(request.extra_env or {})})
-        watchers = self._watchers.pop(request.agent, set())
-        self._desks[request.agent] = Desk(request.agent, session, known, self._journal, watchers)
+        audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
+        self._desks[request.agent] = Desk(request.agent, session, known, self._journal, audience)
         return True
 
     def desk(self, agent: str) -> Desk:
@@ -238,8 +239,8 @@ class Server:
         desk.give_up()
         if self._desks.get(desk.agent) is desk:
             del self._desks[desk.agent]
-            self._watchers[desk.agent] = desk.watchers
-            self._watchers = {agent: watchers for agent, watchers in self._watchers.items() if watchers}
+            self._audiences[desk.agent] = desk.audience
+            self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
 
     def stats(self) -> dict[str, Any]:
         infos = self.agents.list()

@@ -18,7 +18,8 @@ from ..errors import InvalidRequest, SessionBusy, ShellSessionError, ShellUnavai
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .asked import Answer, Asked, answer_with, of_the_daemon, room_for
-from .desk import Desk, Speaker
+from .audience import Speaker
+from .desk import Desk
 from .duties import OF_DAEMON
 from .kin import refuse_from_inside
 from .listener import LEFT, Listener
@@ -98,7 +99,7 @@ async def _run_now(desk: Desk, asked: Asked) -> Answer:
         try:
             result = await desk.session.run(command, on_output=speaker, **options)
         except ShellSessionError as error:
-            desk.show("refused", {"reason": str(error)})
+            desk.audience.show("refused", {"reason": str(error)})
             raise
         except asyncio.CancelledError:
             if (partial := desk.last_result(command)) is not None:

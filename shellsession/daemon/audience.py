@@ -1,0 +1,69 @@
+"""Who looks on at an agent, and how a command's output reaches them and who asked for it.
+
+Law: who looks on slows nobody down (see ``Connection.offer``); a command is told once, before anything of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from ..models import Stream
+from .wire import encode
+
+if TYPE_CHECKING:
+    from .connection import Connection
+    from .listener import Listener
+
+
+class Audience:
+    """Of one agent, whichever session it has."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._watchers: set[Connection] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._watchers)
+
+    def join(self, connection: Connection) -> None:
+        """That client looks on from now on, until its connection ends."""
+        if connection not in self._watchers:
+            self._watchers.add(connection)
+            connection.when_it_ends(lambda: self._watchers.discard(connection))
+
+    def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
+        """Tell them all."""
+        if self._watchers:
+            data = self._event(event, fields, *parts)
+            droppable = len(parts[0]) if event == "output" else 0
+            for watcher in tuple(self._watchers):
+                watcher.offer(data, droppable)
+
+    def show_next(self, connection: Connection, event: str, fields: dict[str, object]) -> None:
+        """Tell one of them, behind the answer that he is about to get."""
+        asyncio.get_running_loop().call_soon(connection.offer, self._event(event, fields), 0)
+
+    def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:
+        return encode({"event": event, "agent": self._agent, **fields}, *parts)
+
+
+class Speaker:
+    """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
+
+    def __init__(self, audience: Audience, command: bytes, person: bool) -> None:
+        self._audience, self._command, self._person = audience, command, person
+        self._begun = False
+        self.listener: Listener | None = None
+
+    def begin(self) -> None:
+        """Who looks on is told of the command, once."""
+        if not self._begun:
+            self._begun = True
+            self._audience.show("command", {"person": self._person}, self._command)
+
+    def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+        self.begin()
+        self._audience.show("output", {"stream": stream}, data)
+        return None if self.listener is None else self.listener.hear(stream, data)
