@@ -70,6 +70,7 @@ _LAYERS: Final = (
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
     ("cli.status", "cli.serve", "cli.stop", "cli.agent", "cli.completion", "cli.mcp"),
     ("cli.seat", "cli.continuing"),
+    ("cli.keys",),
     ("cli.sitting",),
     ("cli.attach",),
     ("cli.main",),

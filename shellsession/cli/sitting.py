@@ -1,9 +1,6 @@
 """A person at an agent's session: it is his, and nobody else's, while he sits there.
 
 Law: no key is thrown away, and nothing that runs is ended because he leaves.
-
-Only who looks at a command that was handed back learns of its end: hence a look every now and then. A look comes
-before each key, too: what is typed to a command that has just ended would be thrown away with what it did not read.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from ..daemon.audit import default_path
@@ -23,42 +19,28 @@ from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Limits
 from .continuing import wants_more
+from .keys import BUSY, Typing
 from .listing import escaped
-from .seat import LEAVE, STRIKE, Line, Seat
+from .seat import LEAVE, Line
 from .terminal import Disturbed, History, Terminal, as_a_line
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
 # once, with "input".) Until then, but not for twice as long, keys are left for the next prompt: they may be pasted.
 _QUICK: Final = 0.1
-# How long after the last sign of life the next look is, and how long at the most, in seconds.
-_SOON, _LATE = 0.01, 0.1
-# A Ctrl-C that a command does not answer for so long may be followed by one that ends it by force.
-_STUBBORN: Final = 1.0
-# Somebody else is with the command when a look at it takes longer: then what it prints is shown as it comes.
-_BUSY: Final = 0.1
-# More bytes of output than this between Ctrl-C and its arrival are not shown, as terminals have it: he has seen enough.
-_FLOOD: Final = 1 << 17
 # What is kept of his own command's output for who looks at it later; he himself has seen it.
 _KEPT: Final = Limits(max_output=1 << 16)
 
 
-class Sitting(Seat):
+class Sitting(Typing):
     """A person at the session: it is his, and nobody else's, while he sits there."""
 
     def __init__(self, terminal: Terminal, line: Line) -> None:
         super().__init__(terminal, line)
-        self._asked: dict[str, str] = {}  # requests without an answer: their ids, and the verb of each
-        self._moments: dict[Callable[[], None], float] = {}  # what is to be done then
         self._command: bytes | None = None  # his own, until the daemon has begun it
         self._kept: list[Message] | None = None  # until it is known what was printed before he came
         self._shown = b""  # on its terminal before he came
-        self._untyped, self._on_its_way = b"", b""  # keys for the command that runs
         self._ahead = ""  # typed for the next prompt
-        self._pause = _SOON
         self._quick = 0.0  # until when his command may be over before a key is read
-        self._strikes: list[float] = []  # when Ctrl-C was typed, and nothing else since
-        self._answered = False
-        self._flood: list[bytes] | None = None  # output since Ctrl-C, until that has arrived
         self._size: tuple[int, int] | None = None
         self._found: tuple[int, int] | None = None  # the session's size before he came
 
@@ -71,10 +53,10 @@ class Sitting(Seat):
         if running["value"]:
             self.begun(running["value"].encode("utf-8", "surrogateescape"), running["person"])
             self._kept = []
-            self._at(_BUSY, self._show_kept)
+            self._at(BUSY, self._show_kept)
         self.line.holder = secrets.token_hex(8)
         self._ask("hold", others=others)
-        self._at(_BUSY, self._tell_of_another)
+        self._at(BUSY, self._tell_of_another)
         history = History(os.path.join(os.path.dirname(default_path()), "attach_history"))
         while (text := self._prompt()) is not None:
             history.add(text)
@@ -167,65 +149,10 @@ class Sitting(Seat):
         self._untyped, self._strikes = b"", []
         return True
 
-    def _at(self, seconds: float, what: Callable[[], None]) -> None:
-        self._moments[what] = time.monotonic() + seconds
-
-    def _ask(self, verb: str, *parts: bytes, **fields: object) -> None:
-        self._asked[self.line.ask(verb, *parts, **fields)] = verb
-
     def _resize(self) -> None:
         if self._size != self.terminal.size:
             columns, rows = self._size = self.terminal.size
             self._ask("resize", columns=columns, rows=rows)
-
-    def _look(self) -> None:
-        """Has it ended?"""
-        if self.runs and {"hold", "run", "poll"}.isdisjoint(self._asked.values()):
-            self._ask("poll")
-
-    def _stay_awake(self) -> None:
-        self._pause = _SOON
-        self._at(_SOON, self._look)
-
-    # -- his keys
-
-    def _press(self, keys: bytes) -> None:
-        now = time.monotonic()
-        if keys.strip(STRIKE):
-            self._strikes = []
-        elif self._strikes and now >= self._strikes[0] + _STUBBORN and (not self._answered or len(self._strikes) > 1):
-            self._strikes = []
-            self._ask("interrupt")
-            return
-        else:
-            self._answered = self._answered and bool(self._strikes)
-            self._strikes.append(now)
-            self._at(_STUBBORN, self._tell_of_force)
-        self._untyped += keys
-        self._type()
-
-    def _type(self) -> None:
-        """One after the other, so that none is lost when the command has ended."""
-        if self._untyped and self.runs and {"hold", "type"}.isdisjoint(self._asked.values()):
-            self._look()
-            self._ask("type", self._untyped)
-            if STRIKE in self._untyped:
-                self._flood = []
-                self._at(_BUSY, self._strike_through)
-                self._at(_STUBBORN / 2, self._show_flood)
-            self._on_its_way, self._untyped = self._untyped, b""
-            self._stay_awake()
-
-    def _strike_through(self) -> None:
-        """Ctrl-C as a key does not reach what has no terminal, nor what its own client stays with."""
-        on_its_way = "type" in self._asked.values() and STRIKE in self._on_its_way
-        if on_its_way and self.runs not in ("", "own") and "interrupt" not in self._asked.values():
-            self._strikes = []
-            self._ask("interrupt")
-
-    def _tell_of_force(self) -> None:
-        if self._strikes and not self._answered and self.runs and not self.terminal.is_full_screen:
-            self.say("(Ctrl-C once more ends it by force)")
 
     def _tell_of_another(self) -> None:
         if "hold" in self._asked.values():
@@ -245,9 +172,7 @@ class Sitting(Seat):
         elif verb == "hold":
             self._sit_down()
         elif verb == "type":
-            self._on_its_way = b""
-            self._show_flood()
-            self._type()
+            self._arrived()
         elif verb in ("run", "poll", "interrupt"):
             self._stands(verb, message)
 
@@ -264,11 +189,7 @@ class Sitting(Seat):
 
     def _failed(self, verb: str, error: ShellSessionError) -> None:
         if verb == "type" and isinstance(error, NotRunning | InvalidRequest):
-            if isinstance(error, InvalidRequest) and self.runs and STRIKE in self._on_its_way:
-                self._strikes, self._on_its_way = [], self._on_its_way.replace(STRIKE, b"")
-                self._ask("interrupt")
-            self._untyped, self._on_its_way = self._on_its_way + self._untyped, b""
-            self._show_flood()
+            self._came_back_untyped(isinstance(error, InvalidRequest))
         elif verb == "run":
             self.say(escaped(str(error)))
             self.runs, self._command = "", None
@@ -290,8 +211,7 @@ class Sitting(Seat):
                 self.terminal.show(printed)
             self._show_kept()
         if result.runs_on:
-            self._pause = min(self._pause * 2, _LATE)
-            self._at(self._pause, self._look)
+            self._doze()
         elif self.runs:
             self.runs = ""
             self._untyped = message.header.get("unread", "").encode("latin-1") + self._untyped
@@ -313,22 +233,6 @@ class Sitting(Seat):
         """Of his own, the answer tells more."""
         if self.runs != "own":
             super().came_back(header)
-
-    def printed(self, data: bytes) -> None:
-        """Output: a sign of life."""
-        if self._flood is not None:
-            self._flood.append(data)
-        else:
-            super().printed(data)
-        self._answered = self._answered or bool(data.strip(b"^C\r\n"))
-        self._stay_awake()
-
-    def _show_flood(self) -> None:
-        data, self._flood = b"".join(self._flood or ()), None
-        if len(data) > _FLOOD:
-            self.say(f"({len(data)} bytes of output before Ctrl-C are not shown)")
-        else:
-            super().printed(data)
 
     def _show_kept(self) -> None:
         kept, self._kept = self._kept or [], None

@@ -1,0 +1,127 @@
+"""The keys of a person at an agent's session, on their way to the command that runs; Ctrl-C among them.
+
+Law: no key is thrown away; one lot is on its way at a time, so that what a command did not read can be typed again.
+
+Only who looks at a command that was handed back learns of its end: hence a look every now and then. A look comes
+before each key, too: what is typed to a command that has just ended would be thrown away with what it did not read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from .seat import STRIKE, Line, Seat
+from .terminal import Terminal
+
+# How long after the last sign of life the next look is, and how long at the most, in seconds.
+_SOON, _LATE = 0.01, 0.1
+# A Ctrl-C that a command does not answer for so long may be followed by one that ends it by force.
+_STUBBORN: Final = 1.0
+# Somebody else is with the command when a look at it takes longer: then what it prints is shown as it comes.
+BUSY: Final = 0.1
+# More bytes of output than this between Ctrl-C and its arrival are not shown, as terminals have it: he has seen enough.
+_FLOOD: Final = 1 << 17
+
+
+class Typing(Seat):
+    """A seat from which keys go to the command that runs."""
+
+    def __init__(self, terminal: Terminal, line: Line) -> None:
+        super().__init__(terminal, line)
+        self._asked: dict[str, str] = {}  # requests without an answer: their ids, and the verb of each
+        self._moments: dict[Callable[[], None], float] = {}  # what is to be done then
+        self._untyped, self._on_its_way = b"", b""  # keys for the command that runs
+        self._pause = _SOON
+        self._strikes: list[float] = []  # when Ctrl-C was typed, and nothing else since
+        self._answered = False
+        self._flood: list[bytes] | None = None  # output since Ctrl-C, until that has arrived
+
+    def _at(self, seconds: float, what: Callable[[], None]) -> None:
+        self._moments[what] = time.monotonic() + seconds
+
+    def _ask(self, verb: str, *parts: bytes, **fields: object) -> None:
+        self._asked[self.line.ask(verb, *parts, **fields)] = verb
+
+    def _look(self) -> None:
+        """Has it ended?"""
+        if self.runs and {"hold", "run", "poll"}.isdisjoint(self._asked.values()):
+            self._ask("poll")
+
+    def _stay_awake(self) -> None:
+        self._pause = _SOON
+        self._at(_SOON, self._look)
+
+    def _doze(self) -> None:
+        """No sign of life: the next look may be later."""
+        self._pause = min(self._pause * 2, _LATE)
+        self._at(self._pause, self._look)
+
+    def _press(self, keys: bytes) -> None:
+        now = time.monotonic()
+        if keys.strip(STRIKE):
+            self._strikes = []
+        elif self._strikes and now >= self._strikes[0] + _STUBBORN and (not self._answered or len(self._strikes) > 1):
+            self._strikes = []
+            self._ask("interrupt")
+            return
+        else:
+            self._answered = self._answered and bool(self._strikes)
+            self._strikes.append(now)
+            self._at(_STUBBORN, self._tell_of_force)
+        self._untyped += keys
+        self._type()
+
+    def _type(self) -> None:
+        """One after the other, so that none is lost when the command has ended."""
+        if self._untyped and self.runs and {"hold", "type"}.isdisjoint(self._asked.values()):
+            self._look()
+            self._ask("type", self._untyped)
+            if STRIKE in self._untyped:
+                self._flood = []
+                self._at(BUSY, self._strike_through)
+                self._at(_STUBBORN / 2, self._show_flood)
+            self._on_its_way, self._untyped = self._untyped, b""
+            self._stay_awake()
+
+    def _arrived(self) -> None:
+        """What was on its way."""
+        self._on_its_way = b""
+        self._show_flood()
+        self._type()
+
+    def _came_back_untyped(self, deaf: bool) -> None:
+        """What was on its way: the command has ended, or is deaf to keys."""
+        if deaf and self.runs and STRIKE in self._on_its_way:
+            self._strikes, self._on_its_way = [], self._on_its_way.replace(STRIKE, b"")
+            self._ask("interrupt")
+        self._untyped, self._on_its_way = self._on_its_way + self._untyped, b""
+        self._show_flood()
+
+    def _strike_through(self) -> None:
+        """Ctrl-C as a key does not reach what has no terminal, nor what its own client stays with."""
+        on_its_way = "type" in self._asked.values() and STRIKE in self._on_its_way
+        if on_its_way and self.runs not in ("", "own") and "interrupt" not in self._asked.values():
+            self._strikes = []
+            self._ask("interrupt")
+
+    def _tell_of_force(self) -> None:
+        if self._strikes and not self._answered and self.runs and not self.terminal.is_full_screen:
+            self.say("(Ctrl-C once more ends it by force)")
+
+    def printed(self, data: bytes) -> None:
+        """Output: a sign of life."""
+        if self._flood is not None:
+            self._flood.append(data)
+        else:
+            super().printed(data)
+        self._answered = self._answered or bool(data.strip(b"^C\r\n"))
+        self._stay_awake()
+
+    def _show_flood(self) -> None:
+        data, self._flood = b"".join(self._flood or ()), None
+        if len(data) > _FLOOD:
+            self.say(f"({len(data)} bytes of output before Ctrl-C are not shown)")
+        else:
+            super().printed(data)
