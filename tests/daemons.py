@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from support import PATIENCE, wait_until
 
-from shellsession import AsyncAgents
+from shellsession import AsyncAgents, RemoteSession, SessionBusy
 from shellsession.daemon.connection import Connection
 from shellsession.daemon.records import from_part
 from shellsession.daemon.server import Server
@@ -115,6 +115,15 @@ def answers(path: str) -> bool:
     except (OSError, EOFError):
         return False
     return True
+
+
+def refused(session: RemoteSession) -> bool:
+    """Is a command refused there because another one runs, or somebody holds it?"""
+    try:
+        session.run("true")
+    except SessionBusy:
+        return True
+    return False
 
 
 class Raw:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Raw
+from daemons import Daemon, Raw, refused
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, InvalidRequest, Limits, NotRunning, RemoteSession, SessionBusy, ShellSessionError, connect
@@ -137,6 +137,18 @@ def test_a_command_that_ended_by_itself_is_not_anothers(daemon: Daemon, sh: Remo
         assert other.run("echo theirs; sleep 99", timeout=0.05, on_timeout="yield").runs_on
         assert sh.wait(PATIENCE).exit_code == 7
         other.interrupt()
+
+
+def test_who_runs_the_next_command_at_once_takes_nobodys_end(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    """As soon as it has ended, and is only just being found to have."""
+    with connect(sh.agent, daemon.socket, False) as other:
+        for number in range(20):
+            first = sh.run(f"until [ -e go{number} ]; do :; done; (exit 3)", timeout=0.02, on_timeout="yield")
+            assert first.outcome == "running"
+            (place / f"go{number}").touch()
+            while refused(other):
+                pass
+            assert sh.wait().exit_code == 3
 
 
 def test_a_command_that_a_restart_ended_is_told_to_who_has_it(daemon: Daemon, sh: RemoteSession) -> None:

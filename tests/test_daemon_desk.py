@@ -10,7 +10,7 @@ from typing import Any
 
 import pexpect
 import pytest
-from daemons import Daemon, Raw, serving
+from daemons import Daemon, Raw, refused, serving
 from support import PATIENCE, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy, connect
@@ -271,14 +271,6 @@ def test_who_was_refused_hears_nothing_more_of_it(raw: Raw, daemon: Daemon, sh: 
         wait_until(lambda: not refused(sh), "the end of the hold")
         reply = other.ask("run", b"sleep 1.2", agent=sh.agent)  # a second later others are told what they wait for
     assert (refusals, reply.header["result"]["outcome"]) == (["busy"] * 2, "exited")
-
-
-def refused(session: RemoteSession) -> bool:
-    try:
-        session.run("true")
-    except SessionBusy:
-        return True
-    return False
 
 
 def test_who_held_it_first_leaves_it_to_the_next(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:

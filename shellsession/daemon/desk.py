@@ -57,7 +57,7 @@ class Desk:
         self.handed = Handed()
         self.opened = False  # has it had a bash?
         self.turn = asyncio.Lock()  # of commands: the oldest request first
-        self._look: asyncio.Task[None] | None = None  # at whether what was handed back has ended
+        self._looks: set[asyncio.Task[None]] = set()  # one, while it is seen whether what was handed back has ended
         session._when_it_stirs(self._stirred)
 
     @property
@@ -136,13 +136,18 @@ class Desk:
             self._stays.remove(result)
             result.cancel()  # does nothing once it is set
 
+    @property
+    def _with_it(self) -> list[asyncio.Future[Any]]:
+        """Who is with a command: verbs, the oldest first, and a look at whether it has ended."""
+        return [*self._stays, *self._looks]
+
     async def left_alone(self, until: float | None = None) -> bool:
-        """Wait until no verb stays with a command, or for the moment; does none?"""
-        while self._stays:
+        """Wait until nobody is with a command, or for the moment; is nobody?"""
+        while with_it := self._with_it:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
                 return False
-            await asyncio.wait([self._stays[0]], timeout=left)
+            await asyncio.wait(with_it[:1], timeout=left)
         return True
 
     async def along(self, until: float | None, listener: Listener, command: str | None) -> Result | None:
@@ -244,8 +249,9 @@ class Desk:
             self._ended(command, so_far)
 
     def _stirred(self) -> None:
-        if self.session._engine.call is not None and (self._look is None or self._look.done()):
-            self._look = asyncio.create_task(self._notice())
+        if self.session._engine.call is not None and not self._looks:
+            self._looks.add(look := asyncio.create_task(self._notice()))
+            look.add_done_callback(self._looks.discard)
 
     async def _notice(self) -> None:
         """What was handed back may have ended: nobody needs to wait for it before the session is free again."""
