@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +115,16 @@ def answers(path: str) -> bool:
     except (OSError, EOFError):
         return False
     return True
+
+
+def settled(question: Callable[[], int], meanwhile: Callable[[], object]) -> int:
+    """What a number is when it does not change any more."""
+    before = -1
+    while (now := question()) != before:
+        before = now
+        for _ in range(100):
+            meanwhile()
+    return now
 
 
 def refused(session: RemoteSession) -> bool:

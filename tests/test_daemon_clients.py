@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Raw, refused
+from daemons import Daemon, Raw, refused, settled
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, InvalidRequest, Limits, NotRunning, RemoteSession, SessionBusy, ShellSessionError, connect
@@ -229,16 +229,6 @@ def test_live_output_comes_while_the_command_runs(sh: RemoteSession, place: Path
 
 
 # -- who is slow
-
-
-def settled(question: Callable[[], int], meanwhile: Callable[[], object]) -> int:
-    """What a number is when it does not change any more."""
-    before = -1
-    while (now := question()) != before:
-        before = now
-        for _ in range(100):
-            meanwhile()
-    return now
 
 
 def test_a_slow_client_slows_its_command_and_nothing_else(daemon: Daemon, sh: RemoteSession, place: Path) -> None:

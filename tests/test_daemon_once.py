@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from commands import finish, running as command_line
-from daemons import Daemon, Proxy, Raw, running, serving
+from daemons import Daemon, Proxy, Raw, running, serving, settled
 from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, OutcomeUnknown, Result, ResultExpired, SessionClosed, aconnect, connect
-from shellsession.daemon import link
+from shellsession.daemon import link, server
 from shellsession.daemon.ledger import Ledger
 from shellsession.daemon.listener import Listener
 from shellsession.daemon.server import Server
@@ -285,6 +285,36 @@ def test_what_is_told_again_is_taken_before_more_is_printed(daemon: Daemon, plac
             last.socket.sendall(encode(request, _FLOOD))
             edges = to_the_end(last)
     assert (edges[0], edges[1:-1:2], edges[-1]) == (0, edges[2::2], 20_000_000)
+
+
+def test_who_was_long_away_once_is_waited_for_when_he_is_cut_again(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text = str(tmp_path / "socket"), b"echo begun; until [ -e go ]; do sleep 0.01; done; " + _FLOOD
+    with serving(path) as heart, Raw(path) as other:
+        other.open("a", place)
+        request = other.header("run", agent="a", tty=False, live=True)
+
+        def cut() -> Listener:
+            """He comes, hears the first word, and is cut."""
+            with Raw(path) as one:
+                one.socket.sendall(encode(request, text))
+                assert one.receive().header["at"] == 0
+            listener = heart._served[request["id"]].listener
+            wait_until(lambda: listener.connection.is_gone, "the cut")
+            return listener
+
+        monkeypatch.setattr(server, "_GRACE", 0.01)
+        wait_until(cut().deserted.done, "the end of his time")
+        monkeypatch.setattr(server, "_GRACE", PATIENCE)
+        listener = cut()
+        (place / "go").touch()
+        wait_until(lambda: listener._at > len("begun\n"), "output that he does not hear")
+        settled(lambda: listener._at, lambda: other.ask("stats"))
+        with Raw(path) as last:
+            last.socket.sendall(encode(request, text))
+            edges = to_the_end(last)
+    assert (edges[0], edges[1:-1:2], edges[-1]) == (0, edges[2::2], 20_000_006)
 
 
 @pytest.mark.parametrize("client", [live, live_with_asyncio], ids=["sync", "async"])

@@ -40,6 +40,8 @@ class Listener:
         """Its client lost the first connection, and asks for the same on another."""
         self.connection.let_go()  # nobody may ever read what it holds
         self.connection = connection
+        if self.deserted.done() and not self.waits:  # what only waited is being given up already
+            self.deserted = asyncio.get_running_loop().create_future()
         for event in self._told:
             connection.send(event)
         self._moves.set()
