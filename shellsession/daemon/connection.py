@@ -89,7 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         self._taking = True
         # Not while answers wait to be taken either: each may be 2 MiB long.
         try:
-            while self._messages and self._in_flight < IN_FLIGHT and self._is_open and not self.congested:
+            while self._messages and self._in_flight < IN_FLIGHT and self._open and not self.congested:
                 self._in_flight += 1
                 # At once what came alone; of many the loop gets its turn between any two.
                 self._server.take(self, self._messages.popleft(), at_once)
@@ -138,13 +138,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, data: bytes) -> None:
         """To be sent; nothing happens when the client is gone."""
-        if self._transport is not None and self._is_open:
-            self._transport.write(data)
+        if (transport := self._open) is not None:
+            transport.write(data)
 
     @property
-    def _is_open(self) -> bool:
-        """Can anything be sent?"""
-        return self._transport is not None and not self._transport.is_closing()
+    def _open(self) -> asyncio.Transport | None:
+        """The transport, while anything can be sent."""
+        return self._transport if self._transport is not None and not self._transport.is_closing() else None
 
     @property
     def is_gone(self) -> bool:
