@@ -259,9 +259,11 @@ class Proxy:
             back.join()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, is_client: bool) -> None:
+        torn = False  # something is missing: what comes after it would be read as something else
         with suppress(OSError):
             while data := source.recv(1 << 16):
-                if self.deaf if is_client else self.mute:
+                torn = torn or (self.deaf if is_client else self.mute)
+                if torn:
                     self.swallowed += data
                 else:
                     sink.sendall(data)
