@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from .base import Base, Seconds, Text
-from .engine.dialogue import expect
+from .base import A_MOMENT, Base, Seconds, Text
+from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
-from .engine.interrupts import LoopInterruptRequest
+from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive
-from .errors import IN_CALLBACK, SessionBusy
+from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, checked, to_bytes
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class AsyncSession(Base):
             raise SessionBusy(IN_CALLBACK)
         if self._turns is None or self._turns.loop is not loop:
             self._turns = Turns(loop, asyncio.Lock(), [])
-            self._interrupts.clear()  # of tasks of another loop
+            self._waiters.clear()  # of tasks of another loop
             self._drainer.enter(loop)
         turns, turn = self._turns, object()
         turns.callers.append(turn)
@@ -144,8 +144,8 @@ class AsyncSession(Base):
                         self._leave()
         finally:
             turns.callers.remove(turn)
-            if not turns.callers and self._turns is turns and self._interrupts:
-                self._leave()  # who was to grant them was cancelled while it waited for its turn
+            if not turns.callers and self._turns is turns and self._waiters:
+                self._leave()  # who was to tell them was cancelled while it waited for its turn
 
     def _kill_running(self, why: str) -> None:
         if self._is_in_use():
@@ -237,31 +237,52 @@ class AsyncSession(Base):
                 await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:
-        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
-        return await self._do(self._mine().wait(self._until(timeout)))
+        """As ``Session.wait``, also for a command that another task is in."""
+        engine, until = self._mine(), self._until(timeout)
+        if (told := await self._along(until)) is not None:
+            return told
+        return await self._do(engine.wait(until))
 
     async def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
-        return await self._do(self._mine().poll())
+        engine = self._mine()
+        if (told := await self._along(time.monotonic() + A_MOMENT)) is not None:
+            return told
+        return await self._do(engine.poll())
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
-        return await self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
+        engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
+        await self._await_turn(until)
+        return await self._do(engine.send(data, until))
 
     async def type(self, text: Text) -> None:
         """As ``Session.type``."""
-        await self._do(self._mine().type(to_bytes("text", text), self._until(...)))
+        engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
+        await self._await_turn(until)
+        await self._do(engine.type(data, until))
 
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, also from another task."""
         engine = self._mine()
-        if self._is_in_use():
-            request = LoopInterruptRequest()
-            self._interrupts.append(request)
-            engine.request_interrupt()
-            if (result := await request.wait()) is not None:
-                return result
+        if (told := await self._along(None, engine.request_interrupt)) is not None:
+            return told
         return await self._do(engine.interrupt())
+
+    async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
+        """As ``Session._along``."""
+        if not self._is_in_use():
+            return None
+        waiter = LoopWaiter()
+        self._waiters.append(waiter)
+        if once_waiting is not None:
+            once_waiting()
+        return waiter.result if await waiter.wait(until) else self._elsewhere()
+
+    async def _await_turn(self, until: float | None) -> None:
+        """As ``Session._await_turn``."""
+        if (told := await self._along(until)) is not None:
+            raise SessionBusy(NOT_YOURS) if told.runs_on else NotRunning(ENDED)
 
     async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
@@ -269,11 +290,17 @@ class AsyncSession(Base):
         ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
         Raises pexpect.TIMEOUT, pexpect.EOF.
         """
-        return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=False))
+        return await self._expect(pattern, self._until(timeout), exact=False)
 
     async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
         """As ``expect``, for plain strings."""
-        return await self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
+        return await self._expect(pattern, self._until(timeout), exact=True)
+
+    async def _expect(self, pattern: Any, until: float | None, exact: bool) -> int:
+        engine = self._mine()
+        if (told := await self._along(until)) is not None and told.runs_on:
+            return late(pattern, exact)
+        return await self._do(expect(engine, pattern, until, exact))
 
     def _when_it_stirs(self, do: Callable[[], None]) -> None:
         """Have that done when bash says something while no verb runs: mostly that what was handed back has ended."""

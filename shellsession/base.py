@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
-from .engine.interrupts import InterruptRequest, LoopInterruptRequest
 from .engine.jobs import Job
 from .engine.spawn import environment
 from .engine.steps import Engine
+from .engine.waiters import LoopWaiter, Waiter
 from .engine.waiting import drive
 from .errors import InvalidRequest, SessionClosed
 from .models import (
@@ -24,6 +24,7 @@ from .models import (
     OnTimeout,
     Options,
     Request,
+    Result,
     State,
     Stdin,
     Terminal,
@@ -34,6 +35,8 @@ from .policy.sandbox import Sandbox
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
+# How long who only looks may be waited for, in seconds.
+A_MOMENT = 0.02
 
 
 class Base:
@@ -86,7 +89,7 @@ class Base:
         check_size(size)
         self._engine = Engine(options)
         self._owner = os.getpid()
-        self._interrupts: list[InterruptRequest | LoopInterruptRequest] = []
+        self._waiters: list[Waiter | LoopWaiter] = []
         weakref.finalize(self, _end, self._engine, self._owner)
         self._prepare()
 
@@ -207,10 +210,16 @@ class Base:
             attended, engine.attended = engine.attended, None
             if attended is not None:
                 engine.idle_since = time.monotonic()
-            if self._interrupts or engine.interrupt_requested:
+            if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
-            while self._interrupts:
-                self._interrupts.pop().resolve(attended.result if attended is not None else None)
+            while self._waiters:
+                # What nobody has taken yet is for who asks next.
+                self._waiters.pop().tell(None if attended is None or engine.ended is not None else attended.result)
+
+    def _elsewhere(self) -> Result:
+        """What who waits is told at his moment, while another is still in the command."""
+        reason = "another thread or task stays with it: what it prints comes with the result there"
+        return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout

@@ -40,6 +40,11 @@ class ShellSessionError(Exception):
     code: ClassVar[str] = "error"
 
 
+# What who types is told where another thread, task or client is in the command.
+NOT_YOURS: Final = "somebody else is in the command that runs, and was not handed it back: nothing was typed"
+ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
+
+
 class InvalidRequest(ShellSessionError, ValueError):
     """The arguments cannot be meant; nothing was run."""
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from .base import Base, Seconds, Text
-from .engine.dialogue import expect
-from .engine.interrupts import InterruptRequest, is_owned
+from .base import A_MOMENT, Base, Seconds, Text
+from .engine.dialogue import expect, late
+from .engine.waiters import Waiter, is_owned
 from .engine.waiting import Poller, Steps, T, drive
-from .errors import IN_CALLBACK, SessionBusy
+from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
 
 
@@ -134,23 +135,36 @@ class Session(Base):
                 self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:
-        """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
-        return self._do(self._mine().wait(self._until(timeout)))
+        """Stay with a running command: until it ends, waits for input, or seconds pass.
+
+        The end of a command that another thread is in (``run``, ``wait``) is told to both.
+        """
+        engine, until = self._mine(), self._until(timeout)
+        if (told := self._along(until)) is not None:
+            return told
+        return self._do(engine.wait(until))
 
     def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
-        return self._do(self._mine().poll())
+        engine = self._mine()
+        if (told := self._along(time.monotonic() + A_MOMENT)) is not None:
+            return told
+        return self._do(engine.poll())
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
-        return self._do(self._mine().send(to_bytes("text", text), self._until(timeout)))
+        engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
+        self._await_turn(until)
+        return self._do(engine.send(data, until))
 
     def type(self, text: Text) -> None:
         """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``.
 
         A terminal takes about 4 KiB; for more it is waited, up to the session's ``timeout``, until the command reads.
         """
-        self._do(self._mine().type(to_bytes("text", text), self._until(...)))
+        engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
+        self._await_turn(until)
+        self._do(engine.type(data, until))
 
     def interrupt(self) -> Result:
         """End the running command, as a time limit does, and keep the shell.
@@ -158,18 +172,29 @@ class Session(Base):
         It ends a command that another thread is in, too (``run``, ``wait``); both then get the same Result.
         """
         engine = self._mine()
-        self._refuse_callbacks()
-        with self._door:
-            request: InterruptRequest | None = None
-            if self._callers - {threading.get_ident()}:  # a signal handler may be on its thread's way into a verb
-                self._interrupts.append(request := InterruptRequest())
-                engine.request_interrupt()
-        if request is not None and (result := request.wait(self._withdraw)) is not None:
-            return result
+        if (told := self._along(None, engine.request_interrupt)) is not None:
+            return told
         return self._do(engine.interrupt())
 
+    def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
+        """The end of the command that another thread is in, or at that moment how it is; None: nobody is in any."""
+        self._refuse_callbacks()
+        waiter = Waiter()
+        with self._door:
+            if not self._callers - {threading.get_ident()}:  # a signal handler may be on its thread's way into a verb
+                return None
+            self._waiters.append(waiter)
+            if once_waiting is not None:
+                once_waiting()
+        return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
+
+    def _await_turn(self, until: float | None) -> None:
+        """Before typing: for what another thread is in there is to be a question, and for what comes then none."""
+        if (told := self._along(until)) is not None:
+            raise SessionBusy(NOT_YOURS) if told.runs_on else NotRunning(ENDED)
+
     def _withdraw(self) -> bool:
-        """Is nobody in a verb any more who could resolve a request (Ctrl-C struck at its end)? Then forget them all."""
+        """Is nobody in a verb any more who could tell a waiter (Ctrl-C struck at its end)? Then tell them all."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -185,11 +210,17 @@ class Session(Base):
         ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
         Raises pexpect.TIMEOUT, pexpect.EOF.
         """
-        return self._do(expect(self._mine(), pattern, self._until(timeout), exact=False))
+        return self._expect(pattern, self._until(timeout), exact=False)
 
     def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
         """As ``expect``, for plain strings."""
-        return self._do(expect(self._mine(), pattern, self._until(timeout), exact=True))
+        return self._expect(pattern, self._until(timeout), exact=True)
+
+    def _expect(self, pattern: Any, until: float | None, exact: bool) -> int:
+        engine = self._mine()
+        if (told := self._along(until)) is not None and told.runs_on:
+            return late(pattern, exact)
+        return self._do(expect(engine, pattern, until, exact))
 
     def _retire(self, idle: float | None) -> None:
         """Close it if nothing has run in it for so many seconds; who is in a verb keeps it."""

@@ -32,7 +32,7 @@ _LAYERS: Final = (
     ("engine.launch",),
     ("engine.shell",),
     ("engine.spawn",),
-    ("engine.waiting", "engine.draining", "engine.interrupts", "engine.alarm"),
+    ("engine.waiting", "engine.draining", "engine.waiters", "engine.alarm"),
     ("engine.call", "engine.jobs"),
     ("engine.pump",),
     ("engine.unattended",),
@@ -119,7 +119,7 @@ _DAEMON: Final = {
     "daemon.reception",
     "daemon.service",
 }
-_LOOPS: Final = {"engine.waiting", "engine.draining", "engine.interrupts", "engine.alarm"}
+_LOOPS: Final = {"engine.waiting", "engine.draining", "engine.waiters", "engine.alarm"}
 # Who alone may import what, wherever in the file the import stands.
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
@@ -138,7 +138,7 @@ _RESERVED: Final = {
 _WAITING: Final = {
     "contracts.waiting",
     "engine.waiting",
-    "engine.interrupts",
+    "engine.waiters",
     "engine.draining",
     "daemon.server",
     "daemon.desk",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
-from ..errors import ShellSessionError
+from ..errors import ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
@@ -191,10 +191,18 @@ class Desk:
             if call is not None:
                 call.following = False
 
-    async def handed_back(self) -> None:
-        """Wait until no command runs that is not handed back."""
-        while self._stays and self.session._engine.call is None:
-            await asyncio.wait([self._stays[0]])
+    async def handed_back(self, until: float | None) -> None:
+        """Wait for the command that a client is in to be handed back: what is typed is for that one, and no later one.
+
+        Raises SessionBusy when it was not by that moment, NotRunning when it has ended.
+        """
+        if self._stays and self.session._engine.call is None:
+            stay = self._stays[0]
+            await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
+            if not stay.done():
+                raise SessionBusy(NOT_YOURS)
+            if stay.cancelled() or not stay.result().runs_on:
+                raise NotRunning(ENDED)
 
     async def type(self, data: bytes, until: float | None) -> None:
         """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for him."""

@@ -167,7 +167,7 @@ async def _type(desk: Desk, asked: Asked) -> Answer:
 async def _typed(desk: Desk, asked: Asked, until: float | None) -> None:
     text = asked.part
     with _waiting(asked.listener):
-        await desk.handed_back()
+        await desk.handed_back(until)
     desk.handed.check(asked.request.command)
     await desk.type(text, until)
 

@@ -77,6 +77,12 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
     return seen, engine.ended is not None
 
 
+def late(patterns: Any, exact: bool) -> int:
+    """The moment has passed before anybody could look: as ``expect`` tells that."""
+    index: int = Dialogue().expecter(patterns, exact).timeout()
+    return index
+
+
 def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> Steps[int]:
     """Wait for one of the patterns; its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
     call = engine.running("expect from", ended_too=True)
