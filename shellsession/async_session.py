@@ -302,7 +302,7 @@ class AsyncSession(Base):
             return late(pattern, exact)
         return await self._do(expect(engine, pattern, until, exact))
 
-    def _when_it_stirs(self, do: Callable[[], None]) -> None:
+    def _on_change(self, do: Callable[[], None]) -> None:
         """Have that done when bash says something while no verb runs: mostly that what was handed back has ended."""
         self._poller.on_unawaited = do
 

@@ -143,7 +143,7 @@ DIFFERENT_SCRIPTS: Final = {
 }
 
 
-class Asked:
+class Incoming:
     """A fresh bash that ``text`` was typed to; it runs beside whatever is done until its words are asked for."""
 
     def __init__(self, text: bytes, directory: Path, on_terminal: bool) -> None:
@@ -192,7 +192,7 @@ class Asked:
 
 def typed(text: bytes, directory: Path, on_terminal: bool) -> Said:
     """What a fresh bash in ``directory`` says to ``text``."""
-    with Asked(text, directory, on_terminal) as asked:
+    with Incoming(text, directory, on_terminal) as asked:
         return asked.said()
 
 

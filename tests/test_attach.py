@@ -23,9 +23,9 @@ from daemons import Daemon, Raw, running
 from support import PATIENCE, command_line, descendants, unique_seconds, wait_until
 
 from shellsession import TTY, RemoteSession, Result, SessionBusy, connect
-from shellsession.cli.continuing import wants_more
-from shellsession.cli.seat import Line
-from shellsession.cli.sitting import Sitting
+from shellsession.cli.attached import Attached
+from shellsession.cli.completeness import wants_more
+from shellsession.cli.spectator import Line
 from shellsession.cli.terminal import ESCAPE, Terminal, as_a_line
 from shellsession.daemon import control
 from shellsession.daemon.records import from_result
@@ -281,7 +281,7 @@ def test_ctrl_c_strikes_the_command(sits: Sits, command: str) -> None:
     assert person.runs("echo $? $kept") == "130 1\r\n"
 
 
-def test_ctrl_d_ends_the_input_and_at_the_prompt_the_sitting(sits: Sits) -> None:
+def test_ctrl_d_ends_the_input_and_at_the_prompt_the_attachment(sits: Sits) -> None:
     person = sits()
     person.prompt()
     person.types("cat\r")
@@ -523,10 +523,10 @@ def test_the_agents_command_is_seen_to_its_end(
 def test_what_another_client_runs_is_shown_also_while_he_sits_down() -> None:
     shown: list[bytes] = []
     terminal, line = SimpleNamespace(show=shown.append), SimpleNamespace(agent="a")
-    sitting = Sitting(cast(Terminal, terminal), cast(Line, line))
-    sitting.runs, sitting._kept = "agent", [Message({"event": "output"}, (b"done\n",))]
+    attached = Attached(cast(Terminal, terminal), cast(Line, line))
+    attached.runs, attached._kept = "agent", [Message({"event": "output"}, (b"done\n",))]
     header, parts = from_result(Result(b"", b"", None, None, "/", 0.0, "running"))
-    sitting._stands("poll", Message({"result": header}, parts))
+    attached._stands("poll", Message({"result": header}, parts))
     assert b"".join(shown) == b"done\n"
 
 

@@ -40,7 +40,7 @@ from shellsession import (
     ShellSessionError,
     connect,
 )
-from shellsession.daemon.door import Door
+from shellsession.daemon.listening_socket import ListeningSocket
 from shellsession.daemon.wire import encode
 
 
@@ -388,11 +388,11 @@ def test_its_socket_is_its_own_whatever_is_noted_of_the_file(
     hasty: Daemon, runtime: Path, tmp_path: Path, touch: Callable[[str], None]
 ) -> None:
     path = str(tmp_path / "socket")
-    door = Door(path)
+    door = ListeningSocket(path)
     try:
         before = door.socket
         touch(path)
-        assert door.stands
+        assert door.in_place
         assert not door.set_up_again()
         assert door.socket is before
     finally:

@@ -305,7 +305,7 @@ def test_who_was_long_away_once_is_waited_for_when_he_is_cut_again(
             return listener
 
         monkeypatch.setattr(server, "_GRACE", 0.01)
-        wait_until(cut().deserted.done, "the end of his time")
+        wait_until(cut().abandoned.done, "the end of his time")
         monkeypatch.setattr(server, "_GRACE", PATIENCE)
         listener = cut()
         (place / "go").touch()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import beside, emptied
 from hypothesis import given
-from reference import DIFFERENT_SCRIPTS, ENVIRONMENT, KNOWN_DIFFERENCES, Asked, Difference, Said, comparable
+from reference import DIFFERENT_SCRIPTS, ENVIRONMENT, KNOWN_DIFFERENCES, Difference, Incoming, Said, comparable
 from scripts import Script, corpus
 from writing import texts
 
@@ -34,7 +34,7 @@ def at_the_prompt(text: bytes, place: Path, on_terminal: bool) -> Iterator[Calla
         yield lambda: _said[key].renamed(b"PLACE", bytes(place))
         return
     theirs = beside(place)
-    with Asked(text, theirs, on_terminal) as asked:
+    with Incoming(text, theirs, on_terminal) as asked:
 
         def answer() -> Said:
             _said[key] = asked.said().renamed(bytes(theirs), b"PLACE")

@@ -107,7 +107,7 @@ while True:
                 continue
             try:
                 # A file outside our directories is one that the host has open just now: a module, the tests' own.
-                # Asked of what was opened: by now the name may stand for another file than when it was listed.
+                # Incoming of what was opened: by now the name may stand for another file than when it was listed.
                 if not name.startswith("/proc/") or not stat.S_ISREG(os.fstat(fd).st_mode):
                     os.write(fd, fake) if mode else os.read(fd, 100)
             except OSError:

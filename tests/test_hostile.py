@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import beside, emptied
 from hostile import LISTED, MORE, Damage
-from reference import ENVIRONMENT, Asked, Said, comparable
+from reference import ENVIRONMENT, Incoming, Said, comparable
 
 from shellsession import Result, Session
 
@@ -64,7 +64,7 @@ def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
     their_place = beside(place)
     with ExitStack() as running:
         if comparing := damage.own == "compared" and damage.status is None:  # else it may never come back
-            reference = running.enter_context(Asked(text.encode(), their_place, on_terminal))
+            reference = running.enter_context(Incoming(text.encode(), their_place, on_terminal))
         sh = new_session(env=ENVIRONMENT, agent_env=False, tty=on_terminal, timeout=10.0)
         own = sh.run(damage.command, timeout=AWHILE if damage.own == "open" else 10.0)
         check_outcome(damage, own)

@@ -1,6 +1,6 @@
 """``shellsession attach``: a person sits down at an agent's session, sees what runs there, and runs commands himself.
 
-Law: what the person's arguments mean; where he sits, and what happens there, is told in ``seat`` and ``sitting``.
+Law: what the person's arguments mean; what he sees and what he does is told in ``spectator`` and ``attached``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from contextlib import closing
 from typing import Final
 
 from ..daemon.client import connect
+from ..daemon.endpoint import socket_path
 from ..daemon.link import ConnectionLost
-from ..daemon.place import socket_path
 from ..errors import DaemonUnavailable
 from . import arguments
-from .seat import Line, Seat
-from .sitting import Sitting
+from .attached import Attached
+from .spectator import Line, Spectator
 from .terminal import Terminal
 
 EXAMPLES: Final = (
@@ -53,9 +53,9 @@ def main(words: Sequence[str]) -> int:
         try:
             with closing(Line(given.agent, path)) as line:
                 if given.read_only:
-                    Seat(terminal, line).look_on()
+                    Spectator(terminal, line).look_on()
                 else:
-                    Sitting(terminal, line).sit(given.others)
+                    Attached(terminal, line).sit(given.others)
         except ConnectionLost:
             raise DaemonUnavailable(
                 "the daemon has ended, and every session with it: attach again for a fresh one"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from .seat import STRIKE, Line, Seat
+from .spectator import STRIKE, Line, Spectator
 from .terminal import Terminal
 
 # How long after the last sign of life the next look is, and how long at the most, in seconds.
@@ -25,8 +25,8 @@ BUSY: Final = 0.1
 _FLOOD: Final = 1 << 17
 
 
-class Typing(Seat):
-    """A seat from which keys go to the command that runs."""
+class Typing(Spectator):
+    """A spectator whose keys go to the command that runs."""
 
     def __init__(self, terminal: Terminal, line: Line) -> None:
         super().__init__(terminal, line)

@@ -60,7 +60,7 @@ def own_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="come back when it listens; its log is $XDG_STATE_HOME/shellsession/daemon.log by default",
     )
-    own.add_argument("--lock", type=int, help=argparse.SUPPRESS)  # from a client that starts it: see daemon.birth
+    own.add_argument("--lock", type=int, help=argparse.SUPPRESS)  # from a client that starts it: see daemon.autostart
     return own
 
 
@@ -79,7 +79,7 @@ def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
     given = own_parser().parse_args(words)
     from ..daemon import audit, service
-    from ..daemon.place import socket_path
+    from ..daemon.endpoint import socket_path
     from . import logs
 
     path = socket_path(given.socket)

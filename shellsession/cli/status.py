@@ -30,9 +30,9 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import control, place
+    from ..daemon import control, endpoint
 
-    path = place.socket_path(given.socket)
+    path = endpoint.socket_path(given.socket)
     try:
         found = control.stats(path)
     except DaemonUnavailable as error:

@@ -28,9 +28,9 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import control, place
+    from ..daemon import control, endpoint
 
-    path = place.socket_path(given.socket)
+    path = endpoint.socket_path(given.socket)
     pid = control.shutdown(path)
     talk(f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended")
     return 0

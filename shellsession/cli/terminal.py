@@ -259,7 +259,7 @@ class Terminal:
 
 
 class History:
-    """The lines of earlier sittings, in a file that is its owner's alone; without it where there can be none."""
+    """The lines of earlier times, in a file that is its owner's alone; without it where there can be none."""
 
     def __init__(self, path: str) -> None:
         import readline

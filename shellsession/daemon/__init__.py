@@ -1,33 +1,35 @@
 """One process that holds the sessions of many agents, and what each room of it alone may do, from the ground up.
 
-=============  ===================================================================================
-wire           pure: versioned messages, as bytes
-records        pure: results, errors and lists, as messages
-ledger         pure: exactly once, whatever a client sends again
-audit          who ran what: one line per command, secrets masked
-journal        when those lines are written
-place          where the socket is, and the lock beside it
-birth          a client finds its daemon, or starts one
-link           one request and its answer, over as many connections as it takes
-remote, jobs   how each verb is said, and how its answer is read
-client         RemoteSession; async_client is the same for asyncio
-requests       what a client may ask, validated
-connection     one client's connection, on the daemon's side
-listener       who asked for what is being served, and what he hears meanwhile
-audience       who looks on at an agent, and how they hear of its commands
-eager          a coroutine that is begun at once
-pieces         pure: results of a command that came in pieces
-handed         which command was handed back, and to whom it belongs
-unheard        what came of a command whose client had gone
-hold           who has a session for himself
-kin            who asks from inside the session that he asks for
-desk           one agent: its session, who hears it, who stays with it
-duties         what the daemon does beside the verbs of sessions
-verbs          what each verb does: the session's own
-server         who is connected, which agents there are, what is being served
-reception      who comes in, and who is told that there is no room
-service        the daemon's life: its socket, its signals, its end
-=============  ===================================================================================
+================  ================================================================================
+wire              pure: versioned messages, as bytes
+records           pure: results, errors and lists, as messages
+ledger            pure: exactly once, whatever a client sends again
+audit             who ran what: one line per command, secrets masked
+journal           when those lines are written
+endpoint          where the socket is, and the lock beside it
+autostart         a client finds its daemon, or starts one
+link              one request and its answer, over as many connections as it takes
+remote, jobs      how each verb is said, and how its answer is read
+client            RemoteSession; async_client is the same for asyncio
+requests          what a client may ask, validated
+listening_socket  the daemon's socket: private, and only its own is removed
+connection        one client's connection, on the daemon's side
+listener          who asked for what is being served, and what he hears meanwhile
+incoming          a request as it came, and the answer to it
+audience          who looks on at an agent, and how they hear of its commands
+eager             a coroutine that is begun at once
+pieces            pure: results of a command that came in pieces
+handed            which command was handed back, and to whom it belongs
+unheard           what came of a command whose client had gone
+hold              who has a session for himself
+nesting           who asks from inside the session that he asks for
+shared            one agent: its session, who hears it, who stays with it
+administration    what the daemon does beside the verbs of sessions
+verbs             what each verb does: the session's own
+server            who is connected, which agents there are, what is being served
+acceptor          who comes in, and who is told that there is no room
+service           the daemon's life: its socket, its signals, its end
+================  ================================================================================
 
 Each imports only from rooms above it in this list (tests/test_imports.py holds the exact table).
 """

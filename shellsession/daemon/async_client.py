@@ -14,11 +14,11 @@ from typing import Any, Self, cast
 from ..engine.waiting import LoopPoller, adrive, to_its_end
 from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
-from .birth import find
+from .autostart import find
 from .client import RemoteSession
+from .endpoint import reach, socket_path
 from .link import LOST, Exchange, Wire
 from .opening import opening
-from .place import reach, socket_path
 from .remote import Remote, Said, Seconds, Text
 from .wire import Message
 

@@ -31,7 +31,7 @@ class Audience:
         """That client looks on from now on, until its connection ends."""
         if connection not in self._watchers:
             self._watchers.add(connection)
-            connection.when_it_ends(lambda: self._watchers.discard(connection))
+            connection.on_close(lambda: self._watchers.discard(connection))
 
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
         """Tell them all."""
@@ -49,7 +49,7 @@ class Audience:
         return encode({"event": event, "agent": self._agent, **fields}, *parts)
 
 
-class Speaker:
+class Fanout:
     """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
 
     def __init__(self, audience: Audience, command: bytes, person: bool) -> None:
@@ -66,4 +66,4 @@ class Speaker:
     def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
         self.begin()
         self._audience.show("output", {"stream": stream}, data)
-        return None if self.listener is None else self.listener.hear(stream, data)
+        return None if self.listener is None else self.listener.tell_output(stream, data)

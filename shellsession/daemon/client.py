@@ -14,10 +14,10 @@ from typing import Any, Self, cast
 from ..engine.waiting import Poller, drive
 from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
-from .birth import find
+from .autostart import find
+from .endpoint import socket_path
 from .link import LOST, Exchange, Wire
 from .opening import opening
-from .place import socket_path
 from .remote import Remote, Said, Seconds, Text
 from .wire import Message
 

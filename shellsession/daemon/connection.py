@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ..engine import processes
 from ..errors import LimitReached, ProtocolError, ShellSessionError
-from .place import peer
+from .endpoint import peer
 from .records import from_error
 from .wire import ID_MAX, Decoder, Message, encode
 
@@ -105,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self.fail(error)
 
-    def when_it_ends(self, do: Callable[[], None]) -> None:
+    def on_close(self, do: Callable[[], None]) -> None:
         """At its end; now, where that is past (its request waited for a turn)."""
         if self._transport is None:
             do()
@@ -158,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
         """Until the client has taken enough, or is gone; or until ``let_go``."""
         await self._room.wait()
 
-    def let_go(self) -> None:
+    def drop_unsent(self) -> None:
         """Who waits for room here is to look again."""
         if self.congested:
             self._room.set()

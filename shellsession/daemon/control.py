@@ -13,8 +13,8 @@ from typing import Any
 from ..engine.waiting import Poller, Steps, Wait, drive
 from ..errors import ShellSessionError
 from .client import RemoteSession
+from .endpoint import reach, socket_path
 from .link import ConnectionLost, Wire
-from .place import reach, socket_path
 from .records import from_part, to_error
 from .wire import Message, encode
 

@@ -25,7 +25,7 @@ class Hold:
         self._freed = asyncio.Event()
 
     @property
-    def stands(self) -> bool:
+    def is_held(self) -> bool:
         """Does somebody hold it?"""
         return self._holder is not None
 
@@ -41,7 +41,7 @@ class Hold:
         self._holder, self._refuses = holder, refuse
         self._session.held = True
         self._freed.clear()
-        connection.when_it_ends(lambda: self._free(holder))
+        connection.on_close(lambda: self._free(holder))
 
     def _free(self, holder: str) -> None:
         if self._holder == holder:

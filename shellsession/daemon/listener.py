@@ -30,35 +30,35 @@ class Listener:
 
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
-        self.waits = False  # for its turn: nothing was begun for it
-        self.deserted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queued = False  # for its turn: nothing was begun for it
+        self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._moves = asyncio.Event()
         self._told: deque[bytes] = deque()
         self._size = self._at = 0
 
-    def come_back(self, connection: Connection) -> None:
+    def reconnect(self, connection: Connection) -> None:
         """Its client lost the first connection, and asks for the same on another."""
-        self.connection.let_go()  # nobody may ever read what it holds
+        self.connection.drop_unsent()  # nobody may ever read what it holds
         self.connection = connection
-        if self.deserted.done() and not self.waits:  # what only waited is being given up already
-            self.deserted = asyncio.get_running_loop().create_future()
+        if self.abandoned.done() and not self.queued:  # what only waited is being given up already
+            self.abandoned = asyncio.get_running_loop().create_future()
         for event in self._told:
             connection.send(event)
         self._moves.set()
 
-    def desert(self) -> None:
+    def abandon(self) -> None:
         """Its client has been gone for so long that nobody waits for him any more."""
-        if not self.deserted.done():
-            self.deserted.set_result(None)
+        if not self.abandoned.done():
+            self.abandoned.set_result(None)
         self._moves.set()
 
-    async def client(self) -> None:
+    async def until_connected(self) -> None:
         """Until its client is back, or has left for good."""
-        while self.connection.is_gone and not self.deserted.done():
+        while self.connection.is_gone and not self.abandoned.done():
             self._moves.clear()
             await self._moves.wait()
 
-    def hear(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+    def tell_output(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
         """Tell him of output; to be awaited while he has not taken enough of it, or is gone."""
         event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at}, data)
         self._at += len(data)
@@ -71,8 +71,8 @@ class Listener:
 
     async def _taken(self) -> None:
         """Until he has taken enough, of what is told again too: more would push out what he has not heard."""
-        while self.connection.congested or (self.connection.is_gone and not self.deserted.done()):
-            await (self.client() if self.connection.is_gone else self.connection.drain())
+        while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
+            await (self.until_connected() if self.connection.is_gone else self.connection.drain())
 
     def with_reply(self, reply: bytes) -> bytes:
         """What he gets who asks again when it was answered. It is the ledger's then, and no more kept here."""

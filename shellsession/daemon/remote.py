@@ -24,10 +24,10 @@ from ..errors import (
     ShellUnavailable,
 )
 from ..models import Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, Terminal, check_seconds, to_bytes
+from .endpoint import reach
 from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
-from .place import reach
 from .records import from_part, to_result
 from .wire import Message
 

@@ -18,16 +18,16 @@ from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnkn
 from ..models import VERSION
 from ..policy.secrets import Secrets
 from . import requests
-from .asked import Asked
 from .audience import Audience
 from .audit import Audit
 from .connection import LOG, Connection, too_many
-from .desk import Desk
 from .eager import begin
+from .incoming import Incoming
 from .journal import Journal
 from .ledger import Claim, Ledger
 from .listener import LEFT, Listener
 from .records import from_error
+from .shared import SharedSession
 from .verbs import serve
 from .wire import PROTOCOL, Message, encode
 
@@ -40,7 +40,7 @@ _GRACE: Final = 2.0
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
 
 
-class Service:
+class ServedRequest:
     """One request that is being served."""
 
     def __init__(self, listener: Listener) -> None:
@@ -59,10 +59,10 @@ class Server:
         self._max_connections = max_connections
         self._ledger = Ledger(self.incarnation)
         self._connections: set[Connection] = set()
-        self._deserted = asyncio.Event()  # no client is connected
-        self._deserted.set()
-        self._served: dict[str, Service] = {}
-        self._desks: dict[str, Desk] = {}
+        self._no_clients = asyncio.Event()  # no client is connected
+        self._no_clients.set()
+        self._served: dict[str, ServedRequest] = {}
+        self._sessions: dict[str, SharedSession] = {}
         self._audiences: dict[str, Audience] = {}  # of agents without a session
         self._started = time.monotonic()
         self._requests = 0
@@ -74,7 +74,7 @@ class Server:
         if len(self._connections) >= self._max_connections:
             return too_many(self._max_connections)
         self._connections.add(connection)
-        self._deserted.clear()
+        self._no_clients.clear()
         connection.number = self._ledger.admit()
         hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation}
         connection.send(encode({**hello, "connection": connection.number, "pid": os.getpid()}))
@@ -84,11 +84,11 @@ class Server:
         if connection in self._connections:
             self._connections.remove(connection)
             self._ledger.leave(connection.number)
-            for service in self._served.values():
-                if service.listener.connection is connection:
-                    self._miss(service)
+            for served in self._served.values():
+                if served.listener.connection is connection:
+                    self._await_reconnect(served)
             if not self._connections:
-                self._deserted.set()
+                self._no_clients.set()
 
     # -- requests
 
@@ -104,92 +104,92 @@ class Server:
             return
         if isinstance(claim, bytes):
             connection.send(claim)
-            if isinstance(request, requests.OfAgent) and (desk := self._desks.get(request.agent)) is not None:
-                desk.unheard.heard(request.id)
+            if isinstance(request, requests.OfAgent) and (shared := self._sessions.get(request.agent)) is not None:
+                shared.unheard.heard(request.id)
             connection.served()
         elif claim is Claim.RUNNING:
             if not connection.is_gone:  # else it was taken late, and has come again elsewhere
-                self._served[request.id].listener.come_back(connection)
-            self._miss(self._served[request.id])
+                self._served[request.id].listener.reconnect(connection)
+            self._await_reconnect(self._served[request.id])
             connection.served()
         else:
             self._requests += 1
-            service = self._served[request.id] = Service(Listener(request.id, connection))
-            asked = Asked(request, message.parts, connection, service.listener)
-            work = self._serve(asked)
-            service.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
-            self._miss(service)  # it may have been on its way while he left
+            served = self._served[request.id] = ServedRequest(Listener(request.id, connection))
+            incoming = Incoming(request, message.parts, connection, served.listener)
+            work = self._serve(incoming)
+            served.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
+            self._await_reconnect(served)  # it may have been on its way while he left
 
-    async def _serve(self, asked: Asked) -> None:
-        request = asked.request.id
+    async def _serve(self, incoming: Incoming) -> None:
+        request = incoming.request.id
         header: dict[str, Any]
         try:
-            if self.stopping.is_set() and isinstance(asked.request, _NOT_AT_THE_END):
+            if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
                 raise DaemonUnavailable("the daemon is ending, and takes up nothing more: try again when it has ended")
-            header, parts = await serve(self, asked)
+            header, parts = await serve(self, incoming)
         except ShellSessionError as error:
             refusal, parts = from_error(error)
             header = {"error": refusal}
         except asyncio.CancelledError:
-            header, parts = {"error": from_error(self._why_cancelled(asked.listener))[0]}, ()
+            header, parts = {"error": from_error(self._why_cancelled(incoming.listener))[0]}, ()
         except Exception:
-            LOG.exception("a %s request failed; this is a defect of ours", asked.request.verb)
+            LOG.exception("a %s request failed; this is a defect of ours", incoming.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
             header, parts = {"error": from_error(fault)[0]}, ()
-        asked.listener.waits = False  # also where it was refused: nothing more is told of it
+        incoming.listener.queued = False  # also where it was refused: nothing more is told of it
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, asked.listener.with_reply(reply), time.monotonic())
+        self._ledger.settle(request, incoming.listener.with_reply(reply), time.monotonic())
         del self._served[request]
-        asked.listener.connection.send(reply)
-        asked.connection.served()
+        incoming.listener.connection.send(reply)
+        incoming.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
-        if listener.waits and listener.deserted.done():
+        if listener.queued and listener.abandoned.done():
             return SessionBusy(LEFT)
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
-        if listener.waits:
+        if listener.queued:
             return DaemonUnavailable("the daemon is ending, and its turn had not come: it was not run")
         return OutcomeUnknown("the daemon has ended while it ran this: look at what it was to do")
 
-    def _miss(self, service: Service) -> None:
+    def _await_reconnect(self, served: ServedRequest) -> None:
         """Give its client the time to come back, if he is gone. What he asked for goes on meanwhile."""
-        connection = service.listener.connection
+        connection = served.listener.connection
         if connection.is_gone:
-            asyncio.get_running_loop().call_later(_GRACE, self._desert, service, connection)
+            asyncio.get_running_loop().call_later(_GRACE, self._abandon, served, connection)
 
-    def _desert(self, service: Service, lost: Connection) -> None:
+    def _abandon(self, served: ServedRequest, lost: Connection) -> None:
         """What only waits, or looks on, ends where its client has not come back; a command goes on."""
-        listener = service.listener
-        if listener.connection is lost and self._served.get(listener.request) is service:
-            listener.desert()
-            if listener.waits and service.task is not None:
-                service.task.cancel()
+        listener = served.listener
+        if listener.connection is lost and self._served.get(listener.request) is served:
+            listener.abandon()
+            if listener.queued and served.task is not None:
+                served.task.cancel()
 
     async def cancel(self, request: str) -> bool:
         """End a request that is being served; False when it is not (any more)."""
         await asyncio.sleep(0)  # a task that has not had its first turn would be thrown away, and its answer with it
-        service = self._served.get(request)
-        if service is None or service.task is None or service.task is asyncio.current_task():
+        served = self._served.get(request)
+        if served is None or served.task is None or served.task is asyncio.current_task():
             return False
-        service.task.cancel()
-        await asyncio.wait([service.task])
+        served.task.cancel()
+        await asyncio.wait([served.task])
         return True
 
     # -- agents
 
     def open(self, request: requests.Open) -> bool:
         """See to it that the agent has a session; was it made now?"""
-        desk = self._desks.get(request.agent)
+        shared = self._sessions.get(request.agent)
         sandbox = None if request.sandbox is None else request.sandbox.made()
-        if desk is not None and not desk.session.closed:
-            if sandbox not in (None, desk.sandbox):
+        if shared is not None and not shared.session.closed:
+            if sandbox not in (None, shared.sandbox):
                 raise InvalidRequest(
                     f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
                     " close that one first, or take another agent"
                 )
             return False
-        for closed in [one for one in self._desks.values() if one.session.closed]:  # their time was up
+        for closed in [one for one in self._sessions.values() if one.session.closed]:  # their time was up
             self.dismiss(closed)
         if not request.cwd:
             raise InvalidRequest(
@@ -215,31 +215,31 @@ class Server:
         )
         known = Secrets({**request.env, **(request.extra_env or {})})
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
-        self._desks[request.agent] = Desk(request.agent, session, known, self._journal, audience)
+        self._sessions[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)
         return True
 
-    def desk(self, agent: str) -> Desk:
-        desk = self._desks.get(agent)
-        if desk is not None and desk.session.closed:  # its time was up
-            self.dismiss(desk)
-            desk = None
-        if desk is None:
+    def shared(self, agent: str) -> SharedSession:
+        shared = self._sessions.get(agent)
+        if shared is not None and shared.session.closed:  # its time was up
+            self.dismiss(shared)
+            shared = None
+        if shared is None:
             raise NoSuchAgent(
                 f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
             )
-        return desk
+        return shared
 
     def runs(self, agent: str) -> str:
         """The command that runs in the agent's session; "" while none does."""
-        desk = self._desks.get(agent)
-        return "" if desk is None else desk.command
+        shared = self._sessions.get(agent)
+        return "" if shared is None else shared.command
 
-    def dismiss(self, desk: Desk) -> None:
+    def dismiss(self, shared: SharedSession) -> None:
         """Its session is closed."""
-        desk.give_up()
-        if self._desks.get(desk.agent) is desk:
-            del self._desks[desk.agent]
-            self._audiences[desk.agent] = desk.audience
+        shared.lose()
+        if self._sessions.get(shared.agent) is shared:
+            del self._sessions[shared.agent]
+            self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
 
     def stats(self) -> dict[str, Any]:
@@ -263,23 +263,23 @@ class Server:
     def stop(self) -> None:
         """Ask for the end; ``finish`` brings it. What waits for its turn is refused: it would be begun to be ended."""
         self.stopping.set()
-        for service in self._served.values():
-            if service.listener.waits and service.task is not None:
-                service.task.cancel()
+        for served in self._served.values():
+            if served.listener.queued and served.task is not None:
+                served.task.cancel()
 
     async def finish(self, patience: float) -> None:
         """Give what runs so many seconds to end by itself, then end every session and every connection."""
-        tasks = [service.task for service in self._served.values() if service.task is not None]
-        tasks += [asyncio.create_task(desk.see_out(patience)) for desk in self._desks.values()]
+        tasks = [served.task for served in self._served.values() if served.task is not None]
+        tasks += [asyncio.create_task(shared.drain(patience)) for shared in self._sessions.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
         try:
             await self.agents.close()  # what runs in them comes back, and is answered
         except Exception:
             LOG.exception("a session did not end as it should; this is a defect of ours")
-        for desk in self._desks.values():
-            desk.give_up()
-        if left := [service.task for service in self._served.values() if service.task is not None]:
+        for shared in self._sessions.values():
+            shared.lose()
+        if left := [served.task for served in self._served.values() if served.task is not None]:
             for task in left:
                 task.cancel()
             await asyncio.wait(left)
@@ -287,7 +287,7 @@ class Server:
         for connection in list(self._connections):
             connection.close()
         with suppress(TimeoutError):  # of clients that do not read
-            await asyncio.wait_for(self._deserted.wait(), _LAST_WORDS)
+            await asyncio.wait_for(self._no_clients.wait(), _LAST_WORDS)
 
 
 def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> bytes:

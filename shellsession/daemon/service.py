@@ -17,10 +17,10 @@ from ..agents import AsyncAgents
 from ..engine.guard import the_guard
 from ..engine.spawn import raise_descriptors
 from ..errors import DaemonUnavailable
+from .acceptor import Acceptor
 from .audit import Audit
 from .connection import LOG
-from .door import Door
-from .reception import Reception
+from .listening_socket import ListeningSocket
 from .server import MAX_CONNECTIONS, Server
 
 _LOOK_AROUND: Final = 2.0  # seconds between two looks at whether our socket is still there
@@ -39,13 +39,13 @@ class Settings:
     max_connections: int = MAX_CONNECTIONS
 
 
-def listen(path: str, lock: int | None = None) -> Door:
-    """The door, open. A signal that asks for the end waits from now on until somebody can hear it.
+def listen(path: str, lock: int | None = None) -> ListeningSocket:
+    """The socket, listening. A signal that asks for the end waits from now on until somebody can hear it.
 
     Raises DaemonUnavailable when a daemon listens there already. ``lock``: see ``place.locked``.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
-    return Door(path, lock)
+    return ListeningSocket(path, lock)
 
 
 def detach() -> bool:
@@ -63,7 +63,7 @@ def detach() -> bool:
     return True
 
 
-def run(settings: Settings, door: Door) -> None:
+def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve whoever comes through that door until a signal or a client asks for the end."""
     # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
     gc.freeze()
@@ -71,14 +71,14 @@ def run(settings: Settings, door: Door) -> None:
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
     try:
-        asyncio.run(_serve(settings, door, audit))
+        asyncio.run(_serve(settings, listening, audit))
     finally:
-        door.close()
+        listening.close()
         if audit is not None:
             audit.close()
 
 
-async def _serve(settings: Settings, door: Door, audit: Audit | None) -> None:
+async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | None) -> None:
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit, settings.max_connections)
@@ -87,14 +87,14 @@ async def _serve(settings: Settings, door: Door, audit: Audit | None) -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     guard = the_guard()
-    seat = guard.watch_over("bash", settings.socket, door.file)
-    reception = Reception(door.socket, server)
+    seat = guard.watch_over("bash", settings.socket, listening.file)
+    acceptor = Acceptor(listening.socket, server)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
     while not await _asked_to_end(server):
-        if not door.stands:
-            reception = await _reopened(door, reception, server)
+        if not listening.in_place:
+            acceptor = await _reopened(listening, acceptor, server)
     LOG.info("ending: commands that run get %g s", settings.patience)
-    await reception.close()
+    await acceptor.close()
     await server.finish(settings.patience)
     guard.give_back(seat)
     LOG.info("ended")
@@ -106,18 +106,18 @@ async def _asked_to_end(server: Server) -> bool:
     return server.stopping.is_set()
 
 
-async def _reopened(door: Door, reception: Reception, server: Server) -> Reception:
+async def _reopened(listening: ListeningSocket, acceptor: Acceptor, server: Server) -> Acceptor:
     """The file of our socket is gone; who is connected stays so."""
     try:
-        if not door.set_up_again():
-            return reception
+        if not listening.set_up_again():
+            return acceptor
     except DaemonUnavailable as error:
         LOG.warning("our socket was removed, and another stands there: %s; ending", error)
         server.stop()
-        return reception
+        return acceptor
     except OSError as error:
         LOG.warning("our socket was removed, and cannot be made again just now: %s", error)
-        return reception
-    LOG.warning("our socket was removed; listening at %s again", door.path)
-    await reception.close()
-    return Reception(door.socket, server)
+        return acceptor
+    LOG.warning("our socket was removed; listening at %s again", listening.path)
+    await acceptor.close()
+    return Acceptor(listening.socket, server)

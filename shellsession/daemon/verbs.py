@@ -17,13 +17,13 @@ from ..engine.jobs import Job
 from ..errors import InvalidRequest, SessionBusy, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
-from .asked import Answer, Asked, answer_with, of_the_daemon, room_for
-from .audience import Speaker
-from .desk import Desk
-from .duties import OF_DAEMON
-from .kin import refuse_from_inside
+from .administration import OF_DAEMON
+from .audience import Fanout
+from .incoming import Answer, Incoming, answer_with, of_the_daemon, room_for
 from .listener import LEFT, Listener
+from .nesting import refuse_from_inside
 from .records import to_part
+from .shared import SharedSession
 
 if TYPE_CHECKING:
     from .server import Server
@@ -35,207 +35,210 @@ _TELL_AFTER: Final = 1.0
 _NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "term", "live", "tell"}
 
 
-async def serve(server: Server, asked: Asked) -> Answer:
+async def serve(server: Server, incoming: Incoming) -> Answer:
     """Do what is asked."""
-    request = asked.request
+    request = incoming.request
     if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
-        desk = server.desk(request.agent)
-        if type(request) in _STAYS:
+        shared = server.shared(request.agent)
+        if type(request) in _ATTENDING:
             looks_on = isinstance(request, requests.Watch | requests.Hold)
-            refuse_from_inside(desk.session, desk.agent, asked.request.verb, asked.connection.pid, looks_on)
+            refuse_from_inside(shared.session, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
         if getattr(request, "tell", False):
-            asyncio.get_running_loop().call_later(_TELL_AFTER, desk.tell_what_keeps, asked.listener)
+            asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
         if type(request) not in _BESIDE:
-            with _waiting(asked.listener):
-                await desk.hold.enter(request.holder)
+            with _queued(incoming.listener):
+                await shared.hold.enter(request.holder)
         try:
-            answer = await _OF_AGENT[type(request)](desk, asked)
+            answer = await _OF_AGENT[type(request)](shared, incoming)
         except ShellUnavailable as error:
-            if not desk.opened and desk.session.state == "new":  # it would keep a place for nothing
-                await desk.session.close()
-                server.dismiss(desk)
+            if not shared.opened and shared.session.state == "new":  # it would keep a place for nothing
+                await shared.session.close()
+                server.dismiss(shared)
             raise of_the_daemon(error) from error
-        answer.header.setdefault("pid", desk.session.pid)
-        desk.opened = desk.opened or desk.session.pid is not None
-        if desk.session.closed:
-            server.dismiss(desk)
+        answer.header.setdefault("pid", shared.session.pid)
+        shared.opened = shared.opened or shared.session.pid is not None
+        if shared.session.closed:
+            server.dismiss(shared)
         return answer
-    return await OF_DAEMON[type(request)](server, asked)
+    return await OF_DAEMON[type(request)](server, incoming)
 
 
 # -- verbs of a session
 
 
-async def _start(desk: Desk, _: Asked) -> Answer:
-    await desk.session.open()
+async def _start(shared: SharedSession, _: Incoming) -> Answer:
+    await shared.session.open()
     return Answer({"value": None})
 
 
-async def _run(desk: Desk, asked: Asked) -> Answer:
-    listener = asked.listener
-    with _waiting(listener):
+async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
+    listener = incoming.listener
+    with _queued(listener):
         while True:
-            async with desk.turn:
-                await desk.left_alone()
+            async with shared.turn:
+                await shared.until_unattended()
                 if not listener.connection.is_gone:
-                    listener.waits = False
-                    return await _run_now(desk, asked)
+                    listener.queued = False
+                    return await _run_now(shared, incoming)
             # Whoever asked may have given up, and asked anew: to run it now could be to run it twice.
-            await listener.client()
-            if listener.deserted.done():  # it is being cancelled; to go round again would never let that happen
+            await listener.until_connected()
+            if listener.abandoned.done():  # it is being cancelled; to go round again would never let that happen
                 raise SessionBusy(LEFT)
 
 
-async def _run_now(desk: Desk, asked: Asked) -> Answer:
-    request: requests.Run = asked.request
+async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.Run = incoming.request
     options = request.model_dump(exclude_unset=True, exclude=_NO_OPTIONS)
     if request.limits is not None:
         options["limits"] = request.limits.made()
-    command = asked.part if request.term is None else desk.dressed(asked.part, request.term)
+    command = incoming.part if request.term is None else shared.with_terminal_type(incoming.part, request.term)
     if request.stdin is not None:
-        options["stdin"] = TTY if request.stdin == "tty" else asked.second
-    speaker = desk.begin(command)
-    with desk.staying() as told, _heard(speaker, asked if request.live else None):
+        options["stdin"] = TTY if request.stdin == "tty" else incoming.second
+    fanout = shared.begin(command)
+    with shared.attending() as told, _heard(fanout, incoming if request.live else None):
         try:
-            result = await desk.session.run(command, on_output=speaker, **options)
+            result = await shared.session.run(command, on_output=fanout, **options)
         except ShellSessionError as error:
-            desk.audience.show("refused", {"reason": str(error)})
+            shared.audience.show("refused", {"reason": str(error)})
             raise
         except asyncio.CancelledError:
-            if (partial := desk.last_result(command)) is not None:
-                desk.ran(command, partial, speaker, request.id)
+            if (partial := shared.last_result(command)) is not None:
+                shared.first_result(command, partial, fanout, request.id)
             raise
         told.set_result(result)
-    desk.ran(command, result, speaker, request.id)
-    if asked.listener.connection.is_gone:
-        desk.unheard.keep(request.id, desk.handed.current, result)
-    return answer_with(desk, result, request.id)
+    shared.first_result(command, result, fanout, request.id)
+    if incoming.listener.connection.is_gone:
+        shared.unheard.keep(request.id, shared.handed.current, result)
+    return answer_with(shared, result, request.id)
 
 
-async def _wait(desk: Desk, asked: Asked) -> Answer:
-    return await _stay_until(desk, asked, _moment(desk, asked))
+async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
+    return await _stay_until(shared, incoming, _moment(shared, incoming))
 
 
-async def _stay_until(desk: Desk, asked: Asked, until: float | None) -> Answer:
-    if (result := await desk.along(until, asked.listener, asked.request.command)) is not None:
-        return answer_with(desk, result)
+async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
+    if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
+        return answer_with(shared, result)
     left = None if until is None else max(0.001, until - time.monotonic())
-    with desk.looking_on(asked.listener):
-        return await _stay(desk, asked, desk.session.wait(left))
+    with shared.observing(incoming.listener):
+        return await _stay(shared, incoming, shared.session.wait(left))
 
 
-async def _poll(desk: Desk, asked: Asked) -> Answer:
-    if (result := await desk.along(time.monotonic(), asked.listener, asked.request.command)) is not None:
-        return answer_with(desk, result)
-    return await _stay(desk, asked, desk.session.poll())
+async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
+    if (result := await shared.share_end(time.monotonic(), incoming.listener, incoming.request.command)) is not None:
+        return answer_with(shared, result)
+    return await _stay(shared, incoming, shared.session.poll())
 
 
-async def _send(desk: Desk, asked: Asked) -> Answer:
-    until = _moment(desk, asked)
-    await _typed(desk, asked, until)
-    return await _stay_until(desk, asked, until)
+async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
+    until = _moment(shared, incoming)
+    await _typed(shared, incoming, until)
+    return await _stay_until(shared, incoming, until)
 
 
-async def _interrupt(desk: Desk, asked: Asked) -> Answer:
-    return await _stay(desk, asked, desk.session.interrupt())
+async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
+    return await _stay(shared, incoming, shared.session.interrupt())
 
 
-async def _stay(desk: Desk, asked: Asked, verb: Awaitable[Result]) -> Answer:
-    with desk.staying() as told, _heard(desk.speaker, asked if getattr(asked.request, "live", False) else None):
+async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
+    with (
+        shared.attending() as told,
+        _heard(shared.fanout, incoming if getattr(incoming.request, "live", False) else None),
+    ):
         try:
             result = await verb
         except asyncio.CancelledError:
-            if (partial := desk.last_result()) is not None:
-                desk.went_on(partial)
+            if (partial := shared.last_result()) is not None:
+                shared.next_result(partial)
             raise
         told.set_result(result)
-    desk.went_on(result)
-    command = desk.handed.current
+    shared.next_result(result)
+    command = shared.handed.current
     if not result.runs_on:
-        desk.handed.leave()
-    if asked.listener.connection.is_gone:
-        desk.unheard.keep(asked.request.id, command, result)
-        return answer_with(desk, result)
-    return answer_with(desk, desk.unheard.before(result))
+        shared.handed.leave()
+    if incoming.listener.connection.is_gone:
+        shared.unheard.keep(incoming.request.id, command, result)
+        return answer_with(shared, result)
+    return answer_with(shared, shared.unheard.before(result))
 
 
-async def _type(desk: Desk, asked: Asked) -> Answer:
-    await _typed(desk, asked, _moment(desk, asked))
+async def _type(shared: SharedSession, incoming: Incoming) -> Answer:
+    await _typed(shared, incoming, _moment(shared, incoming))
     return Answer({"value": None})
 
 
-async def _typed(desk: Desk, asked: Asked, until: float | None) -> None:
-    text = asked.part
-    with _waiting(asked.listener):
-        await desk.handed_back(until)
-    desk.handed.check(asked.request.command)
-    await desk.type(text, until)
+async def _typed(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
+    text = incoming.part
+    with _queued(incoming.listener):
+        await shared.until_handed_back(until)
+    shared.handed.check(incoming.request.command)
+    await shared.type(text, until)
 
 
-async def _glimpse(desk: Desk, asked: Asked) -> Answer:
-    until = _moment(desk, asked)
-    with _waiting(asked.listener):
-        if not await desk.left_alone(until):
+async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
+    until = _moment(shared, incoming)
+    with _queued(incoming.listener):
+        if not await shared.until_unattended(until):
             return Answer({"value": False}, (b"",))
-    desk.handed.check(asked.request.command)
-    with desk.staying(), desk.looking_on(asked.listener):
-        text, ended = await desk.session._do(glimpse(desk.session._mine(), until))
-    if (end := desk.session._engine.ended) is not None:  # perhaps nobody waits for it any more
-        desk.went_on(end)
+    shared.handed.check(incoming.request.command)
+    with shared.attending(), shared.observing(incoming.listener):
+        text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
+    if (end := shared.session._engine.ended) is not None:  # perhaps nobody waits for it any more
+        shared.next_result(end)
     return Answer({"value": ended}, (text,))
 
 
-async def _restart(desk: Desk, _: Asked) -> Answer:
-    await desk.session.restart()
-    desk.give_up()
+async def _restart(shared: SharedSession, _: Incoming) -> Answer:
+    await shared.session.restart()
+    shared.lose()
     return Answer({"value": None})
 
 
-async def _close(desk: Desk, _: Asked) -> Answer:
-    await desk.session.close()
-    desk.give_up()
+async def _close(shared: SharedSession, _: Incoming) -> Answer:
+    await shared.session.close()
+    shared.lose()
     return Answer({"value": None})
 
 
-async def _jobs(desk: Desk, _: Asked) -> Answer:
-    jobs = desk.session.jobs()
+async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
+    jobs = shared.session.jobs()
     return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
 
 
-async def _job_output(desk: Desk, asked: Asked) -> Answer:
-    output, omitted = _job(desk.session, asked.request.job).output(asked.request.name)
+async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
+    output, omitted = _job(shared.session, incoming.request.job).output(incoming.request.name)
     return Answer({"value": omitted}, (output,))
 
 
-async def _kill_job(desk: Desk, asked: Asked) -> Answer:
-    return Answer({"value": _job(desk.session, asked.request.job).kill()})
+async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
+    return Answer({"value": _job(shared.session, incoming.request.job).kill()})
 
 
-async def _resize(desk: Desk, asked: Asked) -> Answer:
-    desk.session.resize(asked.request.columns, asked.request.rows)
+async def _resize(shared: SharedSession, incoming: Incoming) -> Answer:
+    shared.session.resize(incoming.request.columns, incoming.request.rows)
     return Answer({"value": None})
 
 
-async def _info(desk: Desk, asked: Asked) -> Answer:
-    session = desk.session
+async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
+    session = shared.session
     value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
-    return Answer({"value": value}, (desk.command.encode("utf-8", "replace"),))
+    return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
 
 
-async def _watch(desk: Desk, asked: Asked) -> Answer:
-    command, person = desk.watch(asked.connection)
-    return Answer({"value": command[: room_for(1)], "person": person}, (desk.shown,))
+async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
+    command, person = shared.watch(incoming.connection)
+    return Answer({"value": command[: room_for(1)], "person": person}, (shared.shown,))
 
 
-async def _hold(desk: Desk, asked: Asked) -> Answer:
-    request: requests.Hold = asked.request
+async def _hold(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.Hold = incoming.request
     if request.holder is None:
         raise InvalidRequest("hold: `holder` is to be a name that the requests of the holder carry")
-    desk.hold.take(request.holder, request.others == "refuse", asked.connection)
+    shared.hold.take(request.holder, request.others == "refuse", incoming.connection)
     return Answer({"value": None})
 
 
-_OF_AGENT: dict[type, Callable[[Desk, Asked], Awaitable[Answer]]] = {
+_OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer]]] = {
     requests.Start: _start,
     requests.Run: _run,
     requests.Wait: _wait,
@@ -254,7 +257,7 @@ _OF_AGENT: dict[type, Callable[[Desk, Asked], Awaitable[Answer]]] = {
     requests.Watch: _watch,
     requests.Hold: _hold,
 }
-_STAYS = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
+_ATTENDING = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # Who holds the session keeps commands and keys out of it, not those who look on, and not those who end something.
 _BESIDE = {
     *(requests.Jobs, requests.JobOutput, requests.KillJob, requests.Info, requests.Watch, requests.Resize),
@@ -266,31 +269,31 @@ _BESIDE = {
 
 
 @contextmanager
-def _waiting(listener: Listener) -> Iterator[None]:
+def _queued(listener: Listener) -> Iterator[None]:
     """For its turn: should its client leave for good, it is given up."""
-    listener.waits = True
+    listener.queued = True
     yield
-    listener.waits = False
+    listener.queued = False
 
 
-def _moment(desk: Desk, asked: Asked) -> float | None:
+def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
     """Until when the verb may stay: as was asked for, or as is usual in this session."""
-    given = asked.limit.get("timeout", desk.session.default_timeout)
+    given = incoming.limit.get("timeout", shared.session.default_timeout)
     check_seconds("timeout", given)
     return None if given is None else time.monotonic() + given
 
 
 @contextmanager
-def _heard(speaker: Speaker | None, asked: Asked | None) -> Iterator[None]:
+def _heard(fanout: Fanout | None, incoming: Incoming | None) -> Iterator[None]:
     """While it is being served, the request's client hears the output as it comes."""
-    if speaker is None or asked is None:
+    if fanout is None or incoming is None:
         yield
         return
-    before, speaker.listener = speaker.listener, asked.listener
+    before, fanout.listener = fanout.listener, incoming.listener
     try:
         yield
     finally:
-        speaker.listener = before
+        fanout.listener = before
 
 
 def _described(job: Job, room: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Lets clients in, one after the other as they come; where no descriptor is left for one, he is told so.
 
-Law: nobody is left to wait at the door. One descriptor is spare: it is given up for a moment to answer with.
+Law: nobody is left to wait unanswered. One descriptor is spare: it is given up for a moment to answer with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_ROOM: Final = (
 )
 
 
-class Reception:
+class Acceptor:
     """Lets in who comes to ``listener``, on the running loop, until ``close``."""
 
     def __init__(self, listener: socket.socket, server: Server) -> None:

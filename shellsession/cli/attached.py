@@ -18,10 +18,10 @@ from ..daemon.remote import told
 from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, ShellSessionError
 from ..models import Limits
-from .continuing import wants_more
+from .completeness import wants_more
 from .keys import BUSY, Typing
 from .listing import escaped
-from .seat import LEAVE, Line
+from .spectator import LEAVE, Line
 from .terminal import Disturbed, History, Terminal, as_a_line
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
@@ -31,7 +31,7 @@ _QUICK: Final = 0.1
 _KEPT: Final = Limits(max_output=1 << 16)
 
 
-class Sitting(Typing):
+class Attached(Typing):
     """A person at the session: it is his, and nobody else's, while he sits there."""
 
     def __init__(self, terminal: Terminal, line: Line) -> None:
@@ -161,7 +161,7 @@ class Sitting(Typing):
     # -- what is heard
 
     def take(self, message: Message) -> None:
-        """As ``Seat.take``; and the answers to what was asked."""
+        """As ``Spectator.take``; and the answers to what was asked."""
         verb = self._asked.pop(str(message.header.get("id")), "")
         if not verb and self._kept is not None:
             self._kept.append(message)

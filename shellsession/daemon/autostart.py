@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from ..errors import DaemonUnavailable
-from .place import locked, reach
+from .endpoint import locked, reach
 
 # What a daemon may know of the client that happens to start it: sessions get theirs from their own clients.
 _KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")

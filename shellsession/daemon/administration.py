@@ -10,38 +10,38 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from . import requests
-from .asked import Answer, Asked, room_for
+from .incoming import Answer, Incoming, room_for
 from .records import to_part
 
 if TYPE_CHECKING:
     from .server import Server
 
 
-async def _open(server: Server, asked: Asked) -> Answer:
-    return Answer({"value": server.open(asked.request), "pid": server.desk(asked.request.agent).session.pid})
+async def _open(server: Server, incoming: Incoming) -> Answer:
+    return Answer({"value": server.open(incoming.request), "pid": server.shared(incoming.request.agent).session.pid})
 
 
-async def _cancel(server: Server, asked: Asked) -> Answer:
-    return Answer({"value": await server.cancel(asked.request.request)})
+async def _cancel(server: Server, incoming: Incoming) -> Answer:
+    return Answer({"value": await server.cancel(incoming.request.request)})
 
 
-async def _list(server: Server, _: Asked) -> Answer:
+async def _list(server: Server, _: Incoming) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
     told = [{**asdict(info), "cwd": info.cwd[:room], "command": server.runs(info.agent)[:room]} for info in infos]
     return Answer({"value": None}, (to_part(told),))
 
 
-async def _stats(server: Server, _: Asked) -> Answer:
+async def _stats(server: Server, _: Incoming) -> Answer:
     return Answer({"value": server.stats()})
 
 
-async def _shutdown(server: Server, _: Asked) -> Answer:
+async def _shutdown(server: Server, _: Incoming) -> Answer:
     server.stop()
     return Answer({"value": None})
 
 
-OF_DAEMON: dict[type, Callable[[Server, Asked], Awaitable[Answer]]] = {
+OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
     requests.Open: _open,
     requests.Cancel: _cancel,
     requests.List: _list,

@@ -1,4 +1,4 @@
-"""The daemon's door: one listening socket in the file system, private from its first moment.
+"""The daemon's one listening socket in the file system, private from its first moment.
 
 Law: only this daemon's own socket is removed, and nothing that stands in its place.
 """
@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import Final
 
 from ..errors import DaemonUnavailable
-from .place import locked, reach
+from .endpoint import locked, reach
 
 # Clients that connect while the loop is busy wait here.
 _BACKLOG: Final = 4096
 
 
-class Door:
+class ListeningSocket:
     """``socket`` listens at ``path``. ``lock``: see ``place.locked``. Raises DaemonUnavailable when a daemon does."""
 
     def __init__(self, path: str, lock: int | None = None) -> None:
@@ -28,7 +28,7 @@ class Door:
             self._listen()
 
     @property
-    def stands(self) -> bool:
+    def in_place(self) -> bool:
         """Does the path still lead to our file? (Whatever its mode, owner, times and other names.)"""
         with suppress(OSError):
             return os.path.samestat(os.stat(self.path), os.fstat(self.file))
@@ -40,7 +40,7 @@ class Door:
         False where it is back by itself. Raises DaemonUnavailable, when another daemon has taken the place.
         """
         with locked(self.path):
-            if self.stands:
+            if self.in_place:
                 return False
             self._listen()
             return True
@@ -49,7 +49,7 @@ class Door:
         """Nobody comes in any more, and the file is gone."""
         self.socket.close()
         with suppress(OSError, DaemonUnavailable), locked(self.path):
-            if self.stands:
+            if self.in_place:
                 os.unlink(self.path)
         os.close(self.file)
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..daemon.birth import find
+from ..daemon.autostart import find
 from ..daemon.link import Wire
 from ..daemon.records import to_error
 from ..daemon.wire import PROTOCOL, Message, encode
@@ -71,7 +71,7 @@ class Line:
         self._wire.close()
 
 
-class Seat:
+class Spectator:
     """A place from which to see what runs: the agent's commands are marked, their output is as it is."""
 
     def __init__(self, terminal: Terminal, line: Line) -> None:

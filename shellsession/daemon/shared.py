@@ -19,7 +19,7 @@ from ..errors import ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionErro
 from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
-from .audience import Audience, Speaker
+from .audience import Audience, Fanout
 from .handed import Handed
 from .hold import Hold
 from .journal import Journal
@@ -40,25 +40,25 @@ _SHOWN: Final = 200
 _TAIL: Final = 2000
 
 
-class Desk:
+class SharedSession:
     """One agent's session and all that the daemon knows of it."""
 
     def __init__(
         self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
     ) -> None:
         self.agent, self.session, self.audience = agent, session, audience
-        self.speaker: Speaker | None = None  # of the command that was handed back
+        self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
-        self._dressed = b"", b""  # a person's line: as bash gets it, and as he typed it
+        self._typed_line = b"", b""  # a person's line: as bash gets it, and as he typed it
         self._unfinished: tuple[bytes, Result] | None = None
-        self._stays: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
+        self._attending: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
         self.unheard = Unheard()
         self.hold = Hold(session)
         self.handed = Handed()
         self.opened = False  # has it had a bash?
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._looks: set[asyncio.Task[None]] = set()  # one, while it is seen whether what was handed back has ended
-        session._when_it_stirs(self._stirred)
+        session._on_change(self._look_at_end)
 
     @property
     def sandbox(self) -> Sandbox | None:
@@ -67,13 +67,13 @@ class Desk:
 
     # -- who may use it
 
-    def tell_what_keeps(self, listener: Listener) -> None:
+    def tell_why_queued(self, listener: Listener) -> None:
         """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
-        if listener.waits:
+        if listener.queued:
             engine = self.session._engine
             call = engine.attended or engine.call
             seconds = None if call is None else time.monotonic() - call.started
-            event = {"id": listener.request, "event": "waits", "held": self.hold.stands, "seconds": seconds}
+            event = {"id": listener.request, "event": "waits", "held": self.hold.is_held, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
 
     # -- who looks on
@@ -99,19 +99,19 @@ class Desk:
 
     # -- its commands
 
-    def dressed(self, line: bytes, term: str) -> bytes:
+    def with_terminal_type(self, line: bytes, term: str) -> bytes:
         """A person's line as bash gets it. The session's own TERM tells programs that nobody looks (dumb); for this
         line alone they get that of his terminal. (What stands before ``eval`` ends with it; all else stays.)
         """
         text = f"TERM={shlex.quote(term)} eval {shlex.quote(line.decode('utf-8', 'surrogateescape'))}"
         command = to_bytes("command", text)
         if self._unfinished is None:  # else it is refused, and that other one still told of
-            self._dressed = command, line
+            self._typed_line = command, line
         return command
 
     def told(self, command: bytes) -> tuple[bytes, bool]:
         """A command as others are told of it, and whether a person typed it."""
-        text, line = self._dressed
+        text, line = self._typed_line
         return (line, True) if text and command == text else (command, False)
 
     @property
@@ -126,22 +126,22 @@ class Desk:
         return self._running[0].decode("utf-8", "replace")
 
     @contextmanager
-    def staying(self) -> Iterator[asyncio.Future[Result]]:
+    def attending(self) -> Iterator[asyncio.Future[Result]]:
         """While a verb stays with a command: who else waits for that gets its end from this future."""
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._stays.append(result)
+        self._attending.append(result)
         try:
             yield result
         finally:
-            self._stays.remove(result)
+            self._attending.remove(result)
             result.cancel()  # does nothing once it is set
 
     @property
     def _with_it(self) -> list[asyncio.Future[Any]]:
         """Who is with a command: verbs, the oldest first, and a look at whether it has ended."""
-        return [*self._stays, *self._looks]
+        return [*self._attending, *self._looks]
 
-    async def left_alone(self, until: float | None = None) -> bool:
+    async def until_unattended(self, until: float | None = None) -> bool:
         """Wait until nobody is with a command, or for the moment; is nobody?"""
         while with_it := self._with_it:
             left = None if until is None else until - time.monotonic()
@@ -150,7 +150,7 @@ class Desk:
             await asyncio.wait(with_it[:1], timeout=left)
         return True
 
-    async def along(self, until: float | None, listener: Listener, command: str | None) -> Result | None:
+    async def share_end(self, until: float | None, listener: Listener, command: str | None) -> Result | None:
         """The end of a command that another client stays with, or how it is at that moment; of that very one, if it is
         named.
 
@@ -159,11 +159,11 @@ class Desk:
         while True:
             if (end := self.unheard.end(command) or self.handed.end_of(command)) is not None:
                 return end
-            if not self._stays:
+            if not self._attending:
                 return None
-            stay = self._stays[0]
+            stay = self._attending[0]
             left = None if until is None else max(0.0, until - time.monotonic())
-            ends: set[asyncio.Future[Any]] = {stay, listener.deserted}
+            ends: set[asyncio.Future[Any]] = {stay, listener.abandoned}
             await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not stay.done():
                 reason = "another client stays with it: what it prints comes with the result there"
@@ -173,7 +173,7 @@ class Desk:
                 return result
 
     @contextmanager
-    def looking_on(self, listener: Listener) -> Iterator[None]:
+    def observing(self, listener: Listener) -> Iterator[None]:
         """While a verb only looks at what was handed back: once its client has left for good it looks no more."""
         engine = self.session._engine
         call = engine.call
@@ -183,21 +183,21 @@ class Desk:
                 call.following = call.has_news = True  # it is news enough
                 engine.shell.wake()
 
-        listener.deserted.add_done_callback(let_go)
+        listener.abandoned.add_done_callback(let_go)
         try:
             yield
         finally:
-            listener.deserted.remove_done_callback(let_go)
+            listener.abandoned.remove_done_callback(let_go)
             if call is not None:
                 call.following = False
 
-    async def handed_back(self, until: float | None) -> None:
+    async def until_handed_back(self, until: float | None) -> None:
         """Wait for the command that a client is in to be handed back: what is typed is for that one, and no later one.
 
         Raises SessionBusy when it was not by that moment, NotRunning when it has ended.
         """
-        if self._stays and self.session._engine.call is None:
-            stay = self._stays[0]
+        if self._attending and self.session._engine.call is None:
+            stay = self._attending[0]
             await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
             if not stay.done():
                 raise SessionBusy(NOT_YOURS)
@@ -217,33 +217,33 @@ class Desk:
             await asyncio.sleep(_FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
-    def begin(self, command: bytes) -> Speaker:
+    def begin(self, command: bytes) -> Fanout:
         """A command is to be run."""
         if self.session._engine.call is None:  # else it is refused, and that one still asked for
             self.handed.leave()
             self.unheard.forget()
-        speaker = Speaker(self.audience, *self.told(command))
+        fanout = Fanout(self.audience, *self.told(command))
         if self.session.state != "running":  # else it queues, and begins some time later
-            speaker.begin()
-        return speaker
+            fanout.begin()
+        return fanout
 
-    def ran(self, command: bytes, result: Result, speaker: Speaker, request: str) -> None:
+    def first_result(self, command: bytes, result: Result, fanout: Fanout, request: str) -> None:
         """A command has its first result, the whole or a piece of it."""
-        speaker.begin()
+        fanout.begin()
         self.unheard.forget()
         if result.runs_on:
             self.handed.hand(request)
             call = self.session._engine.call
             if call is not None and call.request.command is command:
-                self._unfinished, self.speaker = (command, counted(result)), speaker
+                self._unfinished, self.fanout = (command, counted(result)), fanout
                 return
             if (end := self.last_result(command)) is not None:  # another ended it while its client took the output
                 result = together(counted(result), end)
             self.handed.end(result)
             self.handed.leave()
-        self._ended(command, result)
+        self._log_end(command, result)
 
-    def went_on(self, result: Result) -> None:
+    def next_result(self, result: Result) -> None:
         """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
         if self._unfinished is None:
             return
@@ -252,22 +252,22 @@ class Desk:
         if result.runs_on:
             self._unfinished = command, counted(so_far)
         else:
-            self._unfinished = self.speaker = None
+            self._unfinished = self.fanout = None
             self.handed.end(so_far)
-            self._ended(command, so_far)
+            self._log_end(command, so_far)
 
-    def _stirred(self) -> None:
+    def _look_at_end(self) -> None:
         if self.session._engine.call is not None and not self._looks:
-            self._looks.add(look := asyncio.create_task(self._notice()))
+            self._looks.add(look := asyncio.create_task(self._notice_end()))
             look.add_done_callback(self._looks.discard)
 
-    async def _notice(self) -> None:
+    async def _notice_end(self) -> None:
         """What was handed back may have ended: nobody needs to wait for it before the session is free again."""
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
-                self.went_on(result)
+                self.next_result(result)
 
-    def _ended(self, command: bytes, result: Result) -> None:
+    def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
         self._journal.note(self.agent, self.told(command)[0], self._secrets, counted(result))
 
@@ -283,19 +283,19 @@ class Desk:
         call = self.session._engine.last
         return call.unread if call is not None and call.result is result else b""
 
-    async def see_out(self, seconds: float) -> None:
+    async def drain(self, seconds: float) -> None:
         """Stay with a command that was handed back, if there is one, for so long."""
         if self._unfinished is not None and seconds > 0:
             with suppress(ShellSessionError):
-                self.went_on(await self.session.wait(seconds))
+                self.next_result(await self.session.wait(seconds))
 
-    def give_up(self) -> None:
+    def lose(self) -> None:
         """The session ends, and with it what ran in it."""
         self.unheard.forget()
         if self._unfinished is not None:
             command, before = self._unfinished
-            self._unfinished = self.speaker = None
+            self._unfinished = self.fanout = None
             end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False)
             self.handed.end(end)
-            self._ended(command, end)
+            self._log_end(command, end)
         self.handed.leave()

@@ -15,8 +15,8 @@ from .wire import PARTS_MAX
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .desk import Desk
     from .listener import Listener
+    from .shared import SharedSession
 
 
 class Answer(NamedTuple):
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     parts: tuple[bytes, ...] = ()
 
 
-class Asked(NamedTuple):
+class Incoming(NamedTuple):
     """A request, what came with it, and from where."""
 
     request: Any
@@ -52,13 +52,13 @@ class Asked(NamedTuple):
         return self.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
 
 
-def answer_with(desk: Desk, result: Result, command: str = "") -> Answer:
+def answer_with(shared: SharedSession, result: Result, command: str = "") -> Answer:
     """The answer that brings a result, which command runs on, and what was typed for it in vain."""
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
-        answer["command"] = command or desk.handed.current
-    if unread := desk.unread(result):
+        answer["command"] = command or shared.handed.current
+    if unread := shared.unread(result):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)
 
