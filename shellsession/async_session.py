@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Turns(NamedTuple):
-    """Whose turn it is on one loop, and who is in a verb or waits for his turn."""
+    """Whose turn it is on one loop, and who is in a verb or waits for a turn."""
 
     loop: asyncio.AbstractEventLoop
     lock: asyncio.Lock

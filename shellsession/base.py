@@ -217,7 +217,7 @@ class Base:
                 self._waiters.pop().tell(None if attended is None or engine.ended is not None else attended.result)
 
     def _elsewhere(self) -> Result:
-        """What who waits is told at his moment, while another is still in the command."""
+        """What a waiter is told at its moment, while another is still in the command."""
         reason = "another thread or task stays with it: what it prints comes with the result there"
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 

@@ -145,7 +145,7 @@ class Call:
         return self._late <= self.request.limits.max_output
 
     def raise_fault(self) -> None:
-        """Tell the caller, in his own thread, of a callback of his that failed elsewhere."""
+        """Tell the caller, in the caller's own thread, of a callback that failed elsewhere."""
         if self.fault is not None:
             fault, self.fault = self.fault, None
             raise fault

@@ -91,7 +91,7 @@ class Core:
             self.unattended = None
 
     def leave_unattended(self) -> None:
-        """A verb has ended: somebody reads what is left running. (Not for who iterates: he takes what he can.)"""
+        """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)"""
         call, shell = self.call, self.shell
         if call is not None and shell is not None and call.pieces is None and self.ended is None:
             for _, stream in call.streams:

@@ -31,7 +31,7 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _STARVED: Final = 5.0
 _TURN: Final = 0.05
 _LOOKS: Final = 3  # one alone may fall into the moment between two children
-_TRACING: Final = (b"x", b"v", b"T")
+_TRACING: Final = frozenset(b"xvT")
 OVERFLOWED: Final = "the output went over the limit"
 
 
@@ -44,7 +44,7 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
-    echoes = any(flag in mark.flags for flag in _TRACING)
+    echoes = not _TRACING.isdisjoint(mark.flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
     if call.grouped and not echoes and not call.retyped and b"debug" in call.request.command.lower():
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
@@ -75,7 +75,7 @@ def is_traced(shell: Shell) -> Steps[bool]:
     """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
     said = yield from pump.ask(shell, b'\\builtin trap -p DEBUG >&2; \\builtin echo "flags:$-" >&2')
     flags = re.findall(rb"flags:(\w+)\n", said or b"")
-    return said is None or b"trap -- " in said or not flags or any(flag in flags[-1] for flag in _TRACING)
+    return said is None or b"trap -- " in said or not flags or not _TRACING.isdisjoint(flags[-1])
 
 
 def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:

@@ -173,7 +173,7 @@ def sweep(home: str) -> None:
 
 
 def _unshut(*directories: str) -> None:
-    """Take directories of ours back that a command has shut (chmod 000): an ordinary user is shut out himself."""
+    """Take directories of ours back that a command has shut (chmod 000): an ordinary user is shut out, too."""
     for directory in directories:
         with suppress(OSError):
             os.chmod(directory, 0o700)
