@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,14 @@ async def until(question: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not question():  # noqa: ASYNC110 - an event of another process
             await asyncio.sleep(0.002)
+
+
+def in_thread(verb: Callable[[], T]) -> tuple[threading.Thread, list[T]]:
+    """Have it done by a thread, which puts what comes of it into the list."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(verb()))
+    thread.start()
+    return thread, results
 
 
 def process_ids() -> Iterator[int]:
