@@ -3,11 +3,14 @@
 import gc
 import os
 import resource
+import signal
 import statistics
 import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+
+from ptyprocess import PtyProcess
 
 from benchmarks.machine import MEBIBYTE, descendants, open_files, proportional, resident
 from benchmarks.measure import Row, duration, interleaved, once, ratios, spread, timed
@@ -25,6 +28,19 @@ def first_answer() -> None:
         process.kill()
 
 
+def first_answer_on_a_terminal() -> None:
+    """The same, of an interactive bash that ptyprocess starts, as it does ours: no opening can cost less."""
+    process = PtyProcess.spawn(["bash", "--noprofile", "--norc", "--noediting", "-i"], echo=False)
+    process.write(b"echo h''i\n")
+    heard = b""
+    while b"hi" not in heard:
+        heard += process.read(1024)
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitpid(process.pid, 0)
+    process.fileobj.close()
+    process.closed = process.terminated = True  # its own close() sleeps
+
+
 def measure(quick: bool) -> list[Row]:
     return [*_many_sessions(50 if quick else 1_000), *_many_commands(3_000 if quick else 100_000)]
 
@@ -37,6 +53,7 @@ class Opened:
     opened: list[float] = field(default_factory=list)
     answered: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
+    on_a_terminal: list[float] = field(default_factory=list)
 
     def add(self, stack: ExitStack) -> None:
         session = Session()
@@ -44,6 +61,7 @@ class Opened:
         self.opened.append(once(session.open))
         self.answered.append(self.opened[-1] + once(partial(session.run, "true")))
         self.theirs.append(once(first_answer))
+        self.on_a_terminal.append(once(first_answer_on_a_terminal))
         self.sessions.append(session)
 
     def answers(self) -> int:
@@ -72,6 +90,16 @@ def _many_sessions(count: int) -> list[Row]:
     for what, mine in (("open", many.opened), ("open and first answer", many.answered)):
         ratio, against = ratios(mine, many.theirs), f"Popen's first answer {duration(spread(many.theirs).mid)}"
         rows.append(Row(what, duration(spread(mine).mid), against, f"{ratio} x", "<= 2 x", ratio.mid <= 2))
+    ratio, against = ratios(many.opened, many.on_a_terminal), f"a bare one {duration(spread(many.on_a_terminal).mid)}"
+    rows.append(
+        Row(
+            "open, beside a bare PtyProcess of such a bash",
+            duration(spread(many.opened).mid),
+            against,
+            f"{ratio} x",
+            "",
+        )
+    )
     return [*rows, Row(f"close of {count} sessions", duration(closing), "", "", "")]
 
 
