@@ -16,6 +16,10 @@ class Floor:
         assert self._process.stdout is not None
         self._write, self._read = self._process.stdin.fileno(), self._process.stdout.fileno()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def run(self, command: str) -> bytes:
         os.write(self._write, command.encode() + MARK)
         got = b""
