@@ -19,6 +19,7 @@ from .engine.waiters import LoopWaiter, Waiter
 from .engine.waiting import drive
 from .errors import InvalidRequest, SessionClosed
 from .models import (
+    TTY,
     Limits,
     OnOutput,
     OnTimeout,
@@ -27,7 +28,6 @@ from .models import (
     Result,
     State,
     Stdin,
-    Terminal,
     check_seconds,
     to_bytes,
 )
@@ -183,7 +183,7 @@ class Base:
         defaults = self._defaults
         if limits is not None:
             check_limits(limits)
-        terminal = isinstance(stdin, Terminal)
+        terminal = stdin is TTY
         if terminal and tty is False:
             raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
         return Request(
@@ -191,7 +191,7 @@ class Base:
             defaults.timeout if timeout is ... else timeout,
             idle_timeout,
             on_timeout or defaults.on_timeout,
-            stdin if stdin is None or isinstance(stdin, Terminal) else to_bytes("stdin", stdin),
+            stdin if stdin is None or stdin is TTY else to_bytes("stdin", stdin),
             terminal or (defaults.tty if tty is None else tty),
             echo,
             merge_stderr,

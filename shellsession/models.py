@@ -108,7 +108,7 @@ class Request:
 
     @property
     def takes_terminal(self) -> bool:
-        return isinstance(self.stdin, Terminal)
+        return self.stdin is TTY
 
     @property
     def may_trap(self) -> bool:

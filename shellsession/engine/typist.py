@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from ..errors import LimitReached
-from ..models import Request, Stream as StreamName, Terminal
+from ..models import Request, Stream as StreamName
 from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import INTERRUPTED, READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
@@ -53,7 +53,7 @@ def start(engine: Core, request: Request) -> Call:
 def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
     """What background jobs say to the terminal is no command's output: an earlier one's job reads it, or nobody."""
     job = engine.terminal_job
-    if job is not None and (isinstance(request.stdin, Terminal) or not job.alive()):
+    if job is not None and (request.takes_terminal or not job.alive()):
         job.give_back()
         engine.terminal_job = None
     if engine.terminal_job is None:
@@ -62,7 +62,7 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
 
 def _type(engine: Core, shell: Shell, request: Request) -> Typed:
     nonce = fresh_nonce()
-    terminal = isinstance(request.stdin, Terminal)
+    terminal = request.takes_terminal
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
         shell.streams.part_with(stream)
