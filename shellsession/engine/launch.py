@@ -13,7 +13,7 @@ from typing import Final
 
 from ..errors import InvalidRequest, SandboxUnavailable, ShellUnavailable
 from ..models import Options
-from ..policy.sandbox import Facts, Sandbox, command_line, is_within
+from ..policy.sandbox import USABLE, Facts, Sandbox, command_line, is_within
 from . import cgroups, processes
 from .directories import homes
 from .guard import Seat, the_guard
@@ -74,7 +74,7 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
         prelude, groups = _limits(sandbox, seat, on_failure)
         argv = command_line(sandbox, facts, command, grouped=bool(groups))
         on_failure.pop_all()
-    return Launch(argv[0], argv, prelude, groups, apart=True)
+    return Launch(argv[0], argv, USABLE.encode() + b"\n" + prelude, groups, apart=True)
 
 
 def _script(bash: str, text: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ _SIZE: Final = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.ASCII)
 _MEMORY: Final = (16 << 20, 1 << 50)
 _PROCESSES: Final = (2, 1 << 22)  # bash, and a command; the kernel's own PID_MAX_LIMIT
 _PROCESSORS: Final = (0.01, 1024)
+# Bash text, true in the end: where the directory for temporary files is not there inside, or read-only, it is /tmp.
+USABLE: Final = "[[ -d $TMPDIR && -w $TMPDIR ]] || \\unset -v TMPDIR"
 # Bubblewrap makes these anew: nothing of the host's can be bound there or has to be hidden there.
 _ITS_OWN: Final = ("/dev", "/proc")
 
@@ -34,7 +36,8 @@ class Sandbox:
     The file system is read-only. ``write``: files and directories that can be written; they and those of ``hide``
     exist, are absolute or begin with ``~``, and lead through no link that is in ``write``. ``hide``: a directory is
     empty, a file cannot be opened. The more deeply nested path wins. /tmp, /dev/shm and /run are empty and private
-    unless they, or what is in them, are in ``write``; so is shellsession's own runtime directory, always.
+    unless they, or what is in them, are in ``write``; so is shellsession's own runtime directory, always. TMPDIR is
+    unset where it cannot be written.
     ``network``: False leaves a loopback of its own, True is all that the host has. A Unix socket that can be seen can
     be connected to in any case: hide those outside of /run and /tmp. Root has no capabilities inside: it writes what
     belongs to root, or what everybody may write.
