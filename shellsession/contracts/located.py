@@ -1,8 +1,9 @@
 """Located: a contract and the session that its calls run in, with the text and the surroundings of each call.
 
-Law: what an isolated call runs in is the host's working directory and environment as they are at the time of the call;
-a session of the caller's own keeps the environment that he gave it, and only isolated calls lose what ``agent_env``
-had added to it.
+Law: what an isolated call runs in is the host's working directory, umask and environment as they are at the time of the
+call. A session that its maker gave an environment of its own (``env``) keeps that; one in a daemon that another client
+has opened keeps what has not changed here since we came. Resource limits (``ulimit``) are those of the session's bash:
+they may have been set for it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic
 
 from ..agents import Agents, AsyncAgents
-from ..engine.spawn import environment, inherited
+from ..engine.spawn import inherited
 from ..errors import InvalidRequest
-from ..models import Options, Request
+from ..models import Request
 from ..policy.rules import Policy
 from .contract import Contract, Dressed, P, after, definition
 from .one_shot import bash_c
-from .surroundings import added_to, changes, cwd, enter, its_bash
+from .surroundings import changes, cwd, enter, its_bash, since_start
 
 _PLACE: Final = "{working_directory}"  # in a description
-# What an agent's session was started with, whichever tool of his was the first.
-_environments: Final[weakref.WeakKeyDictionary[Any, Mapping[str, str]]] = weakref.WeakKeyDictionary()
 
 
 class Located(Generic[P]):
@@ -66,10 +65,7 @@ class Located(Generic[P]):
             return self._where
         agent = self._who()
         options = self._session_options(inherited() if environ is None else environ)
-        session = self._where.session(agent, **options)
-        if session not in _environments:
-            _environments[session] = environment(Options(env=options["env"]))
-        return session
+        return self._where.session(agent, **options)
 
     def _who(self) -> object:
         if (agent := self._agent()) is None:
@@ -105,11 +101,7 @@ class Located(Generic[P]):
             raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
         environ = self._session_options(now)["env"]
         prelude = its_bash(session) + enter(place, environ)
-        if (then := _environments.get(session)) is not None:
-            prelude += changes(then, environ)
-        else:
-            added = added_to(session)
-            prelude += changes(added, {name: environ[name] for name in added if name in environ})
+        prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))
         if self._policy is not None:  # who made this session may have hidden less
             prelude += changes(self.contract.session_options(now)["env"], environ)
         return after(" && ".join(prelude), bash_c(request.command, self.contract.shell) if text is None else text)

@@ -7,8 +7,9 @@ Where the document is silent, or its parts differ:
 * A bash that a signal ended has no exit code and is told as -1.
 * A background command is part of the agent's session and ends with it; its output file stays, and is the host's to
   remove (``phoenix.*`` in its directory for temporary files: nothing in the name tells whether somebody still wants to
-  read it). At the session's end nobody is left to write the completion line. In a sandbox the process id that is told
-  is the one inside, where the reminder's ``kill`` is run, too.
+  read it). At the session's end nobody is left to write the completion line. In a sandbox what is told is what there is
+  inside, where the next calls read the file and run the reminder's ``kill``: the process id is the one there, and the
+  file is in the private /tmp; for the host to see it, too, have TMPDIR name a directory of the sandbox's ``write``.
 * In a session that somebody else started with secrets (its caller, or another tool of the same agent), /proc still
   shows them; names that bash itself cannot hold (``OPENAI_X-Y``) are handed on with ``persistent``, and in a session
   of the caller's own. Start it without them.

@@ -1,4 +1,4 @@
-"""Surroundings: the host's directory and environment of now, and bash text that takes a call there.
+"""Surroundings: the host's directory, umask and environment of now, and bash text that takes a call there.
 
 Law: all text is quoted, and no value gets into the words of a program, where everybody could read it.
 
@@ -13,10 +13,12 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from ..engine import processes
-from ..engine.spawn import AGENT_ENV
+from ..engine.spawn import AGENT_ENV, environment
+from ..policy.sandbox import USABLE
 from .contract import quoted
 from .one_shot import WITHOUT
 
@@ -38,39 +40,61 @@ def cwd() -> str:
 
 
 def enter(place: str, environ: Mapping[str, str]) -> list[str]:
-    """Bash text that goes there, and undoes what a bash has changed in its environment; it takes a directory only."""
+    """Bash text that goes there, with the host's umask, and undoes what a bash has changed in its environment; it takes
+    a directory only."""
     before = {name: environ[name] for name in _CHANGED if name in environ}
     if (path := environ.get("PWD", "")) and _is_same(path, place):
         before["PWD"] = path  # perhaps another name of it
     return [
         f"\\builtin cd -- {_word(place)}",
+        f"\\builtin umask {processes.umask():04o}",
         f"\\builtin unset -v {' '.join(_CHANGED)} {WITHOUT}",
         *changes({}, before),
     ]
 
 
-def added_to(session: Any) -> dict[str, str]:
-    """What ``agent_env`` has added to the environment of a session that somebody made himself."""
+def since_start(session: Any, environ: Mapping[str, str], over_agents: bool) -> list[str]:
+    """Bash text that makes ``environ`` of what the session's bash has started with, where that is the host's: also over
+    agents, and not where whoever made the session has named another (``env``). What he has added (``extra_env``) stays.
+    """
     given = _given(session)
-    inherits = given.get("inherited") and given.get("agent_env", True)
-    extra = given.get("extra_env") or {}
-    return {name: value for name, value in AGENT_ENV.items() if name not in extra} if inherits else {}
+    if not (over_agents or given["inherited"]):
+        return []
+    text = changes(given["started"], {**environ, **(given["extra_env"] or {})})
+    return [*text, f"{{ {USABLE}; }}"] if given["sandbox"] else text
 
 
 def its_bash(session: Any) -> list[str]:
     """Bash text that names the program that the session runs, where that is not the one that bash would find."""
-    path = str(_given(session).get("bash", "bash"))
+    path = str(_given(session)["bash"])
     return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
 
 
-def _given(session: Any) -> Mapping[str, Any]:
-    """With which options somebody made the session, here or in a daemon."""
+def _given(session: Any) -> dict[str, Any]:
+    """With which options somebody made the session, here or in a daemon; and ``started``, its bash's environment."""
     if (engine := getattr(session, "_engine", None)) is None:
-        opening: Mapping[str, Any] = getattr(session, "_opening", {})
-        return opening
-    options = engine.options
-    given = {name: getattr(options, name) for name in ("agent_env", "extra_env", "bash")}
-    return {**given, "inherited": options.env is None}
+        return _given_to_daemon(session)
+    options, shell = engine.options, engine.shell
+    given = {name: getattr(options, name) for name in ("extra_env", "bash", "sandbox")}
+    started = environment(options) if shell is None else _started(shell.pid)
+    return {**given, "inherited": options.env is None, "started": started}
+
+
+def _given_to_daemon(session: Any) -> dict[str, Any]:
+    """It keeps for all its shells what it was opened with: if that was by another client, we follow what changes here."""
+    opening: Mapping[str, Any] = getattr(session, "_opening", {})
+    options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
+    started = {**options.get("env", {}), **(AGENT_ENV if options.get("agent_env", True) else {})}
+    return {**options, "started": {**started, **(options["extra_env"] or {})}}
+
+
+def _started(pid: int) -> dict[str, str]:
+    try:
+        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return {}  # it has just ended: the next one is started with what is there now
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries if b"=" in entry)
+    return {name: value for name, _, value in pairs}
 
 
 def _is_same(one: str, other: str) -> bool:

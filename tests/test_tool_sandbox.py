@@ -1,0 +1,65 @@
+"""Tools and sessions in a sandbox: where temporary files go there, and phoenix's output files with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sandboxes
+from sandboxes import needs_bwrap, run_as
+from test_tool_phoenix_background import END, start
+
+from shellsession import Agents, Sandbox, Session
+from shellsession.contracts import phoenix, spec
+
+mine, user = sandboxes.mine, sandboxes.user
+pytestmark = needs_bwrap
+LOOK = "mktemp >/dev/null && echo ${TMPDIR-none}"
+
+
+def test_temporary_files_have_a_place(user: str, mine: Path) -> None:
+    def scenario() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            for place in ("inside", "other", "changed"):
+                (mine / place).mkdir()
+            patch.chdir("/")
+            patch.setenv("TMPDIR", str(mine / "other"))
+            with Session(cwd="/", sandbox=Sandbox(write=[mine / "inside"])) as session:
+                assert session.run(LOOK).stdout == "none\n", "not there: it is below a private /tmp"
+                assert session.run("TMPDIR=/nowhere; echo $TMPDIR").stdout == "/nowhere\n", "commands have their way"
+                patch.setenv("TMPDIR", str(mine / "changed"))
+                assert spec.tool(session)({"command": LOOK})["stdout"] == "none\n"
+                patch.setenv("TMPDIR", str(mine / "inside"))
+                assert spec.tool(session)({"command": LOOK})["stdout"] == f"{mine}/inside\n"
+            for read_only in ("/usr", "/nonexistent"):
+                patch.setenv("TMPDIR", read_only)
+                with Session(cwd="/", sandbox=Sandbox()) as session:
+                    assert session.run(f"set -u; {LOOK}").stdout == "none\n"
+            patch.setenv("TMPDIR", str(mine / "inside"))
+            with Session(cwd="/", sandbox=Sandbox(write=[mine / "inside"])) as session:
+                assert session.run(LOOK).stdout == f"{mine}/inside\n"
+
+    run_as(user, scenario)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_output_of_a_background_command_is_where_its_reader_is(user: str, mine: Path, persistent: bool) -> None:
+    """The model reads it with its next call; the host, where TMPDIR can be written on both sides."""
+
+    def scenario() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", str(mine / "out"))
+            (mine / "out").mkdir()
+            for write, is_shared in (((), False), ((mine / "out",), True)):
+                sandbox: dict[str, Any] = {"cwd": "/", "sandbox": Sandbox(write=write)}
+                with Agents(**sandbox) as agents:
+                    bash = phoenix.tool(agents, agent="a1", persistent=persistent, working_dir="/")
+                    started = start(bash, "echo begun")
+                    path = started.path
+                    assert bash({"command": f"until grep -q 'background process' {path}; do :; done"}).output == ""
+                    assert bash({"command": f"cat {path}"}).output == f"begun\n{END}"
+                    assert path.exists() == is_shared
+                    assert path.is_relative_to(mine if is_shared else "/tmp")
+
+    run_as(user, scenario)

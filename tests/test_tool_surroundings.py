@@ -1,0 +1,104 @@
+"""What an isolated call finds around it: the host's directory, umask and environment of that moment, in any session."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+from daemons import Daemon
+
+from shellsession import Agents, AsyncSession, Session, connect
+from shellsession.contracts import bashtool, langchain, phoenix, spec
+
+Told = Callable[[Any], str]
+CONTRACTS: Final[dict[str, tuple[Any, Told]]] = {
+    "spec": (spec, lambda found: found["stdout"]),
+    "langchain": (langchain, str),
+    "bashtool": (bashtool, lambda found: found["content"][0]["text"].partition("\n")[2]),
+    "phoenix": (phoenix, lambda found: found.output),
+}
+LOOK: Final = {"command": "echo ${COMES-none} ${GOES-none} ${CHANGES-none} ${PAGER-none}"}
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PAGER", raising=False)
+    monkeypatch.setenv("GOES", "there")
+    monkeypatch.setenv("CHANGES", "first")
+
+
+def go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOES")
+    monkeypatch.setenv("CHANGES", "second")
+    monkeypatch.setenv("COMES", "new")
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+@pytest.mark.usefixtures("before")
+def test_a_session_that_inherits_follows_the_host(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    contract, told = CONTRACTS[name]
+    with Session() as early, Session() as late:
+        early.run("true")
+        tools = [contract.tool(early), contract.tool(late)]
+        go_on(monkeypatch)
+        for _ in range(2):
+            assert [told(bash(LOOK)) for bash in tools] == ["new none second none\n"] * 2
+
+
+@pytest.mark.usefixtures("before")
+def test_so_does_one_in_a_daemon_and_one_for_asyncio(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            await session.run("true")
+            go_on(monkeypatch)
+            assert (await spec.tool(session)(LOOK))["stdout"] == "new none second none\n"
+
+    with connect("follows", socket=daemon.socket) as remote:
+        bash = spec.tool(remote)
+        assert bash(LOOK)["stdout"] == "none there first none\n"
+        asyncio.run(main())
+        assert bash(LOOK)["stdout"] == "new none second none\n"
+
+
+@pytest.mark.usefixtures("before")
+def test_and_an_agents_that_was_there_before_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Agents() as agents:
+        agents.run("a1", "true")
+        go_on(monkeypatch)
+        assert spec.tool(agents, agent="a1")(LOOK)["stdout"] == "new none second none\n"
+
+
+@pytest.mark.usefixtures("before")
+def test_what_a_session_was_given_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"GOES": "mine", "PATH": os.environ["PATH"]}
+    with Session(env=own) as replaced, Session(extra_env={"GOES": "mine", "PAGER": "more"}) as added:
+        tools = [spec.tool(replaced), spec.tool(added)]
+        replaced.run("export COMES=exported")
+        go_on(monkeypatch)
+        assert [bash(LOOK)["stdout"] for bash in tools] == [
+            "exported mine none none\n",
+            "new mine second more\n",
+        ]
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_the_umask_is_the_hosts_of_now(daemon: Daemon, name: str) -> None:
+    contract, told = CONTRACTS[name]
+    with Agents() as agents, connect("umask", socket=daemon.socket) as remote:
+        for tool in (contract.tool(agents, agent="a1"), contract.tool(remote)):
+            for mask in (0o27, 0, 0o777, 0o22):
+                with umask(mask):
+                    assert told(tool({"command": "umask"})) == f"{mask:04o}\n"
