@@ -137,6 +137,11 @@ def test_at_the_time_limit_the_command_is_killed(bash: Bash, monkeypatch: pytest
         ("/etc", "/etc: Is a directory", 126),
         ("echo out; nonexistent_command", "nonexistent_command: command not found", 127),
         ("exec nonexistent_command", "exec: nonexistent_command: not found", 127),
+        ("nonexistent_command 2>&1", "nonexistent_command: command not found", 127),
+        ("echo out; ./nowhere/at_all 2>&1", "./nowhere/at_all: No such file or directory", 127),
+        ("/etc/passwd 2>&1", "/etc/passwd: Permission denied", 126),
+        ("nonexistent_command 2>/dev/null", None, 127),
+        ("echo nonexistent_command: command not found; exit 127", None, 127),
         # a program's own word is no error of ours
         ("exit 127", None, 127),
         ("sh -c 'exit 126'", None, 126),

@@ -2,8 +2,9 @@
 
 The document contradicts itself where a command is not found: an error (its table of outputs), or a command that fails
 (its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's
-own words: a program that prints just these, and ends with 127 or 126, is taken for it; what a sourced file cannot run
-is not, as bash calls itself by that file's name there, as it does in a script.
+own words, on either stream (``2>&1``): a program that prints just these, and ends with 127 or 126, is taken for it; what
+a sourced file cannot run is not, as bash calls itself by that file's name there, as it does in a script; nor is what
+bash has said where nobody sees it (``2>/dev/null``).
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def render(result: Result) -> Payload:
     stdout, stderr = _shown(result.stdout_bytes, result.stdout), _shown(result.stderr_bytes, result.stderr)
     payload: Payload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
     pattern = _REFUSED.get(result.exit_code or 0)
-    if pattern is not None and (said := pattern.findall(result.stderr)):
+    if pattern is not None and (said := pattern.findall(result.stderr) or pattern.findall(result.stdout)):
         payload["error"] = said[-1]
     elif why := stopped(result):
         payload["error"] = why

@@ -81,7 +81,7 @@ def _given(session: Any) -> dict[str, Any]:
 
 
 def _given_to_daemon(session: Any) -> dict[str, Any]:
-    """It keeps for all its shells what it was opened with: if that was by another client, we follow what changes here."""
+    """It keeps for all its shells what it was opened with: another client's follows what changes here."""
     opening: Mapping[str, Any] = getattr(session, "_opening", {})
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
     started = {**options.get("env", {}), **(AGENT_ENV if options.get("agent_env", True) else {})}
