@@ -2,9 +2,9 @@
 
 The document contradicts itself where a command is not found: an error (its table of outputs), or a command that fails
 (its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's
-own words, on either stream (``2>&1``): a program that prints just these, and ends with 127 or 126, is taken for it; what
-a sourced file cannot run is not, as bash calls itself by that file's name there, as it does in a script; nor is what
-bash has said where nobody sees it (``2>/dev/null``).
+own words, on either stream (``2>&1``): a program that prints just these, and ends with 127 or 126, is taken for it;
+what a sourced file cannot run is not, as bash calls itself by that file's name there, as it does in a script; nor is
+what it says where nobody can see it (``2>/dev/null``).
 """
 
 from __future__ import annotations

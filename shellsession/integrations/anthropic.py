@@ -65,7 +65,7 @@ class Bash(Contract[str]):
             result: Result | None = yield self.parse(call)
         except (BadCall, ShellSessionError) as error:
             raise BashCallError(str(error)) from None
-        return "[a fresh bash was started]" if result is None else told([result], self._max_output)
+        return "[a fresh bash was started]" if result is None else told([result], self._max_output, jobs="")
 
 
 tool = Binder(Bash)

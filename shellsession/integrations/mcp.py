@@ -6,9 +6,12 @@ Law: standard input and output belong to the protocol; bash, and what it runs, n
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
+
+from pydantic import ValidationError
 
 from ..errors import ShellSessionError
 from ..models import VERSION
@@ -16,10 +19,13 @@ from .extras import missing
 from .toolbox import PROGRESS, Command, Interactive, Patience, Timeout, Toolbox, Typed
 
 try:
+    import anyio
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
-    from mcp.types import ToolAnnotations
+    from mcp.server.stdio import stdio_server
+    from mcp.shared.message import SessionMessage
+    from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
 except ImportError as error:
     raise missing("mcp", error) from error
 
@@ -27,20 +33,30 @@ _INSTRUCTIONS: Final = """\
 One bash that stays open. `bash` runs a command in it; directory, variables and functions persist between calls. A
 command that takes long is handed back running: `wait` for it, `send` it input, or `interrupt` it."""
 
+_UNREADABLE: Final = "the request is no JSON of whole characters (half of a surrogate pair?): nothing was run"
+
 
 def server(toolbox: Toolbox) -> MCPServer:
     """A server whose tools are the toolbox's verbs: ``server(Toolbox(session)).run("stdio")``."""
 
     class Checking(MCPServer):
-        """The SDK passes over unknown arguments, and tells of others in pydantic's words."""
+        """The SDK passes over unknown arguments and unreadable requests, and tells of the rest in pydantic's words."""
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             if name in toolbox.VERBS:
                 try:
-                    toolbox.checked(name, arguments)
+                    arguments = toolbox.checked(name, arguments)
                 except ShellSessionError as error:
                     raise ToolError(str(error)) from error
             return await super().call_tool(name, arguments, context)
+
+        async def run_stdio_async(self) -> None:
+            core = self._lowlevel_server
+            async with stdio_server() as (arriving, writing), anyio.create_task_group() as group:
+                passing, passed = anyio.create_memory_object_stream[Any](0)
+                group.start_soon(_answer_unread, arriving, passing, writing)
+                await core.run(passed, writing, core.create_initialization_options())
+                group.cancel_scope.cancel()
 
     made = Checking("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
     acts = ToolAnnotations(destructive_hint=True, open_world_hint=True)
@@ -86,6 +102,28 @@ def serve(agent: str | None = None, socket: str | None = None, **settings: Any) 
             await server(Toolbox(session, **settings)).run_stdio_async()
 
     asyncio.run(main())
+
+
+def _unread(error: Exception) -> int | str | None:
+    """The id of a request that the SDK could not read, as JSON of half a surrogate pair; None where there is none."""
+    if not isinstance(error, ValidationError):
+        return None
+    try:
+        message = json.loads(error.errors(include_url=False)[0]["input"])
+        return message["id"] if type(message["id"]) in (int, str) else None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
+
+
+async def _answer_unread(arriving: Any, passing: Any, writing: Any) -> None:
+    """Pass on what arrives; the SDK would only drop what it cannot read, and who has asked would wait for ever."""
+    async with passing:
+        async for item in arriving:
+            if not isinstance(item, Exception):
+                await passing.send(item)
+            elif (request := _unread(item)) is not None:
+                said = ErrorData(code=PARSE_ERROR, message=_UNREADABLE)
+                await writing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request, error=said)))
 
 
 async def _session(agent: str | None, socket: str | None) -> AbstractAsyncContextManager[Any]:

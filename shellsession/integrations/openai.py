@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from ..contracts.failing import notice, on_its_own
-from ..errors import ShellSessionError
+from ..errors import InvalidRequest, ShellSessionError
 from ..models import Limits, Result
 from .extras import missing
 from .telling import streams
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # What is shown of each stream where the call names no limit: both ends of a build, and bounded.
 _MAX_OUTPUT: Final = 1 << 16  # characters
+_LONGEST: Final = 10**12  # milliseconds: what Session.run takes
 
 
 def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
@@ -70,11 +71,11 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
     async def execute(request: ShellCommandRequest) -> ShellResult:
         action = request.data.action
         limit = action.max_output_length or _MAX_OUTPUT
-        seconds = action.timeout_ms / 1000 if action.timeout_ms else timeout
         outputs: list[ShellCommandOutput] = []
         for command in action.commands:
             try:
-                result = await session.run(command, timeout=seconds, tty=False, limits=Limits(max_output=4 * limit))
+                seconds, limits = _seconds(action.timeout_ms, timeout), Limits(max_output=4 * limit)
+                result = await session.run(command, timeout=seconds, tty=False, limits=limits)
                 outputs.append(_output(command, result, limit))
             except ShellSessionError as error:
                 outputs.append(ShellCommandOutput(stderr=str(error), outcome=_exited(1), command=command))
@@ -84,6 +85,15 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
         return ShellResult(output=outputs, max_output_length=action.max_output_length)
 
     return ShellTool(executor=execute)
+
+
+def _seconds(timeout_ms: object, usual: float) -> float:
+    """The time limit of a call; the SDK takes whole numbers of any size. Raises InvalidRequest."""
+    if not timeout_ms:
+        return usual
+    if type(timeout_ms) is not int or not 0 < timeout_ms <= _LONGEST:
+        raise InvalidRequest(f"timeout_ms is a number of milliseconds from 1 to {_LONGEST}: nothing was run")
+    return timeout_ms / 1000
 
 
 def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:

@@ -1,12 +1,13 @@
 """pydantic-ai: a session's verbs as a toolset (extra ``pydantic-ai``).
 
-Law: what the session refuses is told to the model, as a tool call that failed; nothing else is added.
+Law: what the toolbox or the session refuses is told to the model in a sentence, as a tool call that failed; nothing
+else is added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ShellSessionError
@@ -14,7 +15,7 @@ from .extras import missing
 from .toolbox import Toolbox
 
 try:
-    from pydantic_ai import FunctionToolset
+    from pydantic_ai import FunctionToolset, Tool
     from pydantic_ai.exceptions import ToolFailed
 except ImportError as error:
     raise missing("pydantic-ai", error) from error
@@ -32,18 +33,28 @@ def toolset(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> Func
     toolbox = Toolbox(session, **settings)
     made: FunctionToolset[Any] = FunctionToolset()
     for name in Toolbox.VERBS:
-        made.add_function(_failing(getattr(toolbox, name)), takes_ctx=False, sequential=True)
+        own = Tool(getattr(toolbox, name), takes_ctx=False).tool_def
+        made.add_function(_failing(toolbox, name), False, name=name, sequential=True, prepare=_telling(own))
     return made
 
 
-def _failing(verb: Callable[..., Awaitable[str]]) -> Callable[..., Awaitable[str]]:
-    """The verb, with its refusals as pydantic-ai wants them."""
+def _failing(toolbox: Toolbox, name: str) -> Callable[..., Awaitable[str]]:
+    """The verb, with its refusals as pydantic-ai wants them, which gives up a model that is wrong twice otherwise."""
 
-    @wraps(verb)
-    async def call(*arguments: Any, **named: Any) -> str:
+    async def call(**arguments: Any) -> str:
         try:
-            return await verb(*arguments, **named)
+            return await toolbox.call(name, arguments)
         except ShellSessionError as error:
             raise ToolFailed(str(error)) from error
 
     return call
+
+
+def _telling(own: Any) -> Callable[..., Any]:
+    """The model is told of the verb itself, with its arguments."""
+
+    def prepare(_: Any, definition: Any) -> Any:
+        schema = own.parameters_json_schema
+        return replace(definition, description=own.description, parameters_json_schema=schema)
+
+    return prepare

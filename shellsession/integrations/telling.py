@@ -14,11 +14,15 @@ from ..models import Result
 
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
 MAX_OUTPUT: Final = 30_000  # characters, of each stream
+JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it, `interrupt` ends it"
 
 
-def told(results: Sequence[Result], limit: int = MAX_OUTPUT) -> str:
-    """What a command did, as one text: the pieces of its output in their order, and how the last of them ended."""
+def told(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -> str:
+    """What a command did, as one text: the pieces of its output in their order, and how the last of them ended.
+
+    ``jobs``: where the model may look for what was left running; "" where it has no such tool.
+    """
     last = results[-1]
     stdout, stderr = streams(results, limit)
     parts = [stdout.removesuffix("\n")] if stdout else []
@@ -28,7 +32,7 @@ def told(results: Sequence[Result], limit: int = MAX_OUTPUT) -> str:
         parts.append(f"[{said}]")
     if last.background:
         pids = ", ".join(str(pid) for pid in last.background)
-        parts.append(f"[left running in the background: process {pids}; see `jobs`]")
+        parts.append(f"[left running in the background: process {pids}{jobs}]")
     return "\n".join(parts) or "[no output]"
 
 

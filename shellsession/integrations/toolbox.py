@@ -14,7 +14,7 @@ from dataclasses import replace
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
-from pydantic import ConfigDict, Field, create_model
+from pydantic import Field, create_model
 
 from ..contracts.contract import BadCall, Input
 from ..engine.waiting import to_its_end
@@ -25,6 +25,7 @@ from .telling import MAX_OUTPUT, clipped, told
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.async_client import AsyncRemoteSession
+
 
 # The arguments as models are told of them; SDKs read these texts from the signatures.
 Command = Annotated[str, Field(description="The bash command or script to run")]
@@ -38,18 +39,12 @@ Progress = Callable[[float], Awaitable[object]]
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
-class Arguments(Input):
-    """A verb's arguments as models send them: a number may come as text."""
-
-    model_config = ConfigDict(strict=False)
-
-
-def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Arguments]:
+def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
     hints, fields = get_type_hints(verb, include_extras=True), dict[str, Any]()
     for name, one in signature(verb).parameters.items():
         if name != "self":
             fields[name] = (hints[name], ... if one.default is one.empty else one.default)
-    return create_model(verb.__name__, __base__=Arguments, **fields)
+    return create_model(verb.__name__, __base__=Input, **fields)
 
 
 class Toolbox:

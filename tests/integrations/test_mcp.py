@@ -183,6 +183,10 @@ def test_interrupt_and_jobs() -> None:
         ({"command": "a\0b"}, "NUL"),
         ({"command": "true", "timeout": -1}, "positive number of seconds"),
         ({"command": "true", "timeout": 1e300}, "positive number of seconds"),
+        ({"command": "true", "timeout": True}, "timeout: should be a valid number; the arguments are command, "),
+        ({"command": "true", "timeout": "1"}, "timeout: should be a valid number; the arguments are command, "),
+        ({"command": "true", "interactive": "yes"}, "interactive: should be a valid boolean; the arguments are "),
+        ({"command": "true", "interactive": 1}, "interactive: should be a valid boolean; the arguments are "),
     ],
 )
 def test_bad_arguments_are_errors_that_the_model_can_read(arguments: dict[str, object], said: str) -> None:
@@ -249,6 +253,45 @@ def test_calls_at_the_same_time_are_served_one_after_the_other() -> None:
 
 
 _HELLO = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
+
+
+def test_nulls_are_arguments_that_were_left_out() -> None:
+    async def story(talk: Talk) -> None:
+        assert await talk.call("bash", command="echo hi", timeout=None, interactive=None) == ("hi", False)
+
+    talk(story)
+
+
+def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "shellsession", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def ask(text: bytes) -> dict[str, Any]:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(text + b"\n")
+            process.stdin.flush()
+            answer: dict[str, Any] = json.loads(process.stdout.readline())
+            return answer
+
+        def call(number: str, command: str) -> bytes:
+            arguments = f'{{"name": "bash", "arguments": {{"command": "{command}"}}}}'
+            return f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {arguments}}}'.encode()
+
+        ask(json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 1, "params": _HELLO}).encode())
+        process.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        for number in ("2", '"two"'):
+            answer = ask(call(number, "echo \\ud800"))
+            assert answer["id"] == json.loads(number)
+            assert "surrogate" in answer["error"]["message"]
+        process.stdin.write(b"no JSON\n[]\n7\n")
+        answer = ask(call("3", "echo \\ud83d\\ude00"))
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == (3, "\U0001f600")
+        process.stdin.close()
+        assert process.wait(20) == 0
 
 
 def test_ctrl_c_ends_the_server_and_its_bash() -> None:

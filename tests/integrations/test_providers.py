@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,12 +60,34 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
         ({"command": None}, "command: is missing, and so is restart"),
         ({"command": 1}, "command: should be a valid string; the arguments are command (optional), restart (optional)"),
         ({"cmd": "ls"}, "cmd: is unknown; the arguments are command (optional), restart (optional)"),
+        (
+            {"restart": "yes"},
+            "restart: should be a valid boolean; the arguments are command (optional), restart (optional)",
+        ),
+        (
+            {"restart": 1},
+            "restart: should be a valid boolean; the arguments are command (optional), restart (optional)",
+        ),
+        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
         ({"command": "a\0"}, "command: holds a NUL character, which bash cannot read"),
     ],
 )
 def test_anthropic_bad_calls_are_error_results(session: Session, call: dict[str, object], said: str) -> None:
     found = answer(session, **call)
     assert (found["content"], found["is_error"]) == (said, True)
+
+
+def test_anthropic_names_no_tool_that_the_model_has_not(session: Session) -> None:
+    """It has ``bash`` alone."""
+    said = answer(session, command="sleep 1000 & echo x")["content"].partition("\n[left running")[2]
+    found = re.fullmatch(r" in the background: process (\d+)\]", said)
+    assert found
+    for command in ("echo more; sleep 1000", f"cat {found[1]}", "exit 3", "cat /dev/tty", "kill -9 $$"):
+        try:
+            said = anthropic.tool(session, timeout=0.3)({"command": command})
+        except anthropic.BashCallError as error:
+            said = str(error)
+        assert "`" not in said
 
 
 def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
@@ -129,6 +152,9 @@ def test_openai_function_tools_in_a_run() -> None:
                 [function_call("bash", {"command": 5}, call_id="4")],
                 [function_call("bash", {"command": "touch ran", "cwd": "/"}, call_id="5")],
                 [function_call("bash", "no JSON", call_id="6")],
+                [function_call("bash", {"command": "true", "timeout": True}, call_id="7")],
+                [function_call("bash", {"command": "true", "timeout": "1"}, call_id="8")],
+                [function_call("bash", {"command": "true", "interactive": "yes"}, call_id="9")],
                 [assistant_message("done")],
             ]
             result = await Runner.run(OpenAIAgent(name="a", model=ScriptedModel(script), tools=[*tools]), "go")
@@ -140,6 +166,8 @@ def test_openai_function_tools_in_a_run() -> None:
             takes = "the arguments are command, timeout (optional), interactive (optional)"
             assert outputs["4"] == f"Error: command: should be a valid string; {takes}"
             assert outputs["5"] == f"Error: cwd: is unknown; {takes}"
+            assert outputs["7"] == outputs["8"] == f"Error: timeout: should be a valid number; {takes}"
+            assert outputs["9"] == f"Error: interactive: should be a valid boolean; {takes}"
             assert outputs["6"] == "Error: the arguments are not JSON: nothing was run"
 
     asyncio.run(main())
@@ -176,6 +204,21 @@ def test_openai_shell_calls_are_run_in_order_and_keep_state() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("timeout_ms", [True, "1", -5, 0.5, 10**400])
+def test_openai_shell_calls_with_a_wrong_limit_run_nothing(timeout_ms: Any) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            found = await shell(session, "echo ran", timeout_ms=timeout_ms)
+            assert found.output[0].stdout == ""
+            assert (
+                found.output[0].stderr
+                == "timeout_ms is a number of milliseconds from 1 to 1000000000000: nothing was run"
+            )
+            assert found.output[0].outcome.exit_code == 1
+
+    asyncio.run(main())
+
+
 def test_openai_shell_output_has_both_ends_and_says_what_is_missing() -> None:
     """Of every command, where the call names no limit of its own."""
 
@@ -195,10 +238,21 @@ def test_openai_shell_output_has_both_ends_and_says_what_is_missing() -> None:
 
 
 def test_pydantic_ai_toolset_in_a_run() -> None:
-    calls = [("bash", {"command": "cd /; false"}), ("interrupt", {}), ("bash", {"command": "pwd"})]
+    calls = [
+        ("bash", {"command": "cd /; false"}),
+        ("interrupt", {}),
+        ("bash", {"command": "pwd"}),
+        ("bash", {"command": "cd /tmp", "timeout": True}),
+        ("bash", {"command": "cd /tmp", "timeout": "1"}),
+        ("bash", {"command": "cd /tmp", "interactive": "yes"}),
+        ("bash", {"command": "pwd"}),
+    ]
 
     def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        assert {tool.name for tool in info.function_tools} == {"bash", "send", "wait", "interrupt", "restart", "jobs"}
+        tools = {tool.name: tool for tool in info.function_tools}
+        assert sorted(tools) == ["bash", "interrupt", "jobs", "restart", "send", "wait"]
+        assert sorted(tools["bash"].parameters_json_schema["properties"]) == ["command", "interactive", "timeout"]
+        assert str(tools["bash"].description).startswith("Run a command in a bash that stays open")
         done = sum(isinstance(message, ModelResponse) for message in messages)
         part = ToolCallPart(*calls[done]) if done < len(calls) else TextPart("done")
         return ModelResponse(parts=[part])
@@ -210,7 +264,13 @@ def test_pydantic_ai_toolset_in_a_run() -> None:
                 part for message in run.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)
             ]
             assert run.output == "done"
-            assert [part.content for part in found][::2] == ["[exit status 1]", "/"]
+            assert [found[at].content for at in (0, 2, 6)] == ["[exit status 1]", "/", "/"]
+            takes = "the arguments are command, timeout (optional), interactive (optional)"
+            assert [str(part.content) for part in found[3:6]] == [
+                f"timeout: should be a valid number; {takes}",
+                f"timeout: should be a valid number; {takes}",
+                f"interactive: should be a valid boolean; {takes}",
+            ]
             assert "no running command" in str(found[1].content)
             assert found[1].outcome == "failed"
             json.dumps([part.content for part in found])

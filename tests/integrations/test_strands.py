@@ -70,6 +70,7 @@ def test_state_persists_until_a_restart() -> None:
         ({"mode": "nothing"}, "BashSessionError - Invalid input: mode: "),
         (execute("ls", cwd="/"), "BashSessionError - Invalid input: cwd: is unknown"),
         (execute("ls", timeout="5"), "BashSessionError - Invalid input: timeout: should be a valid number"),
+        (execute("ls", timeout=True), "BashSessionError - Invalid input: timeout: should be a valid number"),
         (execute("a\0b"), "BashSessionError - Invalid input: command: holds a NUL"),
     ],
 )
