@@ -35,6 +35,24 @@ def text_of(payload: bashtool.Payload) -> str:
     return payload["content"][0]["text"].partition("\n")[2]
 
 
+def test_who_confirms_is_not_asked_for_what_the_policy_denies(agents: Agents) -> None:
+    asked: list[str] = []
+
+    def confirm(command: str, *_: str) -> bool:
+        asked.append(f"{len(_)} {command}")
+        return True
+
+    policy = Policy(deny_commands=["touch"], confirm=confirm)
+    bash = bashtool.tool(agents, agent="a1", policy=policy, deny_patterns=["sudo"], confirm=confirm)
+    with pytest.raises(Failed, match="'touch' is denied"):
+        bash({"command": "touch x"})
+    with pytest.raises(Failed, match="contains 'sudo'"):
+        bash({"command": "sudo touch x"})
+    assert asked == []
+    assert text_of(bash({"command": "echo hi"})) == "hi\n"
+    assert asked == ["0 echo hi", "2 echo hi"], "the tool's own first"
+
+
 @pytest.mark.parametrize(
     ("policy", "command", "reason"),
     [

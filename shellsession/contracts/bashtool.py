@@ -23,6 +23,7 @@ from .contract import (
     Contract,
     Dressed,
     Input,
+    Judge,
     Look,
     Place,
     Steps,
@@ -160,8 +161,10 @@ class BashTool(Contract[Payload]):
             if pattern in command:
                 raise Failed(f"Command blocked by safety policy: contains '{pattern}'")
         try:
-            if self.confirm is not None and not (yield Ask(self.confirm, (command,))):
-                raise Failed("Command was not confirmed by the user.")
+            if self.confirm is not None:
+                yield Judge(request)  # nobody is asked for what a policy denies
+                if not (yield Ask(self.confirm, (command,))):
+                    raise Failed("Command was not confirmed by the user.")
             if self.cwd is not None:
                 place: Place = yield Look(self.cwd)
                 if place.kind != "directory":

@@ -19,7 +19,7 @@ from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import waiting
-from .contract import Action, Ask, Contract, Dressed, Log, Look, P, Place, Restart, limited
+from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
 from .located import Located
 from .surroundings import cwd
 from .waiting import CancelToken
@@ -107,6 +107,9 @@ class _Bound(Located[P]):
         if isinstance(action, Restart):
             session = self._present()
             return None if session is None or session.state == "new" else await self._wait("restart", session)
+        if isinstance(action, Judge):
+            self._judged(action.request)
+            return None
         if isinstance(action, Ask):
             return yes(await self._asked(action, None, cancel))
         return self._answer(action)

@@ -60,6 +60,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Judge:
+    """Would this request be refused, whoever says yes to it? Answered with None, or the refusal."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Somebody's yes or no: a function, or a coroutine function, of these arguments. Answered with its answer."""
 
@@ -74,7 +81,7 @@ class Log:
     record: Mapping[str, object]
 
 
-Action = Request | Restart | Look | Ask | Log
+Action = Request | Restart | Look | Judge | Ask | Log
 # A call told once, for threads and for asyncio: what it asks for, what it is given, and its payload.
 Steps = Generator[Action, Any, P]
 
