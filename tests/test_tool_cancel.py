@@ -18,10 +18,11 @@ import pytest
 from daemons import Daemon
 
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, aconnect, connect
-from shellsession.contracts import bashtool, spec
+from shellsession.contracts import bashtool, spec, strands
 from shellsession.contracts.bashtool import Cancelled, Failed
 from shellsession.contracts.waiting import CancelToken
 from shellsession.models import Result
+from shellsession.policy.rules import Policy
 
 _OK = {"content": [{"type": "text", "text": "Exit code: 0\nagain\n"}], "details": {"exit_code": 0, "success": True}}
 
@@ -294,6 +295,75 @@ def test_a_contract_that_knows_no_cancellation_tells_it_as_an_error(agents: Agen
     token.cancel()
     error = {"error": "Failed to execute: the call was cancelled"}
     assert spec.tool(agents, agent="a1")({"command": "true"}, cancel=token) == error
+
+
+_PRINTS = "X=kept; echo out; echo err >&2;"
+_SAID = (
+    "Bash session error: the call was cancelled; the shell, its directory and its variables are kept"
+    "\n[stdout]\nout\n[stderr]\nerr"
+)
+
+
+def test_strands_tells_what_was_printed_until_then_and_that_state_is_kept(
+    agents: Agents, pool: ThreadPoolExecutor, started: Path
+) -> None:
+    token, bash = CancelToken(), strands.tool(agents, agent="a1")
+    call = pool.submit(bash, {"mode": "execute", **endless(started, _PRINTS)}, token)
+    begun(started)
+    token.cancel()
+    with pytest.raises(strands.BashSessionError) as raised:
+        call.result(20)
+    assert str(raised.value) == _SAID
+    assert (raised.value.stdout, raised.value.stderr) == ("out\n", "err\n")
+    assert bash(mode="execute", command="echo $X") == {"output": "kept", "error": ""}
+    with pytest.raises(strands.BashSessionError, match=r"^Bash session error: the call was cancelled$"):
+        bash({"mode": "execute", "command": "true"}, token)
+
+
+@pytest.mark.parametrize("where", ["session", "agents", "daemon"])
+def test_so_does_it_for_asyncio(daemon: Daemon, started: Path, where: str) -> None:
+    async def cancelled(bash: Any) -> None:
+        token = CancelToken()
+        call = asyncio.create_task(bash({"mode": "execute", **endless(started, _PRINTS)}, token))
+        await asyncio.to_thread(begun, started)
+        token.cancel()
+        with pytest.raises(strands.BashSessionError) as raised:
+            await asyncio.wait_for(call, 20)
+        # what the daemon has not sent yet when it is cancelled is not known here
+        assert str(raised.value) == _SAID or (where == "daemon" and str(raised.value).startswith(_SAID.split("\n")[0]))
+        assert await bash(mode="execute", command="echo $X") == {"output": "kept", "error": ""}
+
+    async def main() -> None:
+        if where == "session":
+            async with AsyncSession() as session:
+                await cancelled(strands.tool(session))
+        elif where == "agents":
+            async with AsyncAgents() as agents:
+                await cancelled(strands.tool(agents, agent="a1"))
+        else:
+            async with await aconnect("strands", socket=daemon.socket) as remote:
+                await cancelled(strands.tool(remote))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Agents, AsyncAgents])
+def test_a_policy_masks_what_was_printed_until_then(kind: Any, started: Path) -> None:
+    policy = Policy(secrets=["s3cr3t-t0ken"])
+
+    async def main() -> None:
+        agents, token = kind(), CancelToken()
+        bash = strands.tool(agents, agent="a1", policy=policy)
+        call = {"mode": "execute", **endless(started, "echo s3cr3t-t0ken;")}
+        done = asyncio.create_task(bash(call, token) if kind is AsyncAgents else asyncio.to_thread(bash, call, token))
+        await asyncio.to_thread(begun, started)
+        token.cancel()
+        with pytest.raises(strands.BashSessionError, match=r"\[stdout\]") as raised:
+            await done
+        assert "s3cr3t" not in str(raised.value)
+        await agents.close() if kind is AsyncAgents else agents.close()
+
+    asyncio.run(main())
 
 
 def test_who_interrupts_without_the_token_gets_a_result(pool: ThreadPoolExecutor, started: Path) -> None:

@@ -22,7 +22,7 @@ from . import waiting
 from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
 from .located import Located
 from .surroundings import cwd
-from .waiting import CancelToken
+from .waiting import CallCancelled, CancelToken
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -97,10 +97,7 @@ class _Bound(Located[P]):
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             request = await self._approved(action, cancel)
-            prepared = self._prepared(request)
-            result = await self._wait("run", *prepared, cancel)
-            if _is_lost(request, result):
-                result = await self._wait("run", *prepared, cancel)
+            result = await self._run(request, cancel)
             if isinstance(action, Dressed) and action.reads is not None:
                 result = action.reads(result)
             return self._shown(result, action, request) if isinstance(result, Result) else result
@@ -113,6 +110,16 @@ class _Bound(Located[P]):
         if isinstance(action, Ask):
             return yes(await self._asked(action, None, cancel))
         return self._answer(action)
+
+    async def _run(self, request: Request, cancel: CancelToken | None) -> Any:
+        prepared = self._prepared(request)
+        try:
+            result = await self._wait("run", *prepared, cancel)
+            return await self._wait("run", *prepared, cancel) if _is_lost(request, result) else result
+        except CallCancelled as error:
+            if error.result is not None and (secrets := self._secrets()) is not None:
+                error.result = secrets.mask_result(error.result)
+            raise
 
     async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judged(action)

@@ -11,6 +11,7 @@ from ..errors import ContractError
 from ..models import Result, text_of
 
 LOST: Final = "its state is lost, the next command starts in a fresh one"
+KEPT: Final = "the shell, its directory and its variables are kept"
 
 
 class CallError(ContractError):

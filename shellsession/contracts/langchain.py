@@ -13,13 +13,14 @@ promised is gone.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ..errors import ShellSessionError
-from ..models import Limits, Result, Stream
+from ..models import Limits, Result
 from .binding import Binder
 from .contract import BadCall, Dressed, Steps, definition, first, limit_of
 from .failing import CallError, ending, shown
+from .heads import Heads
 from .one_shot import OneShot
 
 TIMEOUT: Final = 30.0  # seconds
@@ -52,34 +53,14 @@ class LangChain(OneShot[str]):
     def steps(self, call: object) -> Steps[str]:
         """Raises BashToolError."""
         try:
-            request, heads = self.parse(call), _Heads()
-            result: Result = yield replace(request, on_output=heads.hear, reads=heads.of)
+            request, heads = self.parse(call), Heads(MAX_BUFFER)
+            reads = lambda result: heads.cut(result) if result.outcome == "overflow" else result  # noqa: E731
+            result: Result = yield replace(request, on_output=heads.hear, reads=reads)
         except BadCall as error:
             raise BashToolError(f"Invalid input: {error}") from None
         except ShellSessionError as error:
             raise BashToolError(f"Failed to execute: {error}") from error
         return render(result)
-
-
-class _Heads:
-    """The first bytes of a command's streams: a Result keeps both ends of one that is too long."""
-
-    def __init__(self) -> None:
-        self._heads: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
-
-    def hear(self, stream: Stream, data: bytes) -> None:
-        head = self._heads[stream]
-        head += data[: MAX_BUFFER - len(head)]
-
-    def of(self, result: Result) -> Result:
-        """The result, with the head of each stream that was too long, and nothing after it."""
-        changes: dict[str, Any] = {}
-        for stream, head in self._heads.items() if result.outcome == "overflow" else ():
-            if omitted := getattr(result, f"{stream}_omitted"):
-                size = len(getattr(result, f"{stream}_bytes")) + omitted
-                names = (f"{stream}_bytes", f"{stream}_omitted", f"{stream}_cut")
-                changes.update(zip(names, (bytes(head), size - len(head), len(head)), strict=True))
-        return replace(result, **changes)
 
 
 def render(result: Result) -> str:

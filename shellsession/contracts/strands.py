@@ -21,7 +21,8 @@ from ..errors import ShellSessionError
 from ..models import Limits, Request, Result
 from .binding import Binder
 from .contract import BadCall, Contract, Input, Restart, Steps, definition, limit_of, to_text
-from .failing import CallError, ending, shown
+from .failing import KEPT, LOST, CallError, ending, shown
+from .waiting import CallCancelled
 
 TIMEOUT: Final = 120.0  # seconds
 LONGEST: Final = 1e9  # seconds: what Request takes
@@ -119,16 +120,24 @@ class Strands(Contract[Payload]):
             result = yield asked
         except BadCall as error:
             raise BashSessionError(f"Invalid input: {error}") from None
+        except CallCancelled as error:
+            raise _cancelled(error) from None
         except ShellSessionError as error:
             raise BashSessionError(f"Bash session error: {error}") from error
         return RESTARTED if isinstance(asked, Restart) else render(result, asked.timeout)
+
+
+def _cancelled(error: CallCancelled) -> BashSessionError:
+    if (result := error.result) is None:
+        return BashSessionError(f"Bash session error: {error}")
+    return BashSessionError(f"Bash session error: {error}; {KEPT if result.state_kept else LOST}", *shown(result))
 
 
 def render(result: Result, timeout: float | None = TIMEOUT) -> Output:
     """The documented payload; ``timeout`` is what the call asked for. Raises BashTimeoutError and BashSessionError."""
     output, error = shown(result)
     if result.outcome == "timed_out":
-        lost = "bash was killed: its state is lost, the next command starts in a fresh one"
+        lost = f"bash was killed: {LOST}"
         raise BashTimeoutError(f"Command timed out after {limit_of(result, timeout)} seconds; {lost}", output, error)
     if why := ending(result):
         raise BashSessionError(f"Bash session error: {why}", output, error)

@@ -9,6 +9,7 @@ import contextvars
 import inspect
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,18 +18,22 @@ from typing import Any, Final
 from ..errors import ShellSessionError
 from ..models import Result
 from ..policy import rules
+from .heads import Heads
 
 _PAUSES: Final = (0.001, 0.05)  # seconds between tries to end a command that is yet to begin: soon, then seldom
+# What was printed until then is read before a command is cancelled: a session does not look at once (pump._QUICK).
+_MOMENT, _PASSES = 0.02, 5  # seconds, and then passes of the loop
 _PATIENCE: Final = 5.0  # seconds for what a thread of ours does when all is over
 
 
 class CallCancelled(ShellSessionError):
-    """The call was cancelled by its token: nothing was run, or what ran was ended."""
+    """The call was cancelled by its token: nothing was run, or what ran was ended; ``result`` is what it did then."""
 
     code = "call_cancelled"
 
-    def __init__(self, message: str = "the call was cancelled") -> None:
+    def __init__(self, message: str = "the call was cancelled", result: Result | None = None) -> None:
         super().__init__(message)
+        self.result = result
 
 
 class CancelToken:
@@ -165,13 +170,24 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
         finally:
             ending.finish()
     if result.outcome == "interrupted" and cancel.cancelled:
-        raise CallCancelled
+        raise CallCancelled(result=result)
     return result
 
 
 async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
     """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
-    return await _cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
+    if cancel is None or cancel.cancelled:
+        return await _cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
+    # Who awaits a session's run and is cancelled has no Result of it.
+    heads, begun = Heads(options["limits"].max_output, options["on_output"]), time.monotonic()
+    text = command.decode("utf-8", "replace")
+    try:
+        work = session.run(command, **{**options, "on_output": heads.hear})
+        return await _cancellable(work, None, cancel, lambda: session.command == text)  # type: ignore[no-any-return]
+    except CallCancelled as error:
+        kept, seconds = session.state != "new", time.monotonic() - begun
+        error.result = heads.cut(Result(b"", b"", None, None, session.cwd, seconds, "interrupted", state_kept=kept))
+        raise
 
 
 def ask(
@@ -258,8 +274,16 @@ class _Asked:
         return self._answer
 
 
-async def _cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, cancel: CancelToken | None) -> Any:
-    """Await it, at most so many seconds. Raises TimeoutError and CallCancelled when it was given up."""
+async def _cancellable(
+    work: Coroutine[Any, Any, Any],
+    timeout: float | None,
+    cancel: CancelToken | None,
+    is_at_it: Callable[[], bool] | None = None,
+) -> Any:
+    """Await it, at most so many seconds. Raises TimeoutError and CallCancelled when it was given up.
+
+    ``is_at_it``: has it begun? Then it is given the moment that its session needs to hear it out.
+    """
     import asyncio
 
     if cancel is None:
@@ -272,7 +296,19 @@ async def _cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, ca
 
     def strike() -> None:
         with suppress(RuntimeError):  # the loop was closed: nothing runs there any more
-            loop.call_soon_threadsafe(lambda: None if over else limit.reschedule(loop.time()))
+            loop.call_soon_threadsafe(begin)
+
+    def begin() -> None:
+        if is_at_it is not None and is_at_it():
+            loop.call_later(_MOMENT, end, _PASSES)
+        else:  # what waits for its turn is not to get it
+            end(0)
+
+    def end(passes: int) -> None:
+        if passes:
+            loop.call_soon(end, passes - 1)
+        elif not over:
+            limit.reschedule(loop.time())
 
     try:
         async with asyncio.timeout(None) as limit:

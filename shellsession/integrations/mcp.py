@@ -9,9 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final
-
-from pydantic import ValidationError
+from typing import Any, Final, cast
 
 from ..errors import ShellSessionError
 from ..models import VERSION
@@ -106,13 +104,12 @@ def serve(agent: str | None = None, socket: str | None = None, **settings: Any) 
 
 def _unread(error: Exception) -> int | str | None:
     """The id of a request that the SDK could not read, as JSON of half a surrogate pair; None where there is none."""
-    if not isinstance(error, ValidationError):
-        return None
     try:
-        message = json.loads(error.errors(include_url=False)[0]["input"])
-        return message["id"] if type(message["id"]) in (int, str) else None
-    except (ValueError, TypeError, LookupError, RecursionError):
+        line = cast(Any, error).errors(include_url=False)[0]["input"]  # pydantic's error has the whole of it
+        number = json.loads(line)["id"]
+    except (AttributeError, ValueError, TypeError, LookupError, RecursionError):
         return None
+    return number if type(number) in (int, str) else None
 
 
 async def _answer_unread(arriving: Any, passing: Any, writing: Any) -> None:

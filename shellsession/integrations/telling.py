@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..contracts.failing import LOST, ending, shown
+from ..contracts.failing import KEPT, LOST, ending, shown
 from ..models import Result
 
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
@@ -48,7 +48,7 @@ def _how(result: Result) -> str:
         case "input":
             return "it waits for input: `send` answers it, `interrupt` ends it"
         case "timed_out" | "idle":
-            kept = "the shell, its directory and its variables are kept" if result.state_kept else LOST
+            kept = KEPT if result.state_kept else LOST
             return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
     return ending(result)
 
