@@ -217,6 +217,15 @@ def test_its_file_outlives_the_session_but_it_does_not() -> None:
     assert started.text() == "kept\n"
 
 
+def test_nothing_else_is_left_of_what_ends_with_the_session() -> None:
+    """Who watches a command may be at its end, too, just then."""
+    for _ in range(10):
+        with Agents() as agents:
+            bash = phoenix.tool(agents, agent="a1")
+            places = [start(bash, "exit 3").path.parent for _ in range(6)]
+        assert [os.listdir(place) for place in places] == [["output"]] * 6
+
+
 def test_signals_are_as_a_shell_gives_them(bash: Bash) -> None:
     plain = subprocess.run(["grep", "SigIgn", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     assert start(bash, "grep SigIgn /proc/self/status").ended() == plain.replace("1001000", "0000000") + END

@@ -108,8 +108,8 @@ COMMITS: Final[dict[str, list[str]]] = {
     "git commit -qam all": ["all"],
     "git commit -qm -- && git status --short": ["--"],
     "git commit -q -C HEAD": ["base"],
-    # where git itself puts trailers: before a patch divider, and before comments at the end
-    "git commit -qm $'a\\n\\nb\\n---\\nc' && git commit -q --amend --no-edit": ["a\n\nb"],
+    # where git itself puts trailers: before comments at the end; what it reads, before a patch divider
+    "printf 'a\\n\\nb\\n---\\nc' | git commit -qF - && git commit -q --amend --no-edit": ["a\n\nb"],
     "git commit -qm $'a\\n\\n# b' && git commit -q --amend --no-edit": ["a"],
 }
 # Where git itself would not see that the trailer is there, or would write it in its own way.
@@ -157,9 +157,20 @@ exec env -i PATH="$PATH" HOME="$HOME" "$@"
 """
 # Known not to be reached (see phoenix_git): the commit is made as it was asked for.
 BEYOND: Final = [
+    "find file -exec git commit -qm m \\;",
+    "builtin command git commit -qm m",
     "git config alias.x '!git commit'; git x -qm m",
     "printf '#!/bin/sh\\ngit commit -qm m\\n' >../script; chmod +x ../script; ../script",
     'python3 -c \'import subprocess as s; s.run(["git", "commit", "-qm", "m"])\'',
+]
+
+
+# A line that git takes for the end of a message, with which a patch begins; in `git log` it does not.
+DIVIDED: Final = [
+    "git commit -qm $'a\\n\\n---\\nb'",
+    "git commit -q -m a -m $'---\\nb' && git commit -q --amend --no-edit",
+    "git commit -qm $'a\\n\\n---\\nb' -m 'Reviewed-by: B <b@c>'",
+    f"git commit -qm $'a\\n\\n---\\nb\\n\\n{TRAILER}'",
 ]
 
 
@@ -171,6 +182,16 @@ def bare(message: str) -> str:
     assert [line.lower() for line in trailers].count(TRAILER.lower()) == 1, message
     assert message.lower().count(TRAILER.lower()) == 1, message
     return message[: message.index("\n\n" + trailers[0])]
+
+
+@pytest.mark.parametrize("command", DIVIDED)
+def test_a_divider_does_not_end_the_message(bash: Bash, repository: Repository, command: str) -> None:
+    assert bash({"command": command}) == ToolResult("")
+    (message,) = repository.messages()
+    assert message.startswith("a\n\n---\nb\n")
+    assert message.count(TRAILER) == 1
+    assert git("log", "-1", "--format=%(trailers)").splitlines()[-2] == TRAILER
+    assert len(repository.messages()) == 1
 
 
 @pytest.mark.parametrize("command", ONCE)
@@ -256,7 +277,17 @@ def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: st
         assert found.output == output
 
 
-@pytest.mark.parametrize("command", ["git commit -qm x", "git commit", "git commit --nonsense", "git nonsense commit"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git commit -qm x",
+        "git commit",
+        "git commit --nonsense",
+        "git nonsense commit",
+        "PATH=/nonexistent\nsudo -n git commit -m x",
+        "PATH=/nonexistent\n\ndash -c 'git commit -m x'",
+    ],
+)
 def test_what_fails_fails_as_ever(isolated: Bash, repository: Repository, command: str) -> None:
     git("reset", "-q", "--hard")
     plain = subprocess.run(

@@ -1,7 +1,8 @@
 """One-shot: the bash text by which a call is a ``bash -c`` of its own, and what documents 000 and 002 share.
 
 Law: the command is run by a fresh bash, which knows nothing of the session's options, functions and variables; how it
-ended is told as it would be to who had started it.
+ended is told as it would be to who had started it. One that is too long for an argument is what no ``bash -c`` can be
+given: bash reads it from a pipe for its own ``eval``, which a complaint about its syntax names in place of ``-c``.
 """
 
 from __future__ import annotations

@@ -15,17 +15,19 @@ _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 
 # Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
 # `wait` gives cannot tell `exit 137` from a SIGKILL; what `jobs` says while the job is not yet forgotten can, and
-# that is in a trap of SIGCHLD alone.
+# that is in a trap of SIGCHLD alone. What it says goes to a file without a name: nothing is left when we are killed.
 _WATCH: Final = r"""
 \builtin set -m
-\builtin trap 'LC_ALL=C; \builtin jobs -l >>"$_phoenix_place/jobs"' CHLD
-( %(start)s ) >>"$_phoenix_place/output" 2>&1 &
+\builtin exec {_phoenix_jobs}<>"$_phoenix_place/jobs"
+\command rm -f -- "$_phoenix_place/jobs"
+\builtin trap 'LC_ALL=C; \builtin jobs -l >&"$_phoenix_jobs"' CHLD
+( %(start)s ) >>"$_phoenix_place/output" 2>&1 {_phoenix_jobs}>&- &
 _phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
 \builtin printf '%%s\n' "$_phoenix_pid"
 \exec </dev/null >/dev/null 2>&1
 \builtin wait "$_phoenix_pid" || _phoenix_status=$?
 \builtin trap - CHLD
-while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"$_phoenix_place/jobs" || :
+while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"/dev/fd/$_phoenix_jobs" || :
 IFS=' ' \builtin read -r _ _ _phoenix_said <<<"$_phoenix_said" || :
 case $_phoenix_status:$_phoenix_said in
   0:*) _phoenix_line=completed ;;
@@ -41,7 +43,6 @@ case $_phoenix_status:$_phoenix_said in
     [[ $_phoenix_said == *'(core dumped)'* ]] && _phoenix_line+=' (core dumped)' ;;
 esac
 \builtin printf '\n\n[background process %%s]\n' "$_phoenix_line" >>"$_phoenix_place/output"
-\command rm -f -- "$_phoenix_place/jobs"
 """
 _LAUNCH: Final = r"""_phoenix_place=$(\command mktemp -d "${TMPDIR:-/tmp}/phoenix.XXXXXXXXXX") || \builtin exit 1
 ( \builtin umask 077; >>"$_phoenix_place/output" ) || \builtin exit 1

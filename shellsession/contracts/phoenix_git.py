@@ -1,12 +1,14 @@
 """phoenix's co-author trailer: a shell function in place of ``git``, so that bash itself finds each ``git commit``.
 
-Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched.
+Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched. A message
+with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit;
+one from a file or a pipe, which cannot be seen before, gets it where git puts it.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls also by an absolute path, in ``bash -c`` and ``sh -c``, and
 behind ``exec``, ``command``, ``env``, ``sudo``, ``timeout`` and their like. Not reached, as nothing there reads a text
-of ours: git aliases that are shell text, scripts and programs that call git, ``env -S``, and a ``git`` function of the
-session's own.
+of ours: git aliases that are shell text, scripts and programs that call git (``find -exec`` too), ``env -S``, ``builtin
+command``, and a ``git`` function of the session's own.
 """
 
 from __future__ import annotations
@@ -66,15 +68,19 @@ _phoenix_version=${_phoenix_version%%%%[!0-9.]*}.0
 _phoenix_known=${_phoenix_version#*.}
 _phoenix_known=${_phoenix_known%%%%.*} _phoenix_version=${_phoenix_version%%%%.*}
 _phoenix_git+=(-c trailer.separators=: -c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add)
-if (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )); then
+if (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )) &&
+  { _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B 2>/dev/null) || :; } &&
+  [[ $'\n'"${_phoenix_rest[*]}"$'\n'"$_phoenix_known"$'\n' != *$'\n'---[[:space:]]* ]]; then
   \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
   \builtin return
 fi
-# Before 2.32 commit knows no --trailer: the new commit is worded again.
+# Before 2.32 commit knows no --trailer, and a later one takes a line "---" for the end of the message: the new commit
+# is worded again.
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)
 \builtin command "$@" || \builtin return
 [[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B)
+[[ $'\n'"$_phoenix_known"$'\n' == *$'\n'%(trailer)s$'\n'* ]] && \builtin return
 _phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --no-divider --trailer %(trailer)s \
   <<<"$_phoenix_known")
 [[ $_phoenix_version == "$_phoenix_known" ]] || \builtin command "${_phoenix_git[@]}" commit --quiet --amend --only \
@@ -105,6 +111,10 @@ done
 }
 function _phoenix_wrap {
 \builtin local _phoenix_words _phoenix_more
+if [[ $1 != @(command|exec|*/*) ]] && ! \builtin type -P "$1" >/dev/null; then
+  \builtin printf '%s: line %s: %s: command not found\n' "$0" "${BASH_LINENO[1]}" "$1" >&2
+  \builtin return 127
+fi
 _phoenix_words=()
 while (( $# )); do
   case ${_phoenix_words[0]}:$1 in
