@@ -17,7 +17,7 @@ from .engine.draining import LoopDrainer
 from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, checked, to_bytes
+from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, check_flag, checked, to_bytes
 
 if TYPE_CHECKING:
     import asyncio
@@ -183,6 +183,7 @@ class AsyncSession(Base):
 
         ``on_output`` may be a coroutine function: while it is awaited, no more output is read.
         """
+        check_flag("check", check)
         engine = self._mine()
         taker = Outlet(on_output, engine) if callable(on_output) else on_output
         request = self._request(

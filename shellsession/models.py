@@ -78,6 +78,12 @@ def check_seconds(name: str, value: object) -> None:
         raise InvalidRequest(f"{name} is a positive number of seconds (at most {_LONGEST:.0f}), or None for no limit")
 
 
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False: any text would be true."""
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} is True or False, not {value!r:.100}")
+
+
 def to_bytes(name: str, value: object) -> bytes:
     """Text as UTF-8 (lone surrogates as the bytes they stand for), bytes as they are."""
     if isinstance(value, str):

@@ -16,7 +16,7 @@ from .engine.dialogue import expect, late
 from .engine.waiters import Waiter, is_owned
 from .engine.waiting import Poller, Steps, T, drive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
+from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 
 
 class Session(Base):
@@ -98,6 +98,7 @@ class Session(Base):
         ``on_output(stream, data)`` is called as output comes. ``check`` raises CommandFailed, CommandTimeout.
         Also raises InvalidRequest before anything runs, SessionBusy, SessionClosed and ShellUnavailable.
         """
+        check_flag("check", check)
         request = self._request(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )

@@ -170,6 +170,9 @@ def test_bad_arguments_are_refused(sh: Session, timeout: Any) -> None:
         sh.run("echo never", timeout=timeout)
     with pytest.raises(InvalidRequest):
         sh.run("a\0b")
+    wrong: Any = "no"
+    with pytest.raises(InvalidRequest, match="check is True or False, not 'no'"):
+        sh.run("echo never", check=wrong)
     assert sh.pid is None
 
 

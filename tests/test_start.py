@@ -268,7 +268,9 @@ def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"limits": 5}, {"on_output": 5}, {"isolated": "no"}, {"echo": 1}, {"tty": 0}], ids=str
+    "options",
+    [{"limits": 5}, {"on_output": 5}, {"isolated": "no"}, {"echo": 1}, {"tty": 0}, {"check": "no"}, {"check": None}],
+    ids=str,
 )
 def test_what_is_no_option_of_a_run_is_refused_before_it(sh: Session, options: dict[str, Any], place: Path) -> None:
     with pytest.raises(InvalidRequest):

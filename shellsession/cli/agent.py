@@ -47,6 +47,8 @@ def own_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str]) -> int:
     own = own_parser()
     given = own.parse_args(words)
+    if not given.task.strip():
+        own.error("the task is empty: say what is to be done")
     name = given.model or os.environ.get(_MODEL)
     if not name:
         own.error(f"name a model: --model NAME, or ${_MODEL}")

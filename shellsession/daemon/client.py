@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 
 from ..engine.waiting import Poller, drive
 from ..errors import DaemonUnavailable, ShellSessionError
-from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, checked, to_bytes
+from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 from .autostart import find
 from .endpoint import socket_path
 from .link import LOST, Exchange, Wire
@@ -131,6 +131,7 @@ class RemoteSession(Remote):
         check: bool = False,
     ) -> Result:
         """As ``Session.run``. Ctrl-C here interrupts the command there; this client's death does not."""
+        check_flag("check", check)
         said = self._run(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )

@@ -87,6 +87,8 @@ def test_the_model_can_be_a_module_here(tmp_path: Path) -> None:
     ("words", "status", "said"),
     [
         (("task",), 2, "name a model: --model NAME, or $SHELLSESSION_MODEL"),
+        (("--model", "python:scripted_langchain:failing", ""), 2, "the task is empty: say what is to be done"),
+        (("--model", "python:scripted_langchain:failing", " \n"), 2, "the task is empty: say what is to be done"),
         ((), 2, "the following arguments are required: TASK"),
         (("--model", "python:nowhere:model", "task"), 125, "no model 'python:nowhere:model', which is python:MODULE"),
         (("--model", "python:json:nothing", "task"), 125, "has no attribute 'nothing'"),
