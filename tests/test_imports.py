@@ -63,7 +63,7 @@ _LAYERS: Final = (
     ("daemon.acceptor",),
     ("daemon.service",),
     ("contracts.one_shot", "contracts.waiting"),
-    ("contracts.surroundings",),
+    ("contracts.surroundings", "contracts.asking"),
     ("contracts.located",),
     ("contracts.binding",),
     ("contracts.failing", "contracts.phoenix_background", "contracts.phoenix_git"),
@@ -134,7 +134,7 @@ _RESERVED: Final = {
     "termios": {"engine.keyboard", "engine.streams", "cli.terminal"},
     "tty": {"engine.spawn", "engine.streams"},
     "pty": set[str](),
-    "asyncio": {*_LOOPS, "agents", "async_session", "contracts.waiting", *_DAEMON, *_INTEGRATIONS},
+    "asyncio": {*_LOOPS, "agents", "async_session", "contracts.asking", "contracts.waiting", *_DAEMON, *_INTEGRATIONS},
     "subprocess": {"engine.guard", "daemon.autostart", "cli.completeness"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
@@ -143,6 +143,7 @@ _RESERVED: Final = {
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no.
 _WAITING: Final = {
+    "contracts.asking",
     "contracts.waiting",
     "engine.waiting",
     "engine.waiters",

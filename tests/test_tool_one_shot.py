@@ -6,12 +6,14 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from daemons import Daemon
 from hypothesis import given, strategies as st
+from support import wait_until
 
 from shellsession import Agents, Session, connect
 from shellsession.contracts import bashtool, langchain, phoenix, spec
@@ -278,6 +280,19 @@ def test_a_signal_ends_what_is_too_long_for_an_argument(agents: Agents) -> None:
     found = bashtool.tool(agents, agent="a1", timeout=0.5)
     with pytest.raises(bashtool.Failed, match="timed out"):
         found({"command": LONG + "sleep 1000"})
+
+
+def test_agents_calls_run_side_by_side_and_those_of_one_agent_in_turn(tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    reads, writes = {"command": f"cat {fifo}; echo read >>{tmp_path}/log"}, {"command": f"echo hi >{fifo}"}
+    with Agents() as agents, ThreadPoolExecutor() as pool:
+        one, two = (spec.tool(agents, agent=name) for name in ("one", "two"))
+        first = pool.submit(one, reads)
+        wait_until(lambda: agents.session("one").state == "running", "the first call")
+        second = pool.submit(one, {"command": f"echo second >>{tmp_path}/log"})
+        assert two(writes)["exitCode"] == 0
+        assert (first.result(20)["stdout"], second.result(20)["exitCode"]) == ("hi\n", 0)
+    assert (tmp_path / "log").read_text() == "read\nsecond\n"
 
 
 def test_a_policy_sees_the_command_alone(agents: Agents) -> None:

@@ -18,7 +18,7 @@ from ..engine.spawn import inherited
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
-from . import waiting
+from . import asking, waiting
 from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
 from .located import Located
 from .surroundings import cwd
@@ -155,7 +155,7 @@ class _Bound(Located[P]):
 class Tool(_Bound[P]):
     """A contract bound to a session for threads: call it with the tool call's arguments."""
 
-    _DEEDS: Final[Deeds] = {"run": waiting.run, "ask": waiting.ask, "restart": methodcaller("restart")}
+    _DEEDS: Final[Deeds] = {"run": waiting.run, "ask": asking.ask, "restart": methodcaller("restart")}
 
     async def _wait(self, deed: Deed, *arguments: Any) -> Any:
         return self._DEEDS[deed](*arguments)
@@ -178,7 +178,7 @@ class Tool(_Bound[P]):
 class AsyncTool(_Bound[P]):
     """As ``Tool``, for asyncio: await the call."""
 
-    _DEEDS: Final[Deeds] = {"run": waiting.arun, "ask": waiting.aask, "restart": methodcaller("restart")}
+    _DEEDS: Final[Deeds] = {"run": waiting.arun, "ask": asking.aask, "restart": methodcaller("restart")}
 
     async def _wait(self, deed: Deed, *arguments: Any) -> Any:
         return await self._DEEDS[deed](*arguments)

@@ -1,12 +1,10 @@
-"""Waiting: for a command that may be cancelled, and for somebody's yes or no; the one place where contracts wait.
+"""Waiting: for a command that may be cancelled; with ``asking`` the one place where contracts wait.
 
-Law: a cancelled call has ended its own command, and no other, before it comes back; who does not answer says no.
+Law: a cancelled call has ended its own command, and no other, before it comes back.
 """
 
 from __future__ import annotations
 
-import contextvars
-import inspect
 import os
 import threading
 import time
@@ -17,7 +15,6 @@ from typing import Any, Final
 
 from ..errors import ShellSessionError
 from ..models import Result
-from ..policy import rules
 from .heads import Heads
 
 _PAUSES: Final = (0.001, 0.05)  # seconds between tries to end a command that is yet to begin: soon, then seldom
@@ -177,104 +174,20 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
 async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
     """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
     if cancel is None or cancel.cancelled:
-        return await _cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
+        return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
     # Who awaits a session's run and is cancelled has no Result of it.
     heads, begun = Heads(options["limits"].max_output, options["on_output"]), time.monotonic()
     text = command.decode("utf-8", "replace")
     try:
         work = session.run(command, **{**options, "on_output": heads.hear})
-        return await _cancellable(work, None, cancel, lambda: session.command == text)  # type: ignore[no-any-return]
+        return await cancellable(work, None, cancel, lambda: session.command == text)  # type: ignore[no-any-return]
     except CallCancelled as error:
         kept, seconds = session.state != "new", time.monotonic() - begun
         error.result = heads.cut(Result(b"", b"", None, None, session.cwd, seconds, "interrupted", state_kept=kept))
         raise
 
 
-def ask(
-    function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
-) -> Any:
-    """A function's answer. Raises TimeoutError after so many seconds, CallCancelled, and what the function raises.
-
-    With a time limit it is asked in a thread of its own, which goes on when nobody waits for it any more; without one,
-    in this thread, and to the end. A call that was cancelled before is asked about all the same: it is not run, but
-    first told what it would be told otherwise.
-    """
-    cancel = _fresh(cancel)
-    if timeout is None:
-        return rules.ask(function, arguments)
-    heard = threading.Event()
-    asked = _Asked(rules.ask, (function, arguments), heard.set)
-    if cancel is None:
-        in_time = heard.wait(timeout)
-    else:
-        with cancel.calling(heard.set):
-            in_time = heard.wait(timeout)
-    if not asked.answered:
-        raise TimeoutError if not in_time else CallCancelled
-    return asked.answer()
-
-
-def _fresh(cancel: CancelToken | None) -> CancelToken | None:
-    return None if cancel is None or cancel.cancelled else cancel
-
-
-async def aask(
-    function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
-) -> Any:
-    """As ``ask``, for asyncio; the function may be a coroutine function."""
-    cancel = _fresh(cancel)
-    if timeout is None or inspect.iscoroutinefunction(function):
-        answer = function(*arguments)
-    else:
-        answer = await _cancellable(_asked_elsewhere(function, arguments), timeout, cancel)
-    return await _cancellable(_awaited(answer), timeout, cancel) if inspect.isawaitable(answer) else answer
-
-
-async def _awaited(answer: Any) -> Any:
-    return await answer
-
-
-async def _asked_elsewhere(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    import asyncio
-
-    loop, heard = asyncio.get_running_loop(), asyncio.Event()
-
-    def hear() -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(heard.set)
-
-    asked = _Asked(function, arguments, hear)
-    await heard.wait()
-    return asked.answer()
-
-
-class _Asked:
-    """A function that is asked in a thread of its own: people may take their time, and never answer."""
-
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], hear: Callable[[], object]) -> None:
-        self._function, self._arguments, self._hear = function, arguments, hear
-        self._answer: Any = None
-        self._fault: BaseException | None = None
-        self.answered = False
-        context = contextvars.copy_context()
-        # A daemon: who never answers must not keep the interpreter from its end.
-        threading.Thread(target=context.run, args=(self._ask,), name="shellsession-ask", daemon=True).start()
-
-    def _ask(self) -> None:
-        try:
-            self._answer = self._function(*self._arguments)
-        except BaseException as fault:
-            self._fault = fault
-        self.answered = True
-        self._hear()
-
-    def answer(self) -> Any:
-        if self._fault is not None:
-            raise self._fault
-        return self._answer
-
-
-async def _cancellable(
+async def cancellable(
     work: Coroutine[Any, Any, Any],
     timeout: float | None,
     cancel: CancelToken | None,
