@@ -30,6 +30,9 @@ def test_temporary_files_have_a_place(user: str, mine: Path) -> None:
                 assert session.run("TMPDIR=/nowhere; echo $TMPDIR").stdout == "/nowhere\n", "commands have their way"
                 patch.setenv("TMPDIR", str(mine / "changed"))
                 assert spec.tool(session)({"command": LOOK})["stdout"] == "none\n"
+                session.run("unset TMPDIR; set -u")
+                patch.delenv("TMPDIR")
+                assert spec.tool(session)({"command": LOOK})["stdout"] == "none\n"
                 patch.setenv("TMPDIR", str(mine / "inside"))
                 assert spec.tool(session)({"command": LOOK})["stdout"] == f"{mine}/inside\n"
             for read_only in ("/usr", "/nonexistent"):

@@ -182,8 +182,9 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
         work = session.run(command, **{**options, "on_output": heads.hear})
         return await cancellable(work, None, cancel, lambda: session.command == text)  # type: ignore[no-any-return]
     except CallCancelled as error:
-        kept, seconds = session.state != "new", time.monotonic() - begun
-        error.result = heads.cut(Result(b"", b"", None, None, session.cwd, seconds, "interrupted", state_kept=kept))
+        with suppress(ShellSessionError):  # its daemon is gone: nothing is known of it
+            kept, seconds = session.state != "new", time.monotonic() - begun
+            error.result = heads.cut(Result(b"", b"", None, None, session.cwd, seconds, "interrupted", state_kept=kept))
         raise
 
 
@@ -212,10 +213,11 @@ async def cancellable(
             loop.call_soon_threadsafe(begin)
 
     def begin() -> None:
-        if is_at_it is not None and is_at_it():
-            loop.call_later(_MOMENT, end, _PASSES)
-        else:  # what waits for its turn is not to get it
-            end(0)
+        with suppress(ShellSessionError):
+            if is_at_it is not None and is_at_it():
+                loop.call_later(_MOMENT, end, _PASSES)
+                return
+        end(0)  # what waits for its turn is not to get it
 
     def end(passes: int) -> None:
         if passes:

@@ -24,7 +24,7 @@ _MEMORY: Final = (16 << 20, 1 << 50)
 _PROCESSES: Final = (2, 1 << 22)  # bash, and a command; the kernel's own PID_MAX_LIMIT
 _PROCESSORS: Final = (0.01, 1024)
 # Bash text, true in the end: where the directory for temporary files is not there inside, or read-only, it is /tmp.
-USABLE: Final = "[[ -d $TMPDIR && -w $TMPDIR ]] || \\unset -v TMPDIR"
+USABLE: Final = "[[ -d ${TMPDIR-} && -w $TMPDIR ]] || \\unset -v TMPDIR"
 # Bubblewrap makes these anew: nothing of the host's can be bound there or has to be hidden there.
 _ITS_OWN: Final = ("/dev", "/proc")
 
