@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
+from .heredocs import Document, cut
 from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, substitutions, text_of, word_of
 
 if TYPE_CHECKING:
@@ -19,11 +20,9 @@ if TYPE_CHECKING:
 
 # Bytes: more is not read, as some texts take time that grows with the square of their length.
 MAX_READ: Final = 1 << 16
-_NOT_WORDS: Final = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect", "comment", "subshell"})
-# What stands in these is what it is; so do delimiters.
-_LITERAL: Final = frozenset(
-    {"raw_string", "ansi_c_string", "comment", "heredoc_body", "heredoc_content", "heredoc_start", "heredoc_end"}
-)
+_NOT_WORDS: Final = frozenset({"file_redirect", "herestring_redirect", "comment", "subshell"})
+# What stands in these is what it is.
+_LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
 _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
     *("for", "select", "while", "until", "do", "done", "function")
 }
@@ -56,20 +55,55 @@ def parse(source: bytes) -> Text:
     """The commands of the text, from the outer to the inner ones. Raises InvalidRequest where the parser is missing."""
     if len(source) > MAX_READ:
         return Text((), f"it has over {MAX_READ} bytes")
-    found: list[Simple] = []
-    assignments: list[tuple[str, Word]] = []
-    faults: list[str] = []
-    todo = [source]
+    text = _Text()
+    todo = [source.decode("utf-8", "surrogateescape")]
     while todo:
-        root = _tree(todo.pop())
+        todo += text.read(todo.pop())
+    return Text(tuple(text.commands), text.fault, tuple(text.assignments))
+
+
+class _Text:
+    """What has been found in a text, and in those that stand in it."""
+
+    def __init__(self) -> None:
+        self.commands: list[Simple] = []
+        self.assignments: list[tuple[str, Word]] = []
+        self.fault = ""
+        self._documents: dict[str, Document] = {}
+
+    def read(self, source: str) -> list[str]:
+        """The texts within this one that are to be read as well."""
+        text = cut(source, self._unused(source))
+        self._documents |= text.documents
+        root = _tree(text.text.encode("utf-8", "surrogateescape"))
+        inner: list[str] = []
+        found: list[str] = []
         for node in nodes_of(root):
-            found += _commands(node)
-            assignments += _assignment(node)
-            todo += [text.encode("utf-8", "surrogateescape") for text in _overlooked(node)]
-            if not faults and (node.is_error or node.is_missing or _is_doubtful(node)):
-                faults.append(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
-        faults += [f"near {gap[:40]!r}" for gap in _gaps(root)]
-    return Text(tuple(found), faults[0] if faults else "", tuple(assignments))
+            self.commands += _commands(node, self._documents)
+            self.assignments += _assignment(node)
+            inner += _overlooked(node)
+            found += [name for name in [_target(node)] if name in text.documents]
+            if node.is_error or node.is_missing or _is_doubtful(node):
+                self._faults(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
+        for gap in _gaps(root):
+            self._faults(f"near {gap[:40]!r}")
+        if text.doubt or sorted(found) != sorted(text.documents):
+            self._faults(text.doubt or "a here-document stands in a strange place")
+        for document in text.documents.values():
+            if (live := [] if document.literal else substitutions(document.body)) is None:
+                self._faults("a substitution in a here-document does not end")
+            inner += live or []
+        return inner
+
+    def _faults(self, fault: str) -> None:
+        self.fault = self.fault or fault
+
+    def _unused(self, source: str) -> str:
+        """The beginning of a name that is no other word's."""
+        name = f"document{len(self._documents)}"
+        while name in source:
+            name += "_"
+        return f"{name}_"
 
 
 def _tree(source: bytes) -> Node:
@@ -79,12 +113,6 @@ def _tree(source: bytes) -> Node:
     parser = Parser(language)  # one for each text: they are not for many threads
     text = bytearray(source)
     root = parser.parse(source).root_node
-    # The grammar takes a here-document that begins with a backslash for more words of the command. A blank before it
-    # helps, which the grammar then drops.
-    if misread := [node.start_byte + 1 for node in nodes_of(root) if _is_misread(node)]:
-        for at in reversed(misread):
-            text[at:at] = b" "
-        root = parser.parse(bytes(text)).root_node
     size = len(text)
     for found in reversed(list(_CONTINUED.finditer(bytes(text)))):
         at = found.end() - 2
@@ -92,10 +120,6 @@ def _tree(source: bytes) -> Node:
         if inner is None or inner.type not in _LITERAL:  # the grammar takes it for a blank, also within a word
             del text[at : at + 2]
     return root if len(text) == size else parser.parse(bytes(text)).root_node
-
-
-def _is_misread(node: Node) -> bool:
-    return node.type == "word" and (node.text or b"").startswith(b"\n")
 
 
 @functools.cache
@@ -116,11 +140,11 @@ def _gaps(root: Node) -> Iterator[str]:
     todo = [root]
     while todo:
         node = todo.pop()
-        if node.child_count and node.type != "heredoc_body":
+        if node.child_count:
             todo += reversed(node.children)
             continue
         gap = source[at - root.start_byte : node.start_byte - root.start_byte].replace(b"\\\n", b"").strip()
-        if gap and not (gap == b"-" and node.type == "<<"):  # that one is known, see _dash
+        if gap:
             yield gap.decode("utf-8", "surrogateescape")
         at = max(at, node.end_byte)
 
@@ -130,16 +154,14 @@ def _overlooked(node: Node) -> list[str]:
     text = text_of(node)
     if is_escaped(node):
         return substitutions(text.lstrip()) or []
-    if node.type == "heredoc_body":
-        return [] if _is_literal(node) else substitutions(text) or []
     is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
     return substitutions(text) or [] if is_plain and "`" in text else []
 
 
 def _is_doubtful(node: Node) -> bool:
     """Does the grammar take for a plain word what may be a substitution, a keyword, or more than one line?"""
-    if node.type == "heredoc_body":
-        return not _is_literal(node) and substitutions(text_of(node)) is None
+    if node.type == "heredoc_redirect":  # one that was not seen before
+        return True
     if is_escaped(node):
         return substitutions(text_of(node).lstrip()) is None
     if node.type == "command_name":
@@ -158,26 +180,26 @@ def _is_doubtful(node: Node) -> bool:
 def _is_within_quotes(node: Node) -> bool:
     around = node.parent
     while around is not None and around.type not in ("command_substitution", "process_substitution"):
-        if around.type in ("string", "heredoc_body"):
+        if around.type == "string":
             return True
         around = around.parent
     return False
 
 
-def _commands(node: Node) -> list[Simple]:
+def _commands(node: Node, documents: Mapping[str, Document]) -> list[Simple]:
     """The command that this node is."""
     if node.type == "command":
         # An operator is a word here, as in `expr 1 == 2`; the dollar of $"..." is none.
         parts = [one for one in node.children if one.type not in _NOT_WORDS and one.type != "$"]
         while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
             parts.pop(0)
-        return _made([*groups(parts), *_strays(node)], node)
+        return _made([*groups(parts), *_strays(node)], node, documents)
     if node.type in ("declaration_command", "unset_command"):
         return [Simple((text_of(node.children[0]), *(word_of(group) for group in groups(node.named_children))))]
     if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
         return [Simple(("[",))]
     if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
-        return _made(_strays(node), node)
+        return _made(_strays(node), node, documents)
     return []
 
 
@@ -187,10 +209,10 @@ def _assignment(node: Node) -> list[tuple[str, Word]]:
     return [(text_of(node.children[0]), word_of(list(node.children[2:])))]
 
 
-def _made(groups: list[list[Node]], node: Node) -> list[Simple]:
+def _made(groups: list[list[Node]], node: Node, documents: Mapping[str, Document]) -> list[Simple]:
     if not groups:
         return []
-    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:]), *_dash(node)), *_fed(node))]
+    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *_fed(node, documents))]
 
 
 def _statement(node: Node) -> Node | None:
@@ -208,30 +230,20 @@ def _statement(node: Node) -> Node | None:
 def _strays(node: Node) -> list[list[Node]]:
     """Words of a command that stand after a redirection, which the grammar takes for more of its targets."""
     statement = _statement(node)
-    todo = [] if statement is None else list(statement.named_children)
     strays: list[list[Node]] = []
-    while todo:
-        redirect = todo.pop(0)
+    for redirect in [] if statement is None else statement.named_children:
         if redirect.type == "file_redirect":
             strays += groups([one for one in redirect.named_children if one.type != "file_descriptor"])[1:]
-        elif redirect.type == "heredoc_redirect":
-            strays += groups(redirect.children_by_field_name("argument"))
-            todo = [one for one in redirect.named_children if one.type == "file_redirect"] + todo
     return strays
 
 
-def _dash(node: Node) -> list[Word]:
-    """The "-" of `python3 - <<EOF`, which the grammar takes for a part of the operator."""
-    statement = _statement(node)
-    for redirect in [] if statement is None else statement.named_children:
-        if redirect.type == "heredoc_redirect" and redirect.prev_sibling is not None and statement is not None:
-            span = slice(redirect.prev_sibling.end_byte - statement.start_byte, redirect.children[0].end_byte)
-            if (statement.text or b"")[span].split(b"<<")[0].strip() == b"-":
-                return ["-"]
-    return []
+def _target(redirect: Node) -> str:
+    """The file that is redirected to; "" when it is no such thing."""
+    target = redirect.child_by_field_name("destination") if redirect.type == "file_redirect" else None
+    return "" if target is None else text_of(target)
 
 
-def _fed(node: Node) -> tuple[str | None, bool]:
+def _fed(node: Node, documents: Mapping[str, Document]) -> tuple[str | None, bool]:
     """The text that a command gets on its standard input, and whether that is only known when it runs."""
     statement = _statement(node)
     around = [] if statement is None or statement is node else statement.named_children
@@ -240,14 +252,7 @@ def _fed(node: Node) -> tuple[str | None, bool]:
         if redirect.type == "herestring_redirect":
             value = word_of([child for child in redirect.named_children if child.type != "file_descriptor"])
             fed, live = (text_of(redirect)[3:], True) if value is None else (value, False)
-        elif redirect.type == "heredoc_redirect":
-            body = [child for child in redirect.children if child.type == "heredoc_body"]
-            fed = "".join(map(text_of, body))
-            live = not all(map(_is_literal, body)) and any(mark in fed for mark in "$`\\")
+        elif (document := documents.get(_target(redirect))) is not None:
+            fed = document.body
+            live = not document.literal and any(mark in fed for mark in "$`\\")
     return fed, live
-
-
-def _is_literal(body: Node) -> bool:
-    """Is this the body of a here-document whose delimiter is quoted?"""
-    starts = [one for one in body.parent.children if one.type == "heredoc_start"] if body.parent else []
-    return any(mark in text_of(start) for start in starts for mark in "'\"\\")

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from .heredocs import end_of_substitution
+
 if TYPE_CHECKING:
     from tree_sitter import Node
 
@@ -29,7 +31,6 @@ _BRACES: Final = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
 _SUBSTITUTION: Final = re.compile(r"\\.|`|\$\(", re.DOTALL)
 _BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
-_TOKEN: Final = re.compile(r"""\\.|'[^']*'|"(?:[^"\\]|\\.)*"|[()'"]""", re.DOTALL)
 ESCAPED: Final = re.compile(r"\\(?:\n|(.))", re.DOTALL)
 
 
@@ -38,19 +39,20 @@ def text_of(node: Node) -> str:
 
 
 def nodes_of(root: Node) -> Iterator[Node]:
-    """Every node, the outer before the inner ones, but for what the grammar does not see, or not always: what is in
-    here-documents, and in backticks with others in them. Not recursive, as texts can be deep."""
+    """Every node, the outer before the inner ones, but for what the grammar does not see: what is in backticks with
+    others in them. Not recursive, as texts can be deep."""
     todo = [root]
     while todo:
         node = todo.pop()
         yield node
-        if not is_escaped(node) and node.type != "heredoc_body":
+        if not is_escaped(node):
             todo += reversed(node.children)
 
 
 def is_escaped(node: Node) -> bool:
-    """Is this a substitution in backticks with others in it, which the grammar does not see?"""
-    return node.type == "command_substitution" and text_of(node)[:1] == "`" and "\\" in text_of(node)
+    """Is this a substitution in backticks with others, or here-documents, in it, which the grammar does not see?"""
+    text = text_of(node)
+    return node.type == "command_substitution" and text[:1] == "`" and ("\\" in text or "<<" in text)
 
 
 def groups(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -134,7 +136,7 @@ def substitutions(body: str) -> list[str] | None:
             found.append(_ESCAPED_IN_BACKTICKS.sub(r"\1", whole[1]))
             at = whole.end()
         elif mark[0] == "$(":
-            if (end := _end(body, at)) is None:
+            if (end := end_of_substitution(body, mark.start())) is None:
                 return None
             inner = body[at : end - 1]
             if not (inner.startswith("(") and inner.endswith(")")) or any(sign in inner for sign in ";&|\n"):
@@ -142,15 +144,3 @@ def substitutions(body: str) -> list[str] | None:
                 at = end
             # else it is arithmetic, in which there may be others
     return found
-
-
-def _end(text: str, at: int) -> int | None:
-    """Where the parenthesis that was opened before this place is closed, by quotes and others in between."""
-    depth = 1
-    for token in _TOKEN.finditer(text, at):
-        depth += (token[0] == "(") - (token[0] == ")")
-        if depth == 0:
-            return token.end()
-        if token[0] in ("'", '"'):
-            return None  # it does not end
-    return None
