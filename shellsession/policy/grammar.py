@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
-from .heredocs import Document, cut
+from .heredocs import Document
+from .lexer import cut
 from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, substitutions, text_of, word_of
 
 if TYPE_CHECKING:

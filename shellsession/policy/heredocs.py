@@ -1,14 +1,20 @@
-"""Here-documents, taken out of a text before the grammar reads it: the grammar knows only the plain ones.
+"""Here-documents: how their delimiters are written, and which lines are theirs.
 
-Law: where each begins and ends is told as bash does, by quotes, comments and parentheses; where that is not certain, it
-is said. What is taken out leaves ``<NAME`` in its place, so that the grammar, too, must find a redirection there.
+Law: a text is read as bash does; what is not certain is said, and never guessed.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+_BLANKS: Final = re.compile(r"(?:[ \t]|\\\n)*")
+_DELIMITER: Final = re.compile(
+    r"""(?!\#)((?:[^\s\\'"`$<>()#;&|]|\\[^\n]|'[^'\n]*'|"[^"\\`$\n]*"|#)+)(?=[\s;&|<>)]|$)"""
+)
+_QUOTES: Final = re.compile(r"""\\(.)|'([^']*)'|"([^"]*)\"""")
+_CONTINUED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,255 +26,58 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A text without its here-documents, and these by the name that stands for each; ``doubt`` says why they may be
-    others ("" when that is certain)."""
+class Pending:
+    """A here-document whose body is to come. ``start``, ``end``: where its operator and its delimiter stand; ``tabs``:
+    those before a line of it are none of it."""
 
-    text: str
-    documents: dict[str, Document]
-    doubt: str = ""
-
-
-@dataclass(slots=True)
-class _Frame:
-    """What is open: ``$(`` (also ``<(``), ``(``, ``((``, ``${`` or ``"``; "" is the text itself."""
-
-    kind: str
-    quoted: bool = False  # within double quotes, as bash counts them
-    cases: int = 0  # whose patterns end with a parenthesis of their own
-    depth: int = 2  # of parentheses, in arithmetic
-    shifts: bool = False
-    pending: list[_Pending] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    start: int  # of its operator
-    end: int  # of its delimiter
+    start: int
+    end: int
     delimiter: str
     literal: bool
     tabs: bool
 
 
-_BACKTICKS: Final = r"`(?:[^`\\]|\\.)*`"
-_INNER: Final = rf"\\.|{_BACKTICKS}|\$\(\(|\$\(|\$\{{|\""
-_TOKEN: Final = {
-    kind: re.compile(pattern, re.DOTALL)
-    for kind, pattern in {
-        "command": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$"|<<<|<<-?|[<>]\(|\(\(|[()]|\n|[ \t]+|[;&|<>]+?"""
-        r"""|[^\s\\'"`$<>()#;&|]+|.""",
-        '"': rf"""{_INNER}|[^\\"`$]+|.""",
-        "${": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|}}|[^\\"'`$}}]+|.""",
-        "((": rf"""{_INNER}|<<|[()]|[^\\"'`$()<]+|.""",
-    }.items()
-}
-_DELIMITER: Final = re.compile(
-    r"""(?!\#)((?:[^\s\\'"`$<>()#;&|]|\\[^\n]|'[^'\n]*'|"[^"\\`$\n]*"|#)+)(?=[\s;&|<>)]|$)"""
-)
-_QUOTES: Final = re.compile(r"""\\(.)|'([^']*)'|"([^"]*)\"""")
-_CONTINUED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
-# Single quotes that may be none, with what these would hide.
-_MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
-_BLANKS: Final = re.compile(r"(?:[ \t]|\\\n)*")
-# What may stand before the name of a command.
-_BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
-
-
-def cut(text: str, name: str) -> Cut:
-    """The text without its here-documents; the names of these begin with ``name``."""
-    if "<<" not in text:
-        return Cut(text, {})
-    return _Reader(text, name).cut()
-
-
-def end_of_substitution(text: str, start: int) -> int | None:
-    """Where the ``$(`` that begins here ends; None where that is not certain."""
-    return _Reader(text).end_of(start)
-
-
-class _Reader:
-    def __init__(self, text: str, name: str = "") -> None:
-        self._text = text
-        self._name = name
-        self._at = 0
-        self._stack = [_Frame("")]
-        self._begins_word = True
-        self._begins_command = True
-        self._doubt = ""
-        self._edits: list[tuple[int, int, str]] = []
-        self._documents: dict[str, Document] = {}
-
-    def cut(self) -> Cut:
-        while self._at < len(self._text):
-            self._step()
-        if len(self._stack) > 1 or self._stack[0].pending:
-            self._doubts("something is open at its end")
-        for one in self._stack[0].pending:
-            self._take(one, "")
-        pieces, at = [], 0
-        for start, end, put in sorted(self._edits):
-            pieces += [self._text[at:start], put]
-            at = end
-        return Cut("".join([*pieces, self._text[at:]]), self._documents, self._doubt)
-
-    def end_of(self, start: int) -> int | None:
-        self._at, self._stack = start, [_Frame('"', quoted=True)]
-        while self._at < len(self._text) and not self._doubt:
-            self._step()
-            if len(self._stack) == 1:
-                return None if self._doubt else self._at
+def pending(text: str, start: int, operator: str) -> Pending | None:
+    """The here-document whose operator begins here; None where its delimiter is not certain."""
+    at = start + len(operator)
+    blanks = _BLANKS.match(text, at)
+    found = _DELIMITER.match(text, blanks.end() if blanks else at)
+    if found is None:
         return None
+    delimiter = _QUOTES.sub(lambda one: one[1] or one[2] or one[3] or "", found[1])
+    literal = any(mark in found[1] for mark in "\\'\"")
+    return Pending(start, found.end(), delimiter, literal, operator == "<<-")
 
-    def _doubts(self, why: str) -> None:
-        self._doubt = self._doubt or why
 
-    def _step(self) -> None:
-        frame = self._stack[-1]
-        kind = frame.kind if frame.kind in _TOKEN else "command"
-        found = _TOKEN[kind].match(self._text, self._at)
-        assert found is not None  # there is always one character more
-        token = found[0]
-        self._at = found.end()
-        if token in ("$(", "$((", "${", '"', '$"') and not (token[-1] == '"' and frame.kind == '"'):
-            self._opens(token[-1] if token == '$"' else token, frame)
-        elif kind == "command":
-            self._command(token, frame)
-        elif kind == "((":
-            self._arithmetic(token, frame)
-        elif token == {'"': '"', "${": "}"}[kind]:
-            self._stack.pop()
-        elif token in ("'", "`") or (frame.quoted and kind == "${" and _MATTERS.fullmatch(token)):
-            self._doubts("a quote is open, or within others")
+def body(text: str, at: int, document: Pending, within: bool) -> tuple[str, int, str]:
+    """The body that begins here, where the text goes on, and what is doubtful ("": nothing). ``within``: it stands in a
+    substitution."""
+    lines: list[str] = []
+    while at < len(text):
+        line, end = _line(text, at, document.literal)
+        line = line.lstrip("\t") if document.tabs else line
+        if line.removesuffix("\n") == document.delimiter:
+            return "".join(lines), end, ""
+        if within and line.startswith(document.delimiter) and ")" in line:
+            # what follows the delimiter there is read on, in the newer versions of bash
+            rest = line[len(document.delimiter) :]
+            certain = rest.lstrip(" \t")[0] == ")" and text[at:end].endswith(rest)
+            return "".join(lines), end - len(rest), "" if certain else "the delimiter of a here-document"
+        lines.append(line)
+        at = end
+    return "".join(lines), at, "a here-document does not end"
 
-    def _opens(self, token: str, frame: _Frame) -> None:
-        if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
-            self._doubts("commands within braces")
-        quoted = token == '"' or (token in ("${", "((") and frame.quoted)
-        self._stack.append(_Frame("((" if token == "$((" else token, quoted))
-        self._begins_word = self._begins_command = token == "$("
 
-    def _arithmetic(self, token: str, frame: _Frame) -> None:
-        frame.shifts = frame.shifts or token == "<<"
-        if token in ("'", "`"):
-            self._doubts("a quote in arithmetic")
-        frame.depth += (token == "(") - (token == ")")
-        if frame.depth == 1 and token == ")":
-            if self._text[self._at : self._at + 1] == ")":
-                self._at += 1
-                self._stack.pop()
-            else:  # it was none, but a subshell
-                if frame.shifts:
-                    self._doubts("arithmetic, or a subshell")
-                frame.kind, frame.pending = "$(", []
-            self._begins_word = self._begins_command = False
-
-    def _command(self, token: str, frame: _Frame) -> None:
-        begins_word, begins_command = self._begins_word, self._begins_command
-        self._begins_word = token[-1] in " \t\n;&|<>()"
-        if token.isspace() and token != "\n":
-            return
-        self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
-        if token == "\n":
-            self._line_ends()
-        elif token in ("<<", "<<-"):
-            self._operator(token)
-        elif token == "((" and begins_command:
-            self._stack.append(_Frame("(("))
-        elif token in ("(", "((", "<(", ">("):
-            self._stack += [_Frame("$(" if token[0] in "<>" else "(") for _ in range(token.count("("))]
-            self._begins_command = True
-        elif token == ")":
-            self._closes(frame)
-        elif token == "#" and begins_word:
-            end = self._text.find("\n", self._at)
-            self._at = len(self._text) if end < 0 else end
-        elif token in ("'", "`"):
-            self._doubts("a quote is open")
-        elif token == "\\\n":
-            self._begins_word, self._begins_command = begins_word, begins_command
-        elif begins_word and begins_command:
-            self._first_word(token, frame)
-
-    def _first_word(self, word: str, frame: _Frame) -> None:
-        if self._text[self._at : self._at + 1] not in ("", *" \t\n;&|<>()"):
-            return
-        arithmetic = word == "for" and self._text[self._at : self._at + 80].lstrip(" \t").startswith("((")
-        self._begins_command = arithmetic or word in _BEFORE
-        frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
-
-    def _closes(self, frame: _Frame) -> None:
-        if frame.cases or not frame.kind:
-            return
-        self._stack.pop()
-        if frame.kind == "$(":
-            if frame.pending:
-                self._doubts("a here-document without a body")
-            self._begins_word = self._begins_command = False
-
-    # -- the documents
-
-    def _owner(self) -> _Frame:
-        """What a here-document belongs to: what is read by itself."""
-        return next((frame for frame in reversed(self._stack) if frame.kind == "$("), self._stack[0])
-
-    def _operator(self, token: str) -> None:
-        start = self._at - len(token)
-        blanks = _BLANKS.match(self._text, self._at)
-        found = _DELIMITER.match(self._text, blanks.end() if blanks else self._at)
-        self._begins_word = False
-        if found is None:
-            self._doubts("the delimiter of a here-document")
-            return
-        self._at = found.end()
-        delimiter = _QUOTES.sub(lambda one: one[1] or one[2] or one[3] or "", found[1])
-        literal = any(mark in found[1] for mark in "\\'\"")
-        self._owner().pending.append(_Pending(start, self._at, delimiter, literal, token == "<<-"))
-
-    def _line_ends(self) -> None:
-        owner = self._owner()
-        if any(frame.pending for frame in self._stack if frame is not owner):
-            self._doubts("a line within a here-document's own")
-        begin = self._at
-        for one in owner.pending:
-            body, self._at = self._body(one, self._at, within=owner is not self._stack[0])
-            self._take(one, body)
-        if owner.pending:
-            self._edits.append((begin, self._at, ""))
-            owner.pending = []
-
-    def _take(self, one: _Pending, body: str) -> None:
-        name = f"{self._name}{len(self._documents)}"
-        self._documents[name] = Document(body, one.literal)
-        self._edits.append((one.start, one.end, f"<{name} "))
-
-    def _body(self, one: _Pending, at: int, within: bool) -> tuple[str, int]:
-        """The body that begins here, and where the text goes on."""
-        lines: list[str] = []
-        while at < len(self._text):
-            line, end = self._line(at, one.literal)
-            line = line.lstrip("\t") if one.tabs else line
-            if line.removesuffix("\n") == one.delimiter:
-                return "".join(lines), end
-            if within and line.startswith(one.delimiter) and ")" in line:
-                # what follows the delimiter there is read on, in the newer versions of bash
-                rest = line[len(one.delimiter) :]
-                if rest.lstrip(" \t")[0] != ")" or not self._text[at:end].endswith(rest):
-                    self._doubts("the delimiter of a here-document")
-                return "".join(lines), end - len(rest)
-            lines.append(line)
-            at = end
-        self._doubts("a here-document does not end")
-        return "".join(lines), at
-
-    def _line(self, at: int, literal: bool) -> tuple[str, int]:
-        """A line, with those that a backslash joins to it, and where the next one begins."""
-        end = self._text.find("\n", at) + 1 or len(self._text)
-        if literal:
-            return self._text[at:end], end
-        while end < len(self._text) and _is_continued(self._text[at:end]):
-            end = self._text.find("\n", end) + 1 or len(self._text)
-        joined = _CONTINUED.sub(lambda found: "" if found[1] == "\n" else found[0], self._text[at:end])
-        return joined, end
+def _line(text: str, at: int, literal: bool) -> tuple[str, int]:
+    """A line, with those that a backslash joins to it, and where the next one begins."""
+    end = text.find("\n", at) + 1 or len(text)
+    if literal:
+        return text[at:end], end
+    last = at
+    while end < len(text) and _is_continued(text[last:end]):
+        last, end = end, text.find("\n", end) + 1 or len(text)
+    joined = _CONTINUED.sub(lambda found: "" if found[1] == "\n" else found[0], text[at:end])
+    return joined, end
 
 
 def _is_continued(line: str) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from .heredocs import end_of_substitution
+from .lexer import end_of_substitution
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -1,0 +1,217 @@
+"""Here-documents, taken out of a text before the grammar reads it: the grammar knows only the plain ones.
+
+Law: where each begins and ends is told as bash does, by quotes, comments and parentheses; where that is not certain, it
+is said. What is taken out leaves ``<NAME`` in its place, so that the grammar, too, must find a redirection there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from .heredocs import Document, Pending, body, pending
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text without its here-documents, and these by the name that stands for each; ``doubt`` says why they may be
+    others ("" when that is certain)."""
+
+    text: str
+    documents: dict[str, Document]
+    doubt: str = ""
+
+
+@dataclass(slots=True)
+class _Frame:
+    """What is open: ``$(`` (also ``<(``), ``(``, ``((``, ``${`` or ``"``; "" is the text itself."""
+
+    kind: str
+    quoted: bool = False  # within double quotes, as bash counts them
+    cases: int = 0  # whose patterns end with a parenthesis of their own
+    depth: int = 2  # of parentheses, in arithmetic
+    shifts: bool = False
+    pending: list[Pending] = field(default_factory=list)
+
+
+_BACKTICKS: Final = r"`(?:[^`\\]|\\.)*`"
+_INNER: Final = rf"\\.|{_BACKTICKS}|\$\(\(|\$\(|\$\{{|\""
+_TOKEN: Final = {
+    kind: re.compile(pattern, re.DOTALL)
+    for kind, pattern in {
+        "command": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$"|<<<|<<-?|[<>]\(|\(\(|[()]|\n|[ \t]+|[;&|<>]+?"""
+        r"""|[^\s\\'"`$<>()#;&|]+|.""",
+        '"': rf"""{_INNER}|[^\\"`$]+|.""",
+        "${": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|}}|[^\\"'`$}}]+|.""",
+        "((": rf"""{_INNER}|<<|[()]|[^\\"'`$()<]+|.""",
+    }.items()
+}
+# Single quotes that may be none, with what these would hide.
+_MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
+# What may stand before the name of a command.
+_BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
+
+
+def cut(text: str, name: str) -> Cut:
+    """The text without its here-documents; the names of these begin with ``name``."""
+    if "<<" not in text:
+        return Cut(text, {})
+    return _Reader(text, name).cut()
+
+
+def end_of_substitution(text: str, start: int) -> int | None:
+    """Where the ``$(`` that begins here ends; None where that is not certain."""
+    return _Reader(text).end_of(start)
+
+
+class _Reader:
+    def __init__(self, text: str, name: str = "") -> None:
+        self._text = text
+        self._name = name
+        self._at = 0
+        self._stack = [_Frame("")]
+        self._begins_word = True
+        self._begins_command = True
+        self._doubt = ""
+        self._edits: list[tuple[int, int, str]] = []
+        self._documents: dict[str, Document] = {}
+
+    def cut(self) -> Cut:
+        while self._at < len(self._text):
+            self._step()
+        if len(self._stack) > 1 or self._stack[0].pending:
+            self._doubts("something is open at its end")
+        for one in self._stack[0].pending:
+            self._take(one, "")
+        pieces, at = [], 0
+        for start, end, put in sorted(self._edits):
+            pieces += [self._text[at:start], put]
+            at = end
+        return Cut("".join([*pieces, self._text[at:]]), self._documents, self._doubt)
+
+    def end_of(self, start: int) -> int | None:
+        self._at, self._stack = start, [_Frame('"', quoted=True)]
+        while self._at < len(self._text) and not self._doubt:
+            self._step()
+            if len(self._stack) == 1:
+                return None if self._doubt else self._at
+        return None
+
+    def _doubts(self, why: str) -> None:
+        self._doubt = self._doubt or why
+
+    def _step(self) -> None:
+        frame = self._stack[-1]
+        kind = frame.kind if frame.kind in _TOKEN else "command"
+        found = _TOKEN[kind].match(self._text, self._at)
+        assert found is not None  # there is always one character more
+        token = found[0]
+        self._at = found.end()
+        if token in ("$(", "$((", "${", '"', '$"') and not (token[-1] == '"' and frame.kind == '"'):
+            self._opens(token[-1] if token == '$"' else token, frame)
+        elif kind == "command":
+            self._command(token, frame)
+        elif kind == "((":
+            self._arithmetic(token, frame)
+        elif token == {'"': '"', "${": "}"}[kind]:
+            self._stack.pop()
+        elif token in ("'", "`") or (frame.quoted and kind == "${" and _MATTERS.fullmatch(token)):
+            self._doubts("a quote is open, or within others")
+
+    def _opens(self, token: str, frame: _Frame) -> None:
+        if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
+            self._doubts("commands within braces")
+        quoted = token == '"' or (token in ("${", "((") and frame.quoted)
+        self._stack.append(_Frame("((" if token == "$((" else token, quoted))
+        self._begins_word = self._begins_command = token == "$("
+
+    def _arithmetic(self, token: str, frame: _Frame) -> None:
+        frame.shifts = frame.shifts or token == "<<"
+        if token in ("'", "`"):
+            self._doubts("a quote in arithmetic")
+        frame.depth += (token == "(") - (token == ")")
+        if frame.depth == 1 and token == ")":
+            if self._text[self._at : self._at + 1] == ")":
+                self._at += 1
+                self._stack.pop()
+            else:  # it was none, but a subshell
+                if frame.shifts:
+                    self._doubts("arithmetic, or a subshell")
+                frame.kind, frame.pending = "$(", []
+            self._begins_word = self._begins_command = False
+
+    def _command(self, token: str, frame: _Frame) -> None:
+        begins_word, begins_command = self._begins_word, self._begins_command
+        self._begins_word = token[-1] in " \t\n;&|<>()"
+        if token.isspace() and token != "\n":
+            return
+        self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
+        if token == "\n":
+            self._line_ends()
+        elif token in ("<<", "<<-"):
+            self._operator(self._at - len(token), token)
+        elif token == "((" and begins_command:
+            self._stack.append(_Frame("(("))
+        elif token in ("(", "((", "<(", ">("):
+            self._stack += [_Frame("$(" if token[0] in "<>" else "(") for _ in range(token.count("("))]
+            self._begins_command = True
+        elif token == ")":
+            self._closes(frame)
+        elif token == "#" and begins_word:
+            end = self._text.find("\n", self._at)
+            self._at = len(self._text) if end < 0 else end
+        elif token in ("'", "`"):
+            self._doubts("a quote is open")
+        elif token == "\\\n":
+            self._begins_word, self._begins_command = begins_word, begins_command
+        elif begins_word and begins_command and token not in ";&|<>":
+            self._first_word(token, frame)
+
+    def _first_word(self, word: str, frame: _Frame) -> None:
+        if self._text[self._at : self._at + 1] not in ("", *" \t\n;&|<>()"):
+            return
+        arithmetic = word == "for" and self._text[self._at : self._at + 80].lstrip(" \t").startswith("((")
+        self._begins_command = arithmetic or word in _BEFORE
+        frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
+
+    def _closes(self, frame: _Frame) -> None:
+        if frame.cases or not frame.kind:
+            return
+        self._stack.pop()
+        if frame.kind == "$(":
+            if frame.pending:
+                self._doubts("a here-document without a body")
+            self._begins_word = self._begins_command = False
+
+    # -- the documents
+
+    def _owner(self) -> _Frame:
+        """What a here-document belongs to: what is read by itself."""
+        return next((frame for frame in reversed(self._stack) if frame.kind == "$("), self._stack[0])
+
+    def _operator(self, start: int, operator: str) -> None:
+        if (one := pending(self._text, start, operator)) is None:
+            self._doubts("the delimiter of a here-document")
+        else:
+            self._owner().pending.append(one)
+            self._at = one.end
+        self._begins_word = False
+
+    def _line_ends(self) -> None:
+        owner = self._owner()
+        if any(frame.pending for frame in self._stack if frame is not owner):
+            self._doubts("a line within a here-document's own")
+        begin = self._at
+        for one in owner.pending:
+            text, self._at, doubt = body(self._text, self._at, one, within=owner is not self._stack[0])
+            self._doubts(doubt)
+            self._take(one, text)
+        if owner.pending:
+            self._edits.append((begin, self._at, ""))
+            owner.pending = []
+
+    def _take(self, one: Pending, text: str) -> None:
+        name = f"{self._name}{len(self._documents)}"
+        self._documents[name] = Document(text, one.literal)
+        self._edits.append((one.start, one.end, f"<{name} "))
