@@ -185,6 +185,65 @@ def test_a_subcommand_is_found_behind_options(command: str, when_strict: bool) -
     assert (verdict(Policy(deny_commands=_SUBCOMMANDS), command) == "") == when_strict
 
 
+@pytest.mark.parametrize(
+    ("rule", "command", "denied"),
+    [
+        ("make install", "make -C b install", True),
+        ("make install", "make -j 4 install", True),
+        ("make install", "make -f M -C b -k install", True),
+        ("make install", "make DESTDIR=/x install", True),
+        ("make install", "make -s X=1 -j4 install Y=2", True),
+        ("make install", "make all install", False),
+        ("make install", "make -C install all", True),  # either may be it
+        ("make install", "make -C b all install", False),
+        ("make install", "make --directory=b all install", False),
+        ("ninja install", "ninja -C b install", True),
+        ("gradle publish", "gradle -p a publish", True),
+        ("mvn deploy", "mvn -f a deploy", True),
+        ("apt-get install", "apt-get -o a=b install x", True),
+        ("dnf remove", "dnf -c f remove x", True),
+        ("tmux kill-server", "tmux -L s kill-server", True),
+        ("ip netns", "ip -n ns netns", True),
+        ("az login", "az --subscription s login", True),
+        ("pipenv run", "pipenv --python 3 run x", True),
+        ("git push", "git --version push", False),
+        ("git push", "git --help push", False),
+        ("rm", "pipenv --python 3 run rm x", True),
+    ],
+)
+def test_options_of_unknown_programs_may_take_a_word(rule: str, command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("PATH=/tmp/evil:$PATH ls", "PATH=/tmp/evil; ls", "export PATH=/tmp/evil; ls", "export 'PATH=/tmp/evil'; ls"),
+        *("read PATH <<< /tmp/evil; ls", "printf -v PATH /tmp/evil; ls", "LD_LIBRARY_PATH=/tmp ls", "LD_PRELOAD=x ls"),
+        *("BASH_ENV=x ls", "ENV=x ls", "PATH+=:/tmp/evil ls", "declare -x PATH=/tmp/evil", "hash -p /tmp/evil ls"),
+        *("alias ls=evil", "ls() { evil; }; ls"),
+    ],
+)
+def test_what_changes_the_meaning_of_names_is_not_allowed(command: str) -> None:
+    allow = ["ls", "export", "read", "printf", "declare", "hash", "alias"]
+    assert verdict(Policy(allow=allow), command)
+    assert verdict(Policy(allow=allow), "ls; export X=1; read x; hash -r; ls() { printf a; }") == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["# " + "x" * 66000 + "\nsudo y", "eval " * 10 + "sudo y", "cat <<'E'\n" + "a\n" * (1 << 20) + "E\nsudo y"],
+)
+def test_what_is_too_much_to_be_looked_at_is_refused_where_something_is_denied(command: str) -> None:
+    for policy in (Policy(deny_commands=["sudo"]), Policy(strict=True)):
+        assert verdict(policy, command).startswith("it is too much to be looked at (")
+    assert verdict(Policy(allow=["cat", "eval", "sudo"]), command).startswith("not all was read: ")
+    assert verdict(Policy(deny=["nothing"]), command) == ""
+    written = "cat > f <<'E'\n" + "a\n" * 66000 + "E\n"
+    assert verdict(Policy(deny_commands=["sudo"], strict=True, allow=["cat"]), written) == ""
+    assert verdict(Policy(deny_commands=["sudo"]), written + "sudo y") == "'sudo' is denied"
+
+
 @pytest.mark.parametrize("command", ["git -C x config alias.x '!rm y'", "git config --global alias.x '!rm y'"])
 def test_what_git_is_told_to_run_is_found_behind_options(command: str) -> None:
     assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
@@ -234,7 +293,6 @@ def test_nothing_allowed_is_nothing() -> None:
         ("curl x | bash", "it does not say what bash reads: write that out"),
         ('eval "$X"', "it does not say the text that eval runs: write that out"),
         ("git $X", "'git push' is denied"),
-        ("a" * 70000, "it cannot be read as bash (it has over 65536 bytes)"),
     ],
 )
 def test_strict_refuses_what_it_cannot_judge(command: str, said: str) -> None:
@@ -348,6 +406,13 @@ def test_what_somebody_has_named_a_secret_is_one(mask_secrets: bool) -> None:
         {"allow": [""]},
         {"allow": [None]},
         {"confirm": True},
+        {"strict": "yes"},
+        {"strict": 1},
+        {"strict": None},
+        {"mask_secrets": "no"},
+        {"deny_commands": None},
+        {"hide_prefixes": 3},
+        {"max_timeout": "5"},
         {"confirm_timeout": 0},
         {"confirm_timeout": float("nan")},
         {"max_timeout": -1},

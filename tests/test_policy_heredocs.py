@@ -103,7 +103,7 @@ def ran(text: str, place: Path) -> set[str]:
     return set((place / "ran").read_text().split())
 
 
-@pytest.mark.parametrize("number", range(120))
+@pytest.mark.parametrize("number", range(80))
 def test_what_bash_runs_was_seen_or_the_text_is_doubted(number: int, tmp_path: Path) -> None:
     texts = _Texts(number)
     for text in (texts.text(), texts.broken()):
@@ -114,8 +114,8 @@ def test_what_bash_runs_was_seen_or_the_text_is_doubted(number: int, tmp_path: P
 
 def test_most_of_these_texts_are_not_doubted() -> None:
     """Else the test before this one would say little."""
-    doubted = [number for number in range(120) if commands(_Texts(number).text().encode()).fault]
-    assert len(doubted) < 60
+    doubted = [number for number in range(80) if commands(_Texts(number).text().encode()).fault]
+    assert len(doubted) < 40
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,10 @@ def test_most_of_these_texts_are_not_doubted() -> None:
         ("a <<-'E F'&& b\n\tx\n\tE F\n", "a <d0 && b\n", [Document("x\n", True)]),
         ("a <<A <<\\B\n1\nA\n2\nB\n", "a <d0  <d1 \n", [Document("1\n", False), Document("2\n", True)]),
         ("a <<E\nb\\\nE\n\\\nE\nc", "a <d0 \nc", [Document("bE\n", False)]),
-        ("a <<<E 'b <<E' \"<<E\" # <<E\n$((1<<E)) \\<\\<E", "a <<<E 'b <<E' \"<<E\" # <<E\n$((1<<E)) \\<\\<E", []),
+        ("a 'b <<E' \"<<E\" # <<E\n$((1<<E)) \\<\\<E", "a 'b <<E' \"<<E\" # <<E\n$((1<<E)) \\<\\<E", []),
+        ("a <<<E b 3<<<$x", "a  98765432<E b  98765432<$x", []),
+        ("a {x}<b 3<>c !(d|*.e); ! ! b; time -p { c", "a <b 3<c *;   b; time -p ; { c", []),
+        ("! (a); c !(b) $(c)!(d) @($x)", " (a); c * $(c)* @($x)", []),
         ("a $(b <<E\n1\nE) <<E\n2\nE\n", "a $(b <d0 \n) <d1 \n", [Document("1\n", False), Document("2\n", False)]),
     ],
 )

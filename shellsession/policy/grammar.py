@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
 from .heredocs import Document
-from .lexer import cut
+from .lexer import HERE_STRING, cut
 from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, substitutions, text_of, word_of
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-# Bytes: more is not read, as some texts take time that grows with the square of their length.
+# Bytes beside here-documents: more is not read, as some texts take time that grows with the square of their length.
 MAX_READ: Final = 1 << 16
 _NOT_WORDS: Final = frozenset({"file_redirect", "herestring_redirect", "comment", "subshell"})
 # What stands in these is what it is.
@@ -27,6 +27,8 @@ _LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
 _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
     *("for", "select", "while", "until", "do", "done", "function")
 }
+# An element of an array, by an index that is computed, and computing runs something.
+_ELEMENT: Final = re.compile(r"'[A-Za-z_]\w*\[.*(?:\$\(|`)", re.DOTALL)
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
 
 
@@ -45,22 +47,21 @@ class Simple:
 @dataclass(frozen=True, slots=True)
 class Text:
     """What stands in a text of bash: its commands, and what it assigns, by name and value; ``fault`` says what of it is
-    none ("" when all of it is)."""
+    none ("" when all of it is), and ``unread`` why not all of it was looked at."""
 
     commands: tuple[Simple, ...]
     fault: str = ""
     assignments: tuple[tuple[str, Word], ...] = ()
+    unread: str = ""
 
 
 def parse(source: bytes) -> Text:
     """The commands of the text, from the outer to the inner ones. Raises InvalidRequest where the parser is missing."""
-    if len(source) > MAX_READ:
-        return Text((), f"it has over {MAX_READ} bytes")
     text = _Text()
     todo = [source.decode("utf-8", "surrogateescape")]
     while todo:
         todo += text.read(todo.pop())
-    return Text(tuple(text.commands), text.fault, tuple(text.assignments))
+    return Text(tuple(text.commands), text.fault, tuple(text.assignments), text.unread)
 
 
 class _Text:
@@ -70,13 +71,18 @@ class _Text:
         self.commands: list[Simple] = []
         self.assignments: list[tuple[str, Word]] = []
         self.fault = ""
+        self.unread = ""
         self._documents: dict[str, Document] = {}
 
     def read(self, source: str) -> list[str]:
         """The texts within this one that are to be read as well."""
         text = cut(source, self._unused(source))
         self._documents |= text.documents
-        root = _tree(text.text.encode("utf-8", "surrogateescape"))
+        rest = text.text.encode("utf-8", "surrogateescape")
+        if len(rest) > MAX_READ:
+            self.unread = f"it has over {MAX_READ} bytes beside here-documents"
+            return []
+        root = _tree(rest)
         inner: list[str] = []
         found: list[str] = []
         for node in nodes_of(root):
@@ -155,6 +161,8 @@ def _overlooked(node: Node) -> list[str]:
     text = text_of(node)
     if is_escaped(node):
         return substitutions(text.lstrip()) or []
+    if node.type == "raw_string" and _ELEMENT.match(text) and _is_within(node, "test_command"):
+        return substitutions(text[1:-1]) or []
     is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
     return substitutions(text) or [] if is_plain and "`" in text else []
 
@@ -171,17 +179,17 @@ def _is_doubtful(node: Node) -> bool:
         return False
     text = ESCAPED.sub("", text_of(node))
     if node.type in ("raw_string", "ansi_c_string"):  # which are none within double quotes: "${x:-'$(rm y)'}"
-        return ("$(" in text or "`" in text) and _is_within_quotes(node)
+        return ("$(" in text or "`" in text) and _is_within(node, "string")
     if node.type == "word" and "\n" in text:
         return True
     is_plain = node.is_named and node.child_count == 0 and node.type not in _LITERAL
     return is_plain and ("$(" in text or substitutions(text) is None)
 
 
-def _is_within_quotes(node: Node) -> bool:
+def _is_within(node: Node, what: str) -> bool:
     around = node.parent
     while around is not None and around.type not in ("command_substitution", "process_substitution"):
-        if around.type == "string":
+        if around.type == what:
             return True
         around = around.parent
     return False
@@ -244,15 +252,20 @@ def _target(redirect: Node) -> str:
     return "" if target is None else text_of(target)
 
 
+def _is_here_string(redirect: Node) -> bool:
+    descriptor = redirect.child_by_field_name("descriptor") if redirect.type == "file_redirect" else None
+    return redirect.type == "herestring_redirect" or (descriptor is not None and text_of(descriptor) == HERE_STRING)
+
+
 def _fed(node: Node, documents: Mapping[str, Document]) -> tuple[str | None, bool]:
     """The text that a command gets on its standard input, and whether that is only known when it runs."""
     statement = _statement(node)
     around = [] if statement is None or statement is node else statement.named_children
     fed, live = None, False
     for redirect in [*node.named_children, *around]:
-        if redirect.type == "herestring_redirect":
-            value = word_of([child for child in redirect.named_children if child.type != "file_descriptor"])
-            fed, live = (text_of(redirect)[3:], True) if value is None else (value, False)
+        if _is_here_string(redirect):
+            value = word_of(groups([child for child in redirect.named_children if child.type != "file_descriptor"])[0])
+            fed, live = ("" if value is None else value), value is None
         elif (document := documents.get(_target(redirect))) is not None:
             fed = document.body
             live = not document.literal and any(mark in fed for mark in "$`\\")

@@ -1,7 +1,8 @@
-"""Here-documents, taken out of a text before the grammar reads it: the grammar knows only the plain ones.
+"""The outlines of a text of bash: its here-documents are taken out, and the grammar is spared what it does not know.
 
 Law: where each begins and ends is told as bash does, by quotes, comments and parentheses; where that is not certain, it
-is said. What is taken out leaves ``<NAME`` in its place, so that the grammar, too, must find a redirection there.
+is said. What is taken out leaves ``<NAME`` in its place, so that the grammar, too, must find a redirection there; what
+is written in another way runs the same commands.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from .heredocs import Document, Pending, body, pending
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text without its here-documents, and these by the name that stands for each; ``doubt`` says why they may be
-    others ("" when that is certain)."""
+    """A text as the grammar is to read it, and its here-documents by the name that stands for each; ``doubt`` says why
+    they may be others ("" when that is certain)."""
 
     text: str
     documents: dict[str, Document]
@@ -51,12 +52,17 @@ _TOKEN: Final = {
 _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
 # What may stand before the name of a command.
 _BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
+# The descriptor of a here-string, which the grammar knows only before other redirections.
+HERE_STRING: Final = "98765432"
+_DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}")
+_COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"
+_TIMED: Final = re.compile(rf"[ \t]+(?:-p[ \t]+)?{_COMPOUND}")
+_NAMED: Final = re.compile(rf"[ \t]+(?:[A-Za-z_]\w*[ \t]+)?{_COMPOUND}")
+_PATTERN: Final = re.compile(r"[\w.*?|,-]+\)")
 
 
 def cut(text: str, name: str) -> Cut:
     """The text without its here-documents; the names of these begin with ``name``."""
-    if "<<" not in text:
-        return Cut(text, {})
     return _Reader(text, name).cut()
 
 
@@ -73,6 +79,8 @@ class _Reader:
         self._stack = [_Frame("")]
         self._begins_word = True
         self._begins_command = True
+        self._word = 0  # where it begins
+        self._here_string = "" if HERE_STRING in text else HERE_STRING
         self._doubt = ""
         self._edits: list[tuple[int, int, str]] = []
         self._documents: dict[str, Document] = {}
@@ -108,6 +116,8 @@ class _Reader:
         assert found is not None  # there is always one character more
         token = found[0]
         self._at = found.end()
+        if token[0] == "`" and kind in ("command", '"') and not token[1:-1].strip() and len(token) > 1:
+            self._edits.append((found.start(), found.end(), "''" if kind == "command" else ""))
         if token in ("$(", "$((", "${", '"', '$"') and not (token[-1] == '"' and frame.kind == '"'):
             self._opens(token[-1] if token == '$"' else token, frame)
         elif kind == "command":
@@ -142,17 +152,22 @@ class _Reader:
             self._begins_word = self._begins_command = False
 
     def _command(self, token: str, frame: _Frame) -> None:
-        begins_word, begins_command = self._begins_word, self._begins_command
+        start, begins_word, begins_command = self._at - len(token), self._begins_word, self._begins_command
         self._begins_word = token[-1] in " \t\n;&|<>()"
         if token.isspace() and token != "\n":
             return
         self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
+        self._word = start if begins_word else self._word
+        if token[0] in "<>":
+            self._redirects(start, token)
         if token == "\n":
             self._line_ends()
         elif token in ("<<", "<<-"):
-            self._operator(self._at - len(token), token)
+            self._operator(start, token)
         elif token == "((" and begins_command:
             self._stack.append(_Frame("(("))
+        elif token == "(" and not begins_command and self._is_pattern(start):
+            self._begins_word = False
         elif token in ("(", "((", "<(", ">("):
             self._stack += [_Frame("$(" if token[0] in "<>" else "(") for _ in range(token.count("("))]
             self._begins_command = True
@@ -173,6 +188,12 @@ class _Reader:
             return
         arithmetic = word == "for" and self._text[self._at : self._at + 80].lstrip(" \t").startswith("((")
         self._begins_command = arithmetic or word in _BEFORE
+        if word == "!" and self._text[self._at : self._at + 1] in (" ", "\t"):
+            self._edits.append((self._word, self._at, ""))  # what runs is the same
+        ends = {"time": _TIMED, "coproc": _NAMED}.get(word)
+        if ends is not None and (found := ends.match(self._text, self._at)) is not None:
+            self._edits.append((found.end() if word == "time" else self._at, found.end(), "; "))
+            self._at = found.end()
         frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
 
     def _closes(self, frame: _Frame) -> None:
@@ -183,6 +204,25 @@ class _Reader:
             if frame.pending:
                 self._doubts("a here-document without a body")
             self._begins_word = self._begins_command = False
+
+    def _redirects(self, start: int, token: str) -> None:
+        before = self._text[self._word : start]
+        if _DESCRIPTOR.fullmatch(before):
+            self._edits.append((self._word, start, ""))
+        if token == "<" and self._text[self._at : self._at + 1] == ">":
+            self._edits.append((self._at, self._at + 1, ""))
+            self._at += 1
+        elif token == "<<<" and self._here_string:
+            self._edits.append((self._word if before.isdecimal() else start, self._at, f" {self._here_string}<"))
+
+    def _is_pattern(self, start: int) -> bool:
+        """Is this one of extglob's, with nothing in it that runs?"""
+        found = _PATTERN.match(self._text, self._at)
+        if found is None or self._text[start - 1 : start] not in ("?", "*", "+", "@", "!"):
+            return False
+        self._edits.append((start - 1, found.end(), "*"))
+        self._at = found.end()
+        return True
 
     # -- the documents
 

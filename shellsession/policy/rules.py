@@ -16,7 +16,7 @@ from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, check_seconds, to_bytes
 from .commands import Run, commands, shown
 from .secrets import Secrets
-from .subcommands import subcommand
+from .subcommands import subcommands
 from .words import Word
 
 Pattern = str | re.Pattern[str]
@@ -58,6 +58,9 @@ class Policy:
     ``confirm``: a function, for async tools also a coroutine function, of (command, agent, cwd), all texts: it is asked
     about every command, or with ``allow`` about every other one; unless it says yes, and within ``confirm_timeout``
     seconds (None: whenever it does), the command is refused.
+    ``PATH=``, ``ENV=`` and ``LD_*=`` make names mean other programs: what has them is not allowed.
+    Of a text, 65536 bytes beside its here-documents are looked at, and 2^20 bytes of all that it runs. What is over
+    that is refused, with ``deny_commands`` and ``strict``, and never allowed.
     ``strict``: refuse what cannot be read as bash, and what runs something that the text does not tell (``$CMD x``,
     ``curl x | bash``). Without it such parts are not denied; they are never allowed.
     ``max_command``: bytes. ``min_timeout``, ``max_timeout``: every time limit is brought between these, in seconds.
@@ -97,6 +100,9 @@ class Policy:
                 raise InvalidRequest(f"{rule!r} names no command")
         for secret in self.secrets:
             to_bytes("secrets", secret)
+        for name in ("strict", "mask_secrets"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidRequest(f"{name} is True or False, not {getattr(self, name)!r:.60}")
         if self.confirm is not None and not callable(self.confirm):
             raise InvalidRequest(f"confirm is a function of (command, agent, cwd), not {self.confirm!r}")
         for name in ("confirm_timeout", "min_timeout", "max_timeout"):
@@ -152,6 +158,8 @@ class Policy:
                     raise refused(f"it contains {pattern!r}")
             elif any(map(pattern.search, lines)):
                 raise refused(f"it matches {pattern.pattern!r}")
+        if run.unread and (self.strict or self.deny_commands):
+            raise refused(f"it is too much to be looked at ({run.unread}): put it into a file")
         if self.strict and run.fault:
             raise refused(f"it cannot be read as bash ({run.fault}): write it in a simpler way")
         if self.strict and run.unknown:
@@ -167,6 +175,8 @@ class Policy:
         for words, line in zip(run.commands, shown(run), strict=True):
             if not any(_allows(rule.split(), words) for rule in self.allow):
                 return f"{line[:_SHOWN]!r} is not allowed; {', '.join(self.allow) or 'nothing'} is"
+        if run.unread or run.renaming:
+            return f"{run.renaming} says what names mean" if run.renaming else f"not all was read: {run.unread}"
         if run.fault:
             return f"it cannot be read as bash ({run.fault})"
         return f"it does not say {run.unknown[0]}" if run.unknown else ""
@@ -247,13 +257,17 @@ def _denies(rule: list[str], words: tuple[Word, ...], strict: bool) -> bool:
     """Is this the command? When strict, a word that is not known may be any."""
     if not _is_named(rule[0], words[0]):
         return False
-    wanted, rest = rule[1:], words[1:]
-    if wanted and wanted[0][0].isalpha():
-        at = subcommand(words, known=not strict)
-        if not _may_be(words[at : at + 1], wanted[0], strict):
-            return False
-        wanted, rest = wanted[1:], words[at + 1 :]
-    others = iter(rest)
+    if len(rule) == 1 or not rule[1][0].isalpha():
+        return _follow(rule[1:], words[1:], strict)
+    return any(
+        _may_be(words[at : at + 1], rule[1], strict) and _follow(rule[2:], words[at + 1 :], strict)
+        for at in subcommands(words, known=not strict)
+    )
+
+
+def _follow(wanted: list[str], words: tuple[Word, ...], strict: bool) -> bool:
+    """Do these stand among the words, in this order?"""
+    others = iter(words)
     return all(any(_may_be((word,), one, strict) for word in others) for one in wanted)
 
 

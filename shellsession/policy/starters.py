@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from .subcommands import subcommand
+from .subcommands import subcommands
 from .words import Word
 
 ALL: Final = sys.maxsize  # all operands are its own
@@ -26,6 +26,7 @@ class Starter:
     text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
     ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
     ``shell``: it starts a shell, which reads its input, where neither a command nor a text is named.
+    ``pairs``: names of options that take two words. ``each``: each operand is a text of its own.
     """
 
     options: str = ""
@@ -38,9 +39,12 @@ class Starter:
     unless: str = ""
     flags: str = ""
     shell: bool = False
+    pairs: str = ""
+    each: bool = False
 
 
 _PLAIN: Final = Starter()
+_NODE: Final = Starter("p w package workspace", texts="c call")
 _EXEC: Final = Starter("e u w detach-keys env env-file index user workdir", 1, flags="detach")
 _CONTAINER: Final = (
     "a c e h l m p u v w add-host annotation attach blkio-weight cap-add cap-drop cgroup-parent cgroupns cidfile"
@@ -107,8 +111,20 @@ STARTERS: Final = {
         " default-index index-url extra-index-url find-links project directory"
     ),
     **dict.fromkeys(("poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec"), _PLAIN),
+    **dict.fromkeys(("npx", "pnpx", "bunx", "npm exec", "npm x", "pnpm exec", "pnpm dlx", "yarn exec"), _NODE),
+    **dict.fromkeys(("yarn dlx", "bun x"), _NODE),
     "conda run": Starter("n p name prefix cwd"),
     # -- with other limits
+    "gosu": Starter("", 1),
+    "su-exec": Starter("", 1),
+    "bwrap": Starter(
+        "args argv0 userns userns2 pidns uid gid hostname chdir unsetenv lock-file sync-fd remount-ro exec-label"
+        " file-label proc dev tmpfs mqueue dir seccomp add-seccomp-fd block-fd userns-block-fd info-fd json-status-fd"
+        " cap-add cap-drop perms size overlay-src tmp-overlay ro-overlay",
+        pairs="setenv bind bind-try dev-bind dev-bind-try ro-bind ro-bind-try bind-fd ro-bind-fd file bind-data"
+        " ro-bind-data symlink chmod",
+        flags="dev proc bind file",
+    ),
     "env": Starter("u C a unset chdir argv0", assignments=True, texts="S split-string"),
     "nohup": _PLAIN,
     "setsid": _PLAIN,
@@ -124,6 +140,9 @@ STARTERS: Final = {
     "stdbuf": Starter("i o e input output error"),
     "flock": Starter("w E timeout conflict-exit-code", 1, texts="c command"),
     "faketime": Starter("", 1),
+    "choom": Starter("n p adjust pid"),
+    "tini": Starter("p e"),
+    "unbuffer": _PLAIN,
     **dict.fromkeys(("setarch", "linux32", "linux64", "uname26", "i386", "i686", "x86_64", "aarch64"), _PLAIN),
     **dict.fromkeys(
         ("ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
@@ -137,6 +156,14 @@ STARTERS: Final = {
         " sshlogin sshloginfile tmpdir timeout delay load memfree workdir basefile return",
         joined=True,
         ends=":::",
+    ),
+    "hyperfine": Starter(
+        "w m M r P D L N S i n warmup min-runs max-runs runs parameter-scan parameter-step-size parameter-list shell"
+        " style sort time-unit export-asciidoc export-csv export-json export-markdown export-orgmode output input"
+        " command-name",
+        texts="p s c setup prepare conclude cleanup reference",
+        flags="show-output ignore-failure",
+        each=True,
     ),
     "watch": Starter("n interval q equexit s shotsdir", joined=True),
     "entr": _PLAIN,
@@ -164,36 +191,12 @@ def starter_of(words: tuple[Word, ...]) -> tuple[Starter | None, tuple[Word, ...
     """The row of a command, by its name or by that and its subcommand; and its words from where that has been named."""
     name = (words[0] or "").rpartition("/")[2]
     while (starter := STARTERS.get(name)) is None:
-        rest = words[subcommand(words, known=True) :]
-        both = f"{name} {rest[0]}" if rest else ""
+        both, rest = "", words
+        for at in subcommands(words, known=True):
+            both, rest = f"{name} {words[at]}" if at < len(words) else "", words[at:]
+            if both in STARTERS or both in _SAME:
+                break
         if both not in _SAME:
             return STARTERS.get(both), rest
         name, words = _SAME[both], (_SAME[both], *rest[1:])
     return starter, words
-
-
-def flags_of(options: str) -> set[str]:
-    return {f"-{name}" if len(name) == 1 else f"--{name}" for name in options.split()}
-
-
-def until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
-    """The words before the first one that begins so."""
-    for at, word in enumerate(words):
-        if ends and word is not None and word.startswith(ends):
-            return words[:at]
-    return words
-
-
-def option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word]:
-    """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
-    if word.startswith("--"):
-        name, _, value = word[2:].partition("=")
-        if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
-            name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
-        return ("", name, value) if name in takes else ("", "", "")
-    if len(word) > 2 and word[1:] in takes:
-        return "", word[1:], ""
-    for at, letter in enumerate(word[1:], 1):
-        if letter in takes:
-            return word[1:at], letter, word[at + 1 :]
-    return word[1:], "", ""

@@ -1,11 +1,12 @@
 """Subcommands: which word of a command says what its program is to do (``push`` of ``git -C x push origin``).
 
-Law: it is the first word that is no option, nor the word of one; one row for each program whose options before it take
-words. Those of a program that is not here take none.
+Law: it is the first word that is no option, nor the word of one, nor ``NAME=value``; one row for each program whose
+options before it take words. Of a program that is not here an option may take a word or not: both are told.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from .words import Word
@@ -40,22 +41,27 @@ _OPTIONS: Final = {
         "systemctl": "H host M machine t type p property n lines o output s signal state job-mode root image",
     }.items()
 }
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
-def subcommand(words: tuple[Word, ...], known: bool) -> int:
-    """Where it stands among the words; their number where it does not. ``known``: it is one that the text tells; else
-    a word that is known at run time only may be it, too."""
-    takes = _OPTIONS.get((words[0] or "").rpartition("/")[2], frozenset())
-    at = 1
+def subcommands(words: tuple[Word, ...], known: bool) -> list[int]:
+    """Where it may stand among the words, the likeliest first; their number where it does not. ``known``: it is one
+    that the text tells; else a word that is known at run time only may be it, too."""
+    takes = _OPTIONS.get((words[0] or "").rpartition("/")[2])
+    found: list[int] = []
+    at, may_be_taken = 1, False
     while at < len(words):
         word = words[at]
-        if word is None and not known:
-            return at
-        # a toolchain has a plus (cargo +nightly)
-        if word is not None and (word == "-" or word[:1] not in ("-", "+")):
-            return at
-        at += 2 if word is not None and _takes_a_word(word, takes) else 1
-    return len(words)
+        if takes is not None and word in ("--help", "--version"):
+            break  # it looks at nothing else
+        is_option = word is None or (word[:1] in ("-", "+") and word != "-")  # a toolchain has a plus (cargo +nightly)
+        if not known if word is None else not (is_option or _ASSIGNMENT.match(word)):
+            found.append(at)
+            if not may_be_taken:
+                break
+        may_be_taken = takes is None and word is not None and is_option and "=" not in word and len(word) > 1
+        at += 2 if word is not None and takes and _takes_a_word(word, takes) else 1
+    return found or [len(words)]
 
 
 def _takes_a_word(option: str, takes: frozenset[str]) -> bool:

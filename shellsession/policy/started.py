@@ -1,0 +1,122 @@
+"""What a command starts, by its words and by its row in ``starters``.
+
+Law: of that table: where it is in doubt, a command too many is found rather than one too few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
+from .starters import ALL, Starter, starter_of
+from .words import Word
+
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
+# After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
+_RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
+
+
+def started(words: tuple[Word, ...]) -> Iterator[Finding]:
+    """What a command by these words starts."""
+    starter, named = starter_of(words)
+    if starter is not None:
+        yield from _Words((words[0] or "").rpartition("/")[2], starter, list(named[1:])).findings()
+
+
+class _Words:
+    """The words of a starter after its name, from left to right."""
+
+    def __init__(self, name: str, starter: Starter, rest: list[Word]) -> None:
+        self._name = name
+        self._starter = starter
+        self._rest = rest
+        self._pairs = {*starter.pairs.split()}
+        self._texts = {*starter.texts.split()}
+        self._takes = {*starter.options.split(), *starter.unless.split(), *self._texts, *self._pairs}
+        self._operands = starter.operands
+        self._shell = starter.shell
+        if starter.unless and not any(word in _flags(starter.unless) for word in rest):
+            self._operands = ALL
+
+    def findings(self) -> Iterator[Finding]:
+        while self._rest:
+            word = self._rest.pop(0)
+            if word is not None and word.startswith("-") and len(word) > 1:
+                if self._only_looks(word):
+                    return
+                yield from self._option(word)
+            elif word is not None and self._starter.assignments and (word == "-" or _ASSIGNMENT.fullmatch(word)):
+                variable, is_assigned, value = word.partition("=")
+                if is_assigned:
+                    yield Assigns(variable.removesuffix("+"), value)
+            elif self._operands:
+                self._operands -= 1
+                if word is None:
+                    yield Untold(f"what {self._name} starts")
+            elif self._name == "coproc" and self._rest and self._rest[0] in ("{", "("):
+                self._rest.pop(0)  # it was the name
+            else:
+                yield from self._other(word)
+                return
+        if self._starter.ends:
+            yield Untold(f"what {self._name} reads")
+        elif self._shell:
+            yield Reads()
+
+    def _other(self, word: Word) -> Iterator[Finding]:
+        """The other command begins with this word."""
+        words = (word, *self._rest)
+        if self._starter.each:
+            yield from (Runs(self._name, one) for one in words if one is None or not one.startswith("-"))
+        elif self._starter.joined:
+            yield joined(self._name, _until(words, self._starter.ends))
+        elif word is None or word in _RESERVED:
+            yield Untold(f"what {self._name} starts")
+        else:
+            yield Starts(words)
+
+    def _only_looks(self, word: str) -> bool:
+        flags, _, _ = _option_of(word, self._takes, self._starter.flags.split())
+        return bool(set(self._starter.only_looks.split()) & set(flags))
+
+    def _option(self, word: str) -> Iterator[Finding]:
+        if word == "--":
+            self._takes = set()
+            return
+        _, option, value = _option_of(word, self._takes, self._starter.flags.split())
+        if option and value == "":
+            value = self._rest.pop(0) if self._rest else ""
+        if option in self._pairs:
+            self._rest[:1] = []
+        if option in self._texts:
+            yield Runs(self._name, value)
+            self._shell = False
+
+
+def _flags(options: str) -> set[str]:
+    return {f"-{name}" if len(name) == 1 else f"--{name}" for name in options.split()}
+
+
+def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
+    """The words before the first one that begins so."""
+    for at, word in enumerate(words):
+        if ends and word is not None and word.startswith(ends):
+            return words[:at]
+    return words
+
+
+def _option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word]:
+    """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
+    if word.startswith("--"):
+        name, _, value = word[2:].partition("=")
+        if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
+            name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
+        return ("", name, value) if name in takes else ("", "", "")
+    if len(word) > 2 and word[1:] in takes:
+        return "", word[1:], ""
+    for at, letter in enumerate(word[1:], 1):
+        if letter in takes:
+            return word[1:at], letter, word[at + 1 :]
+    return word[1:], "", ""
