@@ -213,6 +213,7 @@ CASES: Final = (
     Case("! if a; then b; fi", ("a", "b")),
     Case("! ! rm x && time -p { ! a; }", ("rm x", "time -p", "a")),
     Case("coproc { rm x; }; coproc if a; then b; fi", ("coproc", "rm x", "coproc", "a", "b")),
+    Case("a 0<b c; bash 0<<'E' -s\nrm x\nE", ("a c", "bash -s", "rm x")),
     Case("exec 3<>/dev/tcp/h/80", ("exec",)),
     Case("X=1 {fd}>f rm x; exec {fd}<&-", ("rm x", "exec")),
     Case("tee f > /dev/null <<< 'rm x'; bash >f 0<<< 'rm y' -s", ("tee f", "bash -s", "rm y")),

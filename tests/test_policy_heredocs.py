@@ -148,6 +148,7 @@ def test_here_documents_are_taken_out(text: str, rest: str, documents: list[Docu
         "a $(b <<E\nc\nE; d)\nE\n)",
         "a <<E $(b\nc)\nd\nE\n",
         "((a <<E\nb\nE\n); c)",
+        "a <((#'\n{}))<<'E;';{{\n'))\nrm x\nE;\n}\n}",
         'a "${x:-\'"}" <<E \'"\nb\nE\n',
     ],
 )

@@ -32,7 +32,8 @@ class _Frame:
     quoted: bool = False  # within double quotes, as bash counts them
     cases: int = 0  # whose patterns end with a parenthesis of their own
     depth: int = 2  # of parentheses, in arithmetic
-    shifts: bool = False
+    start: int = 0
+    is_subshell: bool = False  # and no arithmetic
     pending: list[Pending] = field(default_factory=list)
 
 
@@ -41,11 +42,11 @@ _INNER: Final = rf"\\.|{_BACKTICKS}|\$\(\(|\$\(|\$\{{|\""
 _TOKEN: Final = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
-        "command": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$"|<<<|<<-?|[<>]\(|\(\(|[()]|\n|[ \t]+|[;&|<>]+?"""
+        "command": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$"|<<<|<<-?|[<>]\(\(?|\(\(|[()]|\n|[ \t]+|[;&|<>]+?"""
         r"""|[^\s\\'"`$<>()#;&|]+|.""",
         '"': rf"""{_INNER}|[^\\"`$]+|.""",
         "${": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|}}|[^\\"'`$}}]+|.""",
-        "((": rf"""{_INNER}|<<|[()]|[^\\"'`$()<]+|.""",
+        "((": rf"""{_INNER}|[()]|[^\\"'`$()]+|.""",
     }.items()
 }
 # Single quotes that may be none, with what these would hide.
@@ -133,22 +134,20 @@ class _Reader:
         if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
             self._doubts("commands within braces")
         quoted = token == '"' or (token in ("${", "((") and frame.quoted)
-        self._stack.append(_Frame("((" if token == "$((" else token, quoted))
+        self._stack.append(_Frame("((" if token == "$((" else token, quoted, start=self._at))
         self._begins_word = self._begins_command = token == "$("
 
     def _arithmetic(self, token: str, frame: _Frame) -> None:
-        frame.shifts = frame.shifts or token == "<<"
         if token in ("'", "`"):
             self._doubts("a quote in arithmetic")
         frame.depth += (token == "(") - (token == ")")
-        if frame.depth == 1 and token == ")":
-            if self._text[self._at : self._at + 1] == ")":
-                self._at += 1
-                self._stack.pop()
-            else:  # it was none, but a subshell
-                if frame.shifts:
-                    self._doubts("arithmetic, or a subshell")
-                frame.kind, frame.pending = "$(", []
+        if frame.depth == 1 and token == ")" and self._text[self._at : self._at + 1] != ")":
+            frame.is_subshell = True  # bash reads on all the same, and reads again what was none
+        if frame.depth == 0:
+            inner = self._text[frame.start : self._at]
+            if frame.is_subshell and ("<<" in inner or "#" in inner):
+                self._doubts("arithmetic, or a subshell")
+            self._stack.pop()
             self._begins_word = self._begins_command = False
 
     def _command(self, token: str, frame: _Frame) -> None:
@@ -164,8 +163,8 @@ class _Reader:
             self._line_ends()
         elif token in ("<<", "<<-"):
             self._operator(start, token)
-        elif token == "((" and begins_command:
-            self._stack.append(_Frame("(("))
+        elif token in ("<((", ">((") or (token == "((" and begins_command):
+            self._stack.append(_Frame("((", start=self._at))
         elif token == "(" and not begins_command and self._is_pattern(start):
             self._begins_word = False
         elif token in ("(", "((", "<(", ">("):
@@ -207,7 +206,7 @@ class _Reader:
 
     def _redirects(self, start: int, token: str) -> None:
         before = self._text[self._word : start]
-        if _DESCRIPTOR.fullmatch(before):
+        if _DESCRIPTOR.fullmatch(before) or (before == "0" and token[0] == "<" and token != "<<<"):
             self._edits.append((self._word, start, ""))
         if token == "<" and self._text[self._at : self._at + 1] == ">":
             self._edits.append((self._at, self._at + 1, ""))
