@@ -62,6 +62,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self._spent = 0
+        self._started: set[tuple[tuple[Word, ...], str | None]] = set()
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
@@ -107,11 +108,12 @@ class _Reader:
             name = words[0].rpartition("/")[2]
             special = special_of(name)
             for finding in started(words) if special is None else special(name, words):
-                if isinstance(finding, Starts):
-                    self._spend(len(finding.words))
-                    todo.append(finding.words)
-                else:
+                if not isinstance(finding, Starts):
                     self._follow(finding, simple, depth)
+                elif (finding.words, simple.fed) not in self._started:  # find -exec find -exec ... starts each again
+                    self._spend(len(finding.words))
+                    self._started.add((finding.words, simple.fed))
+                    todo.append(finding.words)
 
     def _follow(self, finding: Finding, simple: Simple, depth: int) -> None:
         match finding:

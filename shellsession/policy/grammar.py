@@ -28,7 +28,7 @@ _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "
     *("for", "select", "while", "until", "do", "done", "function")
 }
 # An element of an array, by an index that is computed, and computing runs something.
-_ELEMENT: Final = re.compile(r"'[A-Za-z_]\w*\[.*(?:\$\(|`)", re.DOTALL)
+_ELEMENT: Final = re.compile(r"""^\$?['"][A-Za-z_]\w*\[.*(?:\$\(|`)""", re.DOTALL)
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
 
 
@@ -161,8 +161,8 @@ def _overlooked(node: Node) -> list[str]:
     text = text_of(node)
     if is_escaped(node):
         return substitutions(text.lstrip()) or []
-    if node.type == "raw_string" and _ELEMENT.match(text) and _is_within(node, "test_command"):
-        return substitutions(text[1:-1]) or []
+    if node.type in QUOTED and _ELEMENT.search(text) and _is_within(node, "test_command"):
+        return substitutions(word_of([node]) or "") or []
     is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
     return substitutions(text) or [] if is_plain and "`" in text else []
 

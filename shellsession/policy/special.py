@@ -139,7 +139,20 @@ _SPECIAL: Final[dict[str, Special]] = {
     "fd": _fd,
     "fdfind": _fd,
     **dict.fromkeys(
-        ("let", "test", "printf", "unset", "read", "getopts", "declare", "typeset", "local", "readonly", "export"),
+        (
+            "let",
+            "test",
+            "printf",
+            "unset",
+            "read",
+            "wait",
+            "getopts",
+            "declare",
+            "typeset",
+            "local",
+            "readonly",
+            "export",
+        ),
         _variables,
     ),
 }
