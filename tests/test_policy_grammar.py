@@ -14,6 +14,7 @@ from policy_corpus import BROKEN, CASES, STARTED, STARTS_NOTHING, TAKEN, UNTOLD,
 
 from shellsession.policy.commands import commands, shown
 from shellsession.policy.grammar import MAX_READ
+from shellsession.policy.lexer import cut
 from shellsession.policy.words import substitutions
 
 _SEED: Final = "rm x y"
@@ -210,6 +211,12 @@ def test_what_is_too_long_or_too_deep_is_not_read() -> None:
 @pytest.mark.parametrize("mark", ["(", "$(", '"$(', "`", "{a,", "<", ";", "$((", "[[ ", "eval ", "a\\\n"])
 def test_a_text_of_one_thing_again_and_again_ends(mark: str) -> None:
     commands((mark * 3000).encode())
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("mark", ["(\n", "$(\n", '"a"<', "<<E $(", "time  ", "a*(", "((", "<<E\n", "case "])
+def test_the_outlines_of_long_texts_are_found_soon(mark: str) -> None:
+    assert cut(mark * ((1 << 19) // len(mark)), "d").text
 
 
 def test_a_missing_parser_is_told_in_one_line() -> None:

@@ -31,7 +31,7 @@ _WORDS: Final = (
 )
 _COMPOUNDS: Final = (
     *("(SUB)", "{ SUB; }", "if SUB; then SUB; fi", "for q in 1; do SUB; done", "case x in x) SUB ;; esac"),
-    *("(( 1 << 2 ))", "[[ a =~ (a|b) ]]", "eval 'NAME'", "while SUB && false; do SUB; done"),
+    *("(( 1 << 2 ))", "[[ a =~ (a|b) ]]", "eval 'NAME'", "until SUB || true; do SUB; done"),
 )
 
 

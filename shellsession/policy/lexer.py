@@ -55,6 +55,7 @@ _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
 _BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
 # The descriptor of a here-string, which the grammar knows only before other redirections.
 HERE_STRING: Final = "98765432"
+_LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}")
 _COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"
 _TIMED: Final = re.compile(rf"[ \t]+(?:-p[ \t]+)?{_COMPOUND}")
@@ -78,15 +79,18 @@ class _Reader:
         self._name = name
         self._at = 0
         self._stack = [_Frame("")]
+        self._owners = self._stack[:]  # what is read by itself: a here-document belongs to the innermost
+        self._waiting = 0  # here-documents whose bodies are to come
         self._begins_word = True
         self._begins_command = True
         self._word = 0  # where it begins
-        self._here_string = "" if HERE_STRING in text else HERE_STRING
+        self._here_string = ""
         self._doubt = ""
         self._edits: list[tuple[int, int, str]] = []
         self._documents: dict[str, Document] = {}
 
     def cut(self) -> Cut:
+        self._here_string = "" if HERE_STRING in self._text else HERE_STRING
         while self._at < len(self._text):
             self._step()
         if len(self._stack) > 1 or self._stack[0].pending:
@@ -134,8 +138,14 @@ class _Reader:
         if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
             self._doubts("commands within braces")
         quoted = token == '"' or (token in ("${", "((") and frame.quoted)
-        self._stack.append(_Frame("((" if token == "$((" else token, quoted, start=self._at))
+        self._push("((" if token == "$((" else token, quoted)
         self._begins_word = self._begins_command = token == "$("
+
+    def _push(self, kind: str, quoted: bool = False) -> None:
+        frame = _Frame(kind, quoted, start=self._at)
+        self._stack.append(frame)
+        if kind == "$(":
+            self._owners.append(frame)
 
     def _arithmetic(self, token: str, frame: _Frame) -> None:
         if token in ("'", "`"):
@@ -164,11 +174,12 @@ class _Reader:
         elif token in ("<<", "<<-"):
             self._operator(start, token)
         elif token in ("<((", ">((") or (token == "((" and begins_command):
-            self._stack.append(_Frame("((", start=self._at))
+            self._push("((")
         elif token == "(" and not begins_command and self._is_pattern(start):
             self._begins_word = False
         elif token in ("(", "((", "<(", ">("):
-            self._stack += [_Frame("$(" if token[0] in "<>" else "(") for _ in range(token.count("("))]
+            for _ in range(token.count("(")):
+                self._push("$(" if token[0] in "<>" else "(")
             self._begins_command = True
         elif token == ")":
             self._closes(frame)
@@ -200,12 +211,14 @@ class _Reader:
             return
         self._stack.pop()
         if frame.kind == "$(":
+            self._owners.pop()
             if frame.pending:
+                self._waiting -= len(frame.pending)
                 self._doubts("a here-document without a body")
             self._begins_word = self._begins_command = False
 
     def _redirects(self, start: int, token: str) -> None:
-        before = self._text[self._word : start]
+        before = self._text[max(self._word, start - _LONGEST) : start]
         if _DESCRIPTOR.fullmatch(before) or (before == "0" and token[0] == "<" and token != "<<<"):
             self._edits.append((self._word, start, ""))
         if token == "<" and self._text[self._at : self._at + 1] == ">":
@@ -225,21 +238,18 @@ class _Reader:
 
     # -- the documents
 
-    def _owner(self) -> _Frame:
-        """What a here-document belongs to: what is read by itself."""
-        return next((frame for frame in reversed(self._stack) if frame.kind == "$("), self._stack[0])
-
     def _operator(self, start: int, operator: str) -> None:
         if (one := pending(self._text, start, operator)) is None:
             self._doubts("the delimiter of a here-document")
         else:
-            self._owner().pending.append(one)
+            self._owners[-1].pending.append(one)
+            self._waiting += 1
             self._at = one.end
         self._begins_word = False
 
     def _line_ends(self) -> None:
-        owner = self._owner()
-        if any(frame.pending for frame in self._stack if frame is not owner):
+        owner = self._owners[-1]
+        if self._waiting > len(owner.pending):
             self._doubts("a line within a here-document's own")
         begin = self._at
         for one in owner.pending:
@@ -248,6 +258,7 @@ class _Reader:
             self._take(one, text)
         if owner.pending:
             self._edits.append((begin, self._at, ""))
+            self._waiting -= len(owner.pending)
             owner.pending = []
 
     def _take(self, one: Pending, text: str) -> None:
