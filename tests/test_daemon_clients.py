@@ -139,6 +139,48 @@ def test_a_command_that_ended_by_itself_is_not_anothers(daemon: Daemon, sh: Remo
         other.interrupt()
 
 
+@pytest.mark.parametrize("then", ["another runs", "several run", "another restarts"])
+def test_an_end_that_nobody_waited_for_is_kept_whole_for_who_has_the_command(
+    daemon: Daemon, sh: RemoteSession, place: Path, then: str
+) -> None:
+    assert sh.run(begin(place) + "; (exit 7)", timeout=0.1, on_timeout="yield").stdout == "one\n"
+    with connect(sh.agent, daemon.socket, False) as other:
+        (place / "open").touch()
+        wait_until(lambda: other.state == "idle", "its end")
+        if then == "another restarts":
+            other.restart()
+        else:
+            for _ in range(1 if then == "another runs" else 40):
+                assert other.run("echo theirs").stdout == "theirs\n"
+        with pytest.raises(NotRunning):
+            other.wait(PATIENCE)
+    ended = sh.wait(PATIENCE)
+    assert (ended.stdout, ended.stdout_omitted, ended.exit_code) == ("two\n", 0, 7)
+    with pytest.raises(NotRunning):
+        sh.wait(PATIENCE)
+
+
+def test_what_is_kept_of_ends_is_bounded(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
+    """Of the last one with its output, of some before it without, of the rest nothing."""
+    clients = [connect(sh.agent, daemon.socket, False) for _ in range(18)]
+    for number, client in enumerate(clients):
+        text = f"until [ -e go{number} ]; do sleep 0.01; done; echo {number}; (exit {number})"
+        assert client.run(text, timeout=0.02, on_timeout="yield").runs_on
+        (place / f"go{number}").touch()
+        wait_until(lambda: sh.state == "idle", "its end")
+    sh.run("true")
+    told = []
+    for client in reversed(clients[2:]):
+        ended = client.wait(PATIENCE)
+        told.append((ended.exit_code, ended.stdout, ended.stdout_omitted))
+        client.disconnect()
+    assert told == [(17, "17\n", 0), *((number, "", len(f"{number}\n")) for number in range(16, 1, -1))]
+    for client in clients[:2]:
+        with pytest.raises(NotRunning, match="no longer known"):
+            client.wait(PATIENCE)
+        client.disconnect()
+
+
 def test_who_runs_the_next_command_at_once_takes_nobodys_end(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
     """As soon as it has ended, and is only just being found to have."""
     with connect(sh.agent, daemon.socket, False) as other:

@@ -59,7 +59,7 @@ _LAYERS: Final = (
         "daemon.eager",
     ),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
-    ("daemon.audience", "daemon.handed", "daemon.unheard"),
+    ("daemon.audience", "daemon.outcomes"),
     ("daemon.shared", "daemon.nesting", "daemon.administration"),
     ("daemon.async_client", "daemon.verbs", "daemon.control"),
     ("daemon.server",),
@@ -249,8 +249,7 @@ def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
         "daemon.records",
         "daemon.ledger",
         "daemon.pieces",
-        "daemon.handed",
-        "daemon.unheard",
+        "daemon.outcomes",
         *sorted(_CONTRACTS | _POLICY),
     ],
 )

@@ -19,8 +19,7 @@ incoming          a request as it came, and the answer to it
 audience          who looks on at an agent, and how they hear of its commands
 eager             a coroutine that is begun at once
 pieces            pure: results of a command that came in pieces
-handed            which command was handed back, and to whom it belongs
-unheard           what came of a command whose client had gone
+outcomes          pure: what came of a command that was handed back, or whose client had gone
 hold              who has a session for himself
 nesting           who asks from inside the session that he asks for
 shared            one agent: its session, who hears it, who stays with it

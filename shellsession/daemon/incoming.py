@@ -57,7 +57,7 @@ def answer_with(shared: SharedSession, result: Result, command: str = "") -> Ans
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
-        answer["command"] = command or shared.handed.current
+        answer["command"] = command or shared.outcomes.current
     if unread := shared.unread(result):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)

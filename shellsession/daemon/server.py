@@ -105,7 +105,7 @@ class Server:
         if isinstance(claim, bytes):
             connection.send(claim)
             if isinstance(request, requests.OfAgent) and (shared := self._sessions.get(request.agent)) is not None:
-                shared.unheard.heard(request.id)
+                shared.outcomes.hear(request.id)
             connection.served()
         elif claim is Claim.RUNNING:
             if not connection.is_gone:  # else it was taken late, and has come again elsewhere

@@ -20,12 +20,11 @@ from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
 from .audience import Audience, Fanout
-from .handed import Handed
 from .hold import Hold
 from .journal import Journal
 from .listener import Listener
+from .outcomes import Outcomes
 from .pieces import counted, end_of, together
-from .unheard import Unheard
 from .wire import encode
 
 if TYPE_CHECKING:
@@ -50,11 +49,10 @@ class SharedSession:
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._typed_line = b"", b""  # a person's line: as bash gets it, and as he typed it
-        self._unfinished: tuple[bytes, Result] | None = None
+        self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
         self._attending: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
-        self.unheard = Unheard()
         self.hold = Hold(session)
-        self.handed = Handed()
+        self.outcomes = Outcomes()
         self.opened = False  # has it had a bash?
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._looks: set[asyncio.Task[None]] = set()  # one, while it is seen whether what was handed back has ended
@@ -157,7 +155,7 @@ class SharedSession:
         None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
         """
         while True:
-            if (end := self.unheard.end(command) or self.handed.end_of(command)) is not None:
+            if (end := self.outcomes.end_of(command)) is not None:
                 return end
             if not self._attending:
                 return None
@@ -169,7 +167,7 @@ class SharedSession:
                 reason = "another client stays with it: what it prints comes with the result there"
                 return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
             if not stay.cancelled() and not (result := stay.result()).runs_on:
-                self.unheard.forget()
+                self.outcomes.hear()
                 return result
 
     @contextmanager
@@ -220,8 +218,7 @@ class SharedSession:
     def begin(self, command: bytes) -> Fanout:
         """A command is to be run."""
         if self.session._engine.call is None:  # else it is refused, and that one still asked for
-            self.handed.leave()
-            self.unheard.forget()
+            self.outcomes.begin()
         fanout = Fanout(self.audience, *self.told(command))
         if self.session.state != "running":  # else it queues, and begins some time later
             fanout.begin()
@@ -230,30 +227,29 @@ class SharedSession:
     def first_result(self, command: bytes, result: Result, fanout: Fanout, request: str) -> None:
         """A command has its first result, the whole or a piece of it."""
         fanout.begin()
-        self.unheard.forget()
         if result.runs_on:
-            self.handed.hand(request)
+            self.outcomes.current = request
             call = self.session._engine.call
             if call is not None and call.request.command is command:
-                self._unfinished, self.fanout = (command, counted(result)), fanout
+                self._unfinished, self.fanout = (request, command, counted(result)), fanout
                 return
             if (end := self.last_result(command)) is not None:  # another ended it while its client took the output
                 result = together(counted(result), end)
-            self.handed.end(result)
-            self.handed.leave()
+            self.outcomes.keep(request, counted(result))
+            self.outcomes.begin()
         self._log_end(command, result)
 
     def next_result(self, result: Result) -> None:
         """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
         if self._unfinished is None:
             return
-        command, before = self._unfinished
+        request, command, before = self._unfinished
         so_far = together(before, result)
         if result.runs_on:
-            self._unfinished = command, counted(so_far)
+            self._unfinished = request, command, counted(so_far)
         else:
             self._unfinished = self.fanout = None
-            self.handed.end(so_far)
+            self.outcomes.keep(request, result)
             self._log_end(command, so_far)
 
     def _look_at_end(self) -> None:
@@ -291,11 +287,10 @@ class SharedSession:
 
     def lose(self) -> None:
         """The session ends, and with it what ran in it."""
-        self.unheard.forget()
         if self._unfinished is not None:
-            command, before = self._unfinished
+            request, command, before = self._unfinished
             self._unfinished = self.fanout = None
             end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False)
-            self.handed.end(end)
+            self.outcomes.keep(request, end)
             self._log_end(command, end)
-        self.handed.leave()
+        self.outcomes.begin()

@@ -108,7 +108,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
         told.set_result(result)
     shared.first_result(command, result, fanout, request.id)
     if incoming.listener.connection.is_gone:
-        shared.unheard.keep(request.id, shared.handed.current, result)
+        shared.outcomes.miss(request.id, request.id, result)
     return answer_with(shared, result, request.id)
 
 
@@ -153,13 +153,11 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
             raise
         told.set_result(result)
     shared.next_result(result)
-    command = shared.handed.current
-    if not result.runs_on:
-        shared.handed.leave()
     if incoming.listener.connection.is_gone:
-        shared.unheard.keep(incoming.request.id, command, result)
+        request = incoming.request.id
+        shared.outcomes.miss(request, shared.outcomes.current or request, result)
         return answer_with(shared, result)
-    return answer_with(shared, shared.unheard.before(result))
+    return answer_with(shared, shared.outcomes.tell(result))
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -171,7 +169,7 @@ async def _typed(shared: SharedSession, incoming: Incoming, until: float | None)
     text = incoming.part
     with _queued(incoming.listener):
         await shared.until_handed_back(until)
-    shared.handed.check(incoming.request.command)
+    shared.outcomes.check(incoming.request.command)
     await shared.type(text, until)
 
 
@@ -180,7 +178,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     with _queued(incoming.listener):
         if not await shared.until_unattended(until):
             return Answer({"value": False}, (b"",))
-    shared.handed.check(incoming.request.command)
+    shared.outcomes.check(incoming.request.command)
     with shared.attending(), shared.observing(incoming.listener):
         text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
     if (end := shared.session._engine.ended) is not None:  # perhaps nobody waits for it any more
