@@ -172,10 +172,37 @@ def test_kill_closes_one_session_or_all(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     "words", [["kill"], ["kill", "--all", "a"], ["wait"], ["send", "a"], ["log", "-n", "-1"], ["ls", "x"]]
 )
-def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str]) -> None:
+def test_a_usage_error_exits_with_125(daemon: Daemon, words: list[str]) -> None:
     done = cli(daemon.socket, *words)
-    assert (done.returncode, done.stdout) == (2, b"")
+    assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr.startswith(f"usage: shellsession {words[0]} ".encode())
+
+
+# Of each verb that has --json, and of each kind of error.
+FAILURES: dict[str, tuple[list[str], int, str]] = {
+    "run": (["run", "--json", "-s", "", "true"], 125, "invalid_request"),
+    "run, a usage error": (["run", "--timeout", "soon", "--json", "true"], 125, "invalid_request"),
+    "run, its command's word": (["run", "--cwd", "/nowhere", "echo", "--json"], 125, ""),
+    "wait": (["wait", "nobody", "--json"], 125, "no_such_agent"),
+    "interrupt": (["interrupt", "--json", "nobody"], 125, "no_such_agent"),
+    "send": (["send", "--json", "nobody", "x"], 125, "no_such_agent"),
+    "jobs": (["jobs", "--json", "nobody"], 125, "no_such_agent"),
+    "ls": (["ls", "--json", "--socket", "/nowhere/socket"], 125, "daemon_unavailable"),
+    "status": (["status", "--json", "--socket", "/nowhere/socket"], 3, "daemon_unavailable"),
+    "log": (["log", "--json", "--audit", "/nowhere"], 125, "error"),
+    "log, a usage error": (["log", "--frob", "--json"], 125, "invalid_request"),
+    "no verb": (["frob", "--json"], 125, "invalid_request"),
+}
+
+
+@pytest.mark.parametrize(("words", "status", "code"), FAILURES.values(), ids=FAILURES)
+def test_errors_are_told_as_json_too(daemon: Daemon, words: list[str], status: int, code: str) -> None:
+    done = cli(daemon.socket, *words)
+    assert done.returncode == status
+    told = json.loads(done.stdout)["error"] if code else {}
+    assert told.get("code", "") == code
+    assert done.stderr.decode().endswith(f"shellsession: {told['message']}\n" if told else "\n")
+    assert told or not done.stdout
 
 
 @pytest.mark.parametrize("words", [["wait"], ["interrupt"], ["send"], ["jobs"], ["restart"], ["kill"]])

@@ -94,9 +94,9 @@ def test_the_status_is_the_commands_or_says_what_we_did(
         (["--tmeout"], "unrecognized arguments: --tmeout"),
     ],
 )
-def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str], said: str) -> None:
+def test_a_usage_error_exits_with_125(daemon: Daemon, words: list[str], said: str) -> None:
     done = cli(daemon.socket, "run", *words, "--", "true")
-    assert done.returncode == 2
+    assert done.returncode == 125
     assert done.stderr.startswith(b"usage: shellsession run ")
     assert said in done.stderr.decode()
 
@@ -105,7 +105,7 @@ def test_a_usage_error_exits_with_2(daemon: Daemon, words: list[str], said: str)
 @pytest.mark.parametrize("number", ["-1", "x", "9" * 30, "9" * 5000, "1.5", "nan"])
 def test_what_is_no_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
     done = cli(daemon.socket, *words, number)
-    assert (done.returncode, done.stdout) == (2, b"")
+    assert (done.returncode, done.stdout) == (125, b"")
     assert re.search(r"is no whole number from [01] to \d{19}\n\Z", done.stderr.decode())
 
 
@@ -236,7 +236,7 @@ def test_what_cannot_be_answered_says_how_it_could_be(daemon: Daemon, agent: str
 
 
 def test_the_terminal_and_our_stdin_are_not_both_the_commands(daemon: Daemon, agent: str) -> None:
-    assert cli(daemon.socket, "run", "-i", "--stdin", "-s", agent, "--", "cat").returncode == 2
+    assert cli(daemon.socket, "run", "-i", "--stdin", "-s", agent, "--", "cat").returncode == 125
 
 
 def test_the_examples_of_send_do_what_they_say(daemon: Daemon) -> None:
@@ -281,7 +281,7 @@ def test_stdin_for_the_command(daemon: Daemon, agent: str) -> None:
     assert cli(daemon.socket, "run", "-s", agent, "--stdin", "--", "cat", stdin=ALL_BYTES).stdout == ALL_BYTES
     assert cli(daemon.socket, "run", "-s", agent, "--", "cat", stdin=b"not for it").stdout == b""
     both = cli(daemon.socket, "run", "-s", agent, "--stdin", "-", stdin=b"cat")
-    assert (both.returncode, both.stdout) == (2, b"")
+    assert (both.returncode, both.stdout) == (125, b"")
     assert b"stdin cannot be both" in both.stderr
 
 

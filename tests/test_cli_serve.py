@@ -28,7 +28,7 @@ from shellsession.daemon.wire import Decoder, encode
 )
 def test_serve_refuses_what_it_cannot_do(tmp_path: Path, words: list[str]) -> None:
     done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", *words)
-    assert done.returncode == 2
+    assert done.returncode == 125
     assert mentioning(str(tmp_path)) == []
 
 

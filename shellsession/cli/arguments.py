@@ -11,10 +11,11 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+from ..errors import InvalidRequest
 from ..models import check_seconds
-from .listing import escaped, width
+from .listing import show_json, talk, width
 
 # Each verb's file, and what it does. There, ``main(words)`` does it, and ``own_parser()`` tells ``completion`` what it
 # may be told.
@@ -61,10 +62,38 @@ def parser(verb: str, usage: str, description: str, examples: Sequence[Example])
     )
 
 
+class Asked:
+    """What this call asked for that whoever tells its errors is to know: they come as JSON, too."""
+
+    json = False
+
+
+def tell_error(code: str, text: str) -> None:
+    """In words; and where that was asked for as JSON, with its code (see errors.py)."""
+    talk(text)
+    if Asked.json:
+        with suppress(OSError):
+            show_json({"error": {"code": code, "message": text}})
+            sys.stdout.flush()
+
+
+class _Json(argparse.Action):
+    def __call__(self, _: argparse.ArgumentParser, namespace: argparse.Namespace, *rest: object) -> None:
+        namespace.json = Asked.json = True
+
+
 class _Parser(argparse.ArgumentParser):
+    _words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._words = args or ()
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
-        """As argparse does, which repeats words as they are: they may come from anywhere."""
-        super().error(escaped(message))
+        """Raises InvalidRequest. (What is behind the wrong word was not looked at yet.)"""
+        Asked.json = Asked.json or "--json" in self._words
+        self.print_usage(sys.stderr)
+        raise InvalidRequest(message)
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -96,7 +125,8 @@ def add_timeout(to: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_json(to: argparse.ArgumentParser, what: str) -> None:
-    to.add_argument("--json", action="store_true", help=what)
+    told = f'{what}; an error as {{"error": {{"code", "message"}}}}'
+    to.add_argument("--json", action=_Json, nargs=0, default=False, help=told)
 
 
 def default_agent() -> str:

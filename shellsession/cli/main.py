@@ -11,14 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import ShellSessionError
-from .arguments import VERBS
-from .listing import show, talk
+from ..errors import InvalidRequest, ShellSessionError
+from .arguments import VERBS, Asked, tell_error
+from .listing import show
 
 # What timeout(1) exits with when it fails itself.
 REFUSED: Final = 125
 INTERRUPTED: Final = 130
-USAGE: Final = 2
 
 # What to do, where an error of the library does not say it in words of the command line.
 _HINTS: Final = {
@@ -46,10 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _guarded(words: Sequence[str]) -> int:
     """The verb's exit status, or that of what went wrong, which is told."""
+    Asked.json = False
     try:
         try:
             status = _run(words)
-        except SystemExit as end:  # argparse has told its help, or what is wrong
+        except SystemExit as end:  # argparse has told its help
             status = end.code if isinstance(end.code, int) else 0
         sys.stdout.flush()
         return status
@@ -57,13 +57,14 @@ def _guarded(words: Sequence[str]) -> int:
         hint, text = _HINTS.get(error.code), str(error)
         for said, meant in _IN_WORDS.items():
             text = text.replace(said, meant)
-        talk(f"{text}; {hint}" if hint else text)
+        tell_error(error.code, f"{text}; {hint}" if hint else text)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         _end_as_others_do()
     except OSError as error:
-        talk(f"{error.strerror or error}: see where its input comes from, and where its output goes")
+        text = f"{error.strerror or error}: see where its input comes from, and where its output goes"
+        tell_error(ShellSessionError.code, text)
     return REFUSED
 
 
@@ -79,8 +80,8 @@ def _run(words: Sequence[str]) -> int:
         show(f"shellsession {VERSION}")
         return 0
     if words[0] not in VERBS:
-        talk(f"there is no verb {words[0]!r}: `shellsession --help` lists them")
-        return USAGE
+        Asked.json = "--json" in words
+        raise InvalidRequest(f"there is no verb {words[0]!r}: `shellsession --help` lists them")
     status: int = importlib.import_module(f".{words[0]}", __package__).main(words[1:])
     return status
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..errors import DaemonUnavailable
 from . import arguments
-from .listing import escaped, show, show_json, span, talk
+from .listing import escaped, show, show_json, span
 
 EXAMPLES: Final = (
     ("shellsession status", "its version, its age, how busy it is"),
@@ -36,7 +36,7 @@ def main(words: Sequence[str]) -> int:
     try:
         found = control.stats(path)
     except DaemonUnavailable as error:
-        talk(str(error))
+        arguments.tell_error(error.code, str(error))
         return NO_DAEMON
     if given.json:
         show_json({**found, "socket": path})
