@@ -8,8 +8,7 @@
 The public names, loaded when first used, so that a program pays only for what it uses.
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # to load ``typing`` for that would take most of the time that this takes
 if TYPE_CHECKING:
     from .agents import Agents, AsyncAgents
     from .async_session import AsyncSession

@@ -1,6 +1,16 @@
-"""``python -m shellsession``, and ``shellsession``: the command line."""
+"""``python -m shellsession``, and ``shellsession``: the command line.
 
-import sys
+Law: Ctrl-C while it is loaded, which takes longer than many a command, ends it as any program: without a word.
+"""
+
+try:
+    import signal
+
+    _at_ctrl_c = signal.getsignal(signal.SIGINT)  # under nohup it is ignored, and stays so
+    if _at_ctrl_c is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 
 def main() -> int:
@@ -8,10 +18,13 @@ def main() -> int:
     try:
         from .cli.main import main as command_line
 
+        signal.signal(signal.SIGINT, _at_ctrl_c)
         return command_line()
-    except KeyboardInterrupt:  # while it was loaded, which takes longer than many a command
+    except KeyboardInterrupt:  # before a verb was begun
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
         return 130
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

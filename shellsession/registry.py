@@ -27,7 +27,7 @@ class AgentInfo:
     """One agent's session as it is just now. ``age`` and ``idle`` are in seconds, ``jobs`` counts those that run.
 
     ``state``: "new" (no bash yet, or it was killed while idle), "idle", "running" (a command, also one that was handed
-    back) or "closed".
+    back) or "closed". ``attached``: somebody sits there (``shellsession attach``), and its own calls wait.
     """
 
     agent: str
@@ -38,6 +38,7 @@ class AgentInfo:
     age: float
     idle: float
     jobs: int
+    attached: bool = False
 
 
 class Entry(Generic[S]):
@@ -52,7 +53,7 @@ class Entry(Generic[S]):
         pid, state = session.pid, session.state
         if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh one
             pid, state = None, "new"
-        return AgentInfo(self.name, pid, state, session.cwd, session.command, age, session.idle, jobs)
+        return AgentInfo(self.name, pid, state, session.cwd, session.command, age, session.idle, jobs, session.held)
 
 
 class Registry(Generic[S]):

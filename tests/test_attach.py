@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import pexpect
 import pytest
+from commands import cli
 from daemons import Daemon, Raw, running
 from support import PATIENCE, command_line, descendants, unique_seconds, wait_until
 
@@ -539,6 +540,35 @@ def test_the_agents_command_can_be_ended(sits: Sits, client: RemoteSession, asid
     person.sees("agent: interrupted on request")
     person.prompt()
     assert call.result(PATIENCE).outcome == "interrupted"
+
+
+def test_it_is_seen_that_somebody_sits_there(sits: Sits, client: RemoteSession, daemon: Daemon, agent: str) -> None:
+    def seen() -> tuple[object, bool]:
+        (listed,) = [one for one in control.agents(daemon.socket) if one["agent"] == agent]
+        return listed["attached"], ", attached " in cli(daemon.socket, "ls").stdout.decode()
+
+    assert seen() == (False, False)
+    person = sits()
+    person.prompt()
+    assert seen() == (True, True)
+    person.leaves()
+    wait_until(lambda: seen() == (False, False), "his leave")
+
+
+def test_what_a_line_left_running_is_told_by_what_was_typed(
+    sits: Sits, client: RemoteSession, daemon: Daemon, agent: str
+) -> None:
+    person = sits(TERM="xterm-256color")
+    person.prompt()
+    person.runs("sleep 100 & true")
+    person.types("read x; sleep 101 &\r")
+    person.sees("read x")
+    wait_until(lambda: client.state == "running", "the question")
+    person.types("it\r")
+    person.prompt()
+    wait_until(lambda: len(client.jobs()) == 2, "the second job")
+    assert [job.command for job in client.jobs()] == ["sleep 100 & true", "read x; sleep 101 &"]
+    assert "TERM=" not in cli(daemon.socket, "jobs", agent).stdout.decode()
 
 
 def test_what_was_handed_back_without_the_terminal_can_be_ended(sits: Sits, client: RemoteSession) -> None:

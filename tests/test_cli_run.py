@@ -15,6 +15,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -25,8 +26,9 @@ from commands import PROGRAM, cli, environment, finish, line, running
 from daemons import Daemon, Raw
 from support import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, Limits, RemoteSession, Result, connect
+from shellsession import TTY, Limits, RemoteSession, Result, SessionClosed, connect
 from shellsession.cli import send
+from shellsession.daemon.control import stats
 
 ALL_BYTES = bytes(range(256)) * 400
 
@@ -552,6 +554,25 @@ def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -
 def waiting_in(pipe: int) -> int:
     """The bytes that nobody has read."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_a_command_whose_session_is_killed_before_its_turn_says_what_to_do(daemon: Daemon, agent: str) -> None:
+    with (
+        running(daemon.socket, "run", "-s", agent, "--", "echo first; sleep 100") as first,
+        connect(agent, daemon.socket, False) as client,
+    ):
+        assert line(first) == b"first\n"
+        with (
+            running(daemon.socket, "run", "-s", agent, "--", "true") as second,
+            ThreadPoolExecutor(1) as threads,
+        ):
+            third = threads.submit(client.run, "true")
+            wait_until(lambda: stats(daemon.socket)["serving"] == 4, "both in the queue")
+            assert cli(daemon.socket, "kill", agent).returncode == 0
+            status, said = finish(second)
+            assert (status, said.endswith(b"was closed meanwhile: `shellsession run` opens a new one\n")) == (125, True)
+            with pytest.raises(SessionClosed, match=f"{agent}' was closed meanwhile: connect again"):
+                third.result(PATIENCE)
 
 
 def test_a_killed_client_leaves_the_command_alone(daemon: Daemon, agent: str) -> None:

@@ -40,6 +40,10 @@ from shellsession import (
     ShellSessionError,
     connect,
 )
+from shellsession.cli.main import main
+from shellsession.cli.spectator import Line
+from shellsession.daemon import link
+from shellsession.daemon.control import shutdown, stats
 from shellsession.daemon.listening_socket import ListeningSocket
 from shellsession.daemon.wire import encode
 
@@ -403,6 +407,26 @@ def test_its_socket_is_its_own_whatever_is_noted_of_the_file(
         os.unlink(f"{hasty.socket}.too")
     hasty.stop(signal.SIGKILL)
     wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
+
+
+def test_a_daemon_that_stands_still_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Started by a client, so that it is not the process that listened first; it is named all the same."""
+    path = str(tmp_path / "run" / "socket")
+    connect("a1", path).disconnect()
+    pid = stats(path)["pid"]
+    try:
+        monkeypatch.setattr(link, "PATIENCE", 0.3)
+        with stopped(pid):
+            for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: Line("a1", path)):
+                with pytest.raises(DaemonUnavailable, match=rf"\(pid {pid}\) .* stopped \(SIGSTOP\)"):
+                    ask()
+            assert main(["status", "--socket", path]) == 125
+            assert "kill -CONT" in capsys.readouterr().err
+    finally:
+        shutdown(path)
+    assert main(["status", "--socket", path]) == 3
 
 
 def test_a_client_that_died_is_not_said_to_be_in_a_sandbox(hasty: Daemon) -> None:

@@ -16,6 +16,7 @@ from daemons import Daemon, Raw, running
 from support import wait_until
 
 from shellsession import DaemonUnavailable, ShellSessionError, connect
+from shellsession.cli.main import main
 from shellsession.daemon.wire import PROTOCOL, encode
 
 NOBODY = 65534
@@ -116,6 +117,9 @@ def test_nothing_is_said_to_another_users_daemon() -> None:
         try:
             with pytest.raises(DaemonUnavailable, match=f"user {NOBODY}, not you"):
                 connect("a1", socket=path, start=False)
+            assert main(["status", "--socket", path]) == 125
+            trap.accept()[0].close()
+            trap.accept()[0].close()
             victim, _ = trap.accept()
             with victim:
                 assert victim.recv(1) == b""

@@ -48,8 +48,8 @@ _LAYERS: Final = (
     ("base",),
     ("async_session", "session", "registry"),
     ("agents",),
-    ("daemon.opening",),
-    ("daemon.endpoint", "daemon.requests", "daemon.link", "daemon.jobs", "daemon.incoming"),
+    ("daemon.opening", "daemon.endpoint"),
+    ("daemon.requests", "daemon.link", "daemon.jobs", "daemon.incoming"),
     (
         "daemon.autostart",
         "daemon.listening_socket",

@@ -49,9 +49,10 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], state: int | 
 
 def _painted(line: str, start: int, state: str) -> str:
     end = start + len(state)
-    if state not in _COLOURS or line[start:end] != state:
+    colour = _COLOURS.get(state.partition(",")[0])
+    if colour is None or line[start:end] != state:
         return line
-    return f"{line[:start]}\x1b[{_COLOURS[state]}m{state}\x1b[0m{line[end:]}"
+    return f"{line[:start]}\x1b[{colour}m{state}\x1b[0m{line[end:]}"
 
 
 def show(*lines: str) -> None:

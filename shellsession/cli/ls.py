@@ -16,7 +16,9 @@ EXAMPLES: Final = (
     ("shellsession ls", "who is there, and what runs"),
     ("shellsession ls --json", "the same for programs, with nothing cut or rounded"),
 )
-_DESCRIPTION: Final = "List the agents that have a session: new (no bash yet), idle, or running a command."
+_DESCRIPTION: Final = """\
+List the agents that have a session: new (no bash yet), idle, or running a command; and attached, where somebody sits
+there (`shellsession attach`), and the agent's own calls wait."""
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -43,7 +45,7 @@ def main(words: Sequence[str]) -> int:
             (
                 one["agent"],
                 one["pid"] or "-",
-                one["state"],
+                one["state"] + (", attached" if one["attached"] else ""),
                 span(one["age"]),
                 span(one["idle"]),
                 one["jobs"],

@@ -29,6 +29,7 @@ _IN_WORDS: Final = {
     "wait(), poll(), send() or interrupt() it first, or restart()": (
         "`shellsession wait`, `send` or `interrupt` it first, or `restart`"
     ),
+    "connect again for a new one": "`shellsession run` opens a new one",
     "run it with stdin=TTY": "start it with `shellsession run -i`",
 }
 

@@ -33,7 +33,11 @@ class Line:
         ours = find(path, False)
         self.fd = ours.fileno()
         self._wire = Wire(ours, self._poller)
-        drive(self._wire.greet(path), self._poller)
+        try:
+            drive(self._wire.greet(path), self._poller)
+        except BaseException:
+            self.close()
+            raise
 
     def ask(self, verb: str, *parts: bytes, **fields: object) -> str:
         """Send a request; its id."""

@@ -17,7 +17,8 @@ EXAMPLES: Final = (
     ("shellsession status", "its version, its age, how busy it is"),
     ("shellsession status --json", "the same for programs"),
 )
-_DESCRIPTION: Final = "Tell how the daemon is. It exits with 0 when one runs, and with 3 when none does."
+_DESCRIPTION: Final = """\
+Tell how the daemon is. It exits with 0 when one runs, with 3 when none does, and with 125 when it does not answer."""
 NO_DAEMON: Final = 3
 
 
@@ -36,6 +37,9 @@ def main(words: Sequence[str]) -> int:
     try:
         found = control.stats(path)
     except DaemonUnavailable as error:
+        if (other := endpoint.reach(path)) is not None:  # it is there, and does not answer
+            other.close()
+            raise
         arguments.tell_error(error.code, str(error))
         return NO_DAEMON
     if given.json:

@@ -20,6 +20,9 @@ from ..errors import DaemonUnavailable
 VARIABLE: Final = "SHELLSESSION_SOCKET"
 # sockaddr_un has 108 bytes for a path, with its NUL: unix(7).
 _LONGEST: Final = 107
+# A daemon greets at once; one that is stopped (SIGSTOP) takes connections all the same, as many as may wait, and says
+# nothing. In seconds.
+PATIENCE: Final = 15.0
 
 
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
@@ -82,6 +85,8 @@ def _is(directory: str, descriptor: int) -> bool:
 def reach(path: str) -> socket.socket | None:
     """Connect to the daemon at that path; None when none listens. Raises DaemonUnavailable for any other failure."""
     ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    # unix(7): how long connect waits where as many wait already as may.
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(PATIENCE), 0))
     try:
         ours.connect(path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):

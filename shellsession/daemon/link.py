@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..engine.waiting import LoopPoller, Poller, Steps, Wait
 from ..errors import DaemonUnavailable, OutcomeUnknown, ResultExpired, ShellSessionError, VersionMismatch
 from ..models import VERSION
+from .endpoint import PATIENCE, peer
 from .records import to_error
 from .wire import PROTOCOL, Decoder, Message, encode
 
@@ -21,8 +22,6 @@ from .wire import PROTOCOL, Decoder, Message, encode
 _CHUNK: Final = 1 << 16
 # Connections that are kept for the next verb; more are only needed while verbs overlap.
 _KEPT: Final = 4
-# A daemon greets at once; one that is stopped (SIGSTOP) takes connections all the same, and says nothing. In seconds.
-_PATIENCE: Final = 10.0
 # How often a daemon may end a new connection before anything was asked of it: one that ends does so to who came last.
 _ATTEMPTS: Final = 5
 # How long who has asked tries to hear of it, while nobody at the socket takes the request, in seconds; and the pauses
@@ -67,11 +66,12 @@ class Wire:
         DaemonUnavailable when it says nothing.
         """
         try:
-            hello = yield from self.receive(None if patient else time.monotonic() + _PATIENCE)
+            hello = yield from self.receive(None if patient else time.monotonic() + PATIENCE)
         except TimeoutError:
             raise DaemonUnavailable(
-                f"the daemon at {path} takes connections and says nothing for {_PATIENCE:g} s: it is stopped (SIGSTOP)"
-                " or far too busy; nothing was asked of it: let it go on (kill -CONT), or try again later"
+                f"the daemon at {path} (pid {peer(self._socket)[0]}) takes connections and says nothing for"
+                f" {PATIENCE:g} s: it is stopped (SIGSTOP) or far too busy; nothing was asked of it: let it go on"
+                " (kill -CONT), end it (kill -9), or try again later"
             ) from None
         if "error" in hello.header:
             raise to_error(hello.header["error"], hello.parts)

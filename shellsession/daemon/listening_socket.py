@@ -34,6 +34,10 @@ class ListeningSocket:
             return os.path.samestat(os.stat(self.path), os.fstat(self.file))
         return False
 
+    def own(self) -> None:
+        """This process is it that listens: so say the kernel, and we, to whom no answer comes (see ``peer``)."""
+        self.socket.listen(_BACKLOG)
+
     def set_up_again(self) -> bool:
         """Somebody removed the file (who tidies up /tmp, for one): without it no client finds us any more.
 

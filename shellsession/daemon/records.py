@@ -97,6 +97,11 @@ def to_error(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> ShellSessio
     return kind(message)
 
 
+def closed_meanwhile(agent: str) -> str:
+    """What a client is told whose agent has no session any more."""
+    return f"the session of agent {agent!r} was closed meanwhile: connect again for a new one"
+
+
 def _kinds(root: type[ShellSessionError]) -> Iterator[type[ShellSessionError]]:
     """A class of errors.py and those below it there: a program's own subclass is not the peer's to make."""
     yield root

@@ -28,7 +28,7 @@ from .endpoint import reach
 from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
-from .records import from_part, to_result
+from .records import closed_meanwhile, from_part, to_result
 from .wire import Message
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Remote:
             self._incarnation = ""  # the next verb opens a session (in the next daemon, or where there is room again)
         if isinstance(error, NoSuchAgent):
             self._closed = True
-            return SessionClosed(f"the session of agent {self.agent!r} was closed meanwhile: connect again")
+            return SessionClosed(closed_meanwhile(self.agent))
         return error
 
     @contextmanager

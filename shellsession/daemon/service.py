@@ -65,6 +65,7 @@ def detach() -> bool:
 
 def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve whoever comes through that door until a signal or a client asks for the end."""
+    listening.own()
     # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -264,8 +264,12 @@ class SharedSession:
                 self.next_result(result)
 
     def _log_end(self, command: bytes, result: Result) -> None:
+        text, person = self.told(command)
+        for job in self.session.jobs() if person else ():  # what the line has left running is told of by it
+            if job.command == command.decode("utf-8", "replace"):
+                job.command = text.decode("utf-8", "replace")
         self.audience.show("result", end_of(result))
-        self._journal.note(self.agent, self.told(command)[0], self._secrets, counted(result))
+        self._journal.note(self.agent, text, self._secrets, counted(result))
 
     def last_result(self, command: bytes | None = None) -> Result | None:
         """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""

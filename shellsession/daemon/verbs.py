@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest, SessionBusy, ShellSessionError, ShellUnavailable
+from ..errors import InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .administration import OF_DAEMON
@@ -22,7 +22,7 @@ from .audience import Fanout
 from .incoming import Answer, Incoming, answer_with, of_the_daemon, room_for
 from .listener import LEFT, Listener
 from .nesting import refuse_from_inside
-from .records import to_part
+from .records import closed_meanwhile, to_part
 from .shared import SharedSession
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
                 await shared.session.close()
                 server.dismiss(shared)
             raise of_the_daemon(error) from error
+        except SessionClosed as error:  # while it waited for its turn
+            raise SessionClosed(closed_meanwhile(shared.agent)) from error
         answer.header.setdefault("pid", shared.session.pid)
         shared.opened = shared.opened or shared.session.pid is not None
         if shared.session.closed:
