@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import signal
+import struct
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +119,22 @@ def test_ls_is_a_table(daemon: Daemon, agent: str) -> None:
         assert titles.index("COMMAND") == row.index("sleep 99")
         assert listed(daemon.socket)[agent]["command"] == "sleep 99\necho never"
         assert agent in cli(daemon.socket, "ls", "--names").stdout.decode().splitlines()
+
+
+def test_a_long_name_keeps_the_rest_in_sight(daemon: Daemon) -> None:
+    main, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 50, 120, 0, 0))
+    with connect("long" * 64, daemon.socket, False, cwd="/usr") as sh:
+        sh.open()
+        with running(daemon.socket, "ls", stdout=terminal, env={"NO_COLOR": "1"}) as process:
+            os.close(terminal)
+            status, _ = finish(process)
+        rows = os.read(main, 100_000).decode().splitlines()
+        (row,) = [row for row in rows if row.startswith("long")]
+        assert (status, row.split()[0], row.split()[2], row.split()[6]) == (0, "long" * 9 + "lon…", "idle", "/usr")
+        assert b"long" * 64 in cli(daemon.socket, "ls").stdout
+        sh.close()
+    os.close(main)
 
 
 def test_foreign_text_does_nothing_to_a_terminal(daemon: Daemon) -> None:
@@ -309,21 +328,26 @@ def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
     for number in (1, 2, 3):
         cli(daemon.socket, "run", "-s", agent, "--", f"echo {number}\n(exit {number})")
     cli(daemon.socket, "run", "-s", agent, "--timeout", "0.05", "--", "sleep 99")
+    cli(daemon.socket, "run", "-s", agent, "--", "exit 9")
     log = ["log", "--audit", str(daemon.audit), "-s", agent]
-    wait_until(lambda: cli("", *log).stdout.count(b"\n") == 5, "the last line")  # it may come after the answer
+    wait_until(lambda: cli("", *log).stdout.count(b"\n") == 6, "the last line")  # it may come after the answer
     titles, *rows = cli("", *log).stdout.decode().splitlines()
     assert titles.split() == ["ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"]
-    told = [row[20:].removeprefix("  " + agent).split(maxsplit=2) for row in rows]
-    assert [(status, command) for status, _, command in told] == [
-        ("1", r"echo 1\n(exit 1)"),
-        ("2", r"echo 2\n(exit 2)"),
-        ("3", r"echo 3\n(exit 3)"),
-        ("timed_out", "sleep 99"),
+    told = [row[20:].removeprefix("  " + agent) for row in rows]
+    assert [re.sub(r" +\d+\.\ds +", "|", row).strip() for row in told] == [
+        r"1|echo 1\n(exit 1)",
+        r"2|echo 2\n(exit 2)",
+        r"3|echo 3\n(exit 3)",
+        "timed_out|sleep 99",
+        "shell_exited 9|exit 9",
     ]
     assert cli("", *log, "-n", "2").stdout.decode().splitlines()[1:] == rows[-2:]
     assert cli("", *log, "-n", "0").stdout.decode().splitlines()[1:] == rows
     last = json.loads(cli("", *log, "-n", "1", "--json").stdout)
-    assert (last["agent"], last["command"], last["outcome"]) == (agent, "sleep 99", "timed_out")
+    assert (last["agent"], last["command"], last["outcome"]) == (agent, "exit 9", "shell_exited")
+    nobody = cli("", *log[:-1], "nosuch")
+    assert (nobody.returncode, nobody.stdout) == (0, b"")
+    assert nobody.stderr == b"shellsession: the log has nothing of agent 'nosuch'\n"
 
 
 def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_a_detached_daemon_writes_its_warnings_to_the_state_directory(tmp_path: 
         assert cli(path, "run", "--", "echo secret word").returncode == 0
         wait_until(log.exists, "the warning")
         assert json.loads(cli(path, "status", "--json").stdout)["audit_fault"].startswith(f"audit log {audit}: ")
+        assert f"\naudit log  {audit}: " in cli(path, "status").stdout.decode()
         (warning,) = entries(log)
         assert (warning["level"], warning["logger"]) == ("warning", "shellsession.daemon")
         assert "a line was lost" in str(warning["message"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -427,6 +428,21 @@ def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     finally:
         shutdown(path)
     assert main(["status", "--socket", path]) == 3
+
+
+def test_its_own_log_tells_of_each_request_and_not_what_it_was_about(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon", "--log-level", "debug") as daemon, Raw(daemon.socket) as raw:
+        raw.open("a\n1", tmp_path)
+        raw.ask("run", b"echo private >&2; exit 3", agent="a\n1")
+        last = raw.ask("poll", agent="nobody").header["id"]
+        told = [json.loads(line)["message"] for line in daemon.said.splitlines() if "connection" in line]
+    assert "private" not in daemon.said
+    number = last.split(".")[1]
+    assert [line.partition(f"connection {number}: ")[2].replace(last.rpartition(".")[0], "ID") for line in told] == [
+        "open of agent 'a\\n1' (ID.1): done",
+        "run of agent 'a\\n1' (ID.2): shell_exited",
+        "poll of agent 'nobody' (ID.3): no_such_agent",
+    ]
 
 
 def test_a_client_that_died_is_not_said_to_be_in_a_sandbox(hasty: Daemon) -> None:

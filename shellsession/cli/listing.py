@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+# Characters of a cell on a terminal, but for the last column's: one name of 256 would push all others out of sight.
+_CELL: Final = 40
 _COLOURS: Final = {"running": "32", "new": "2", "closed": "2"}
 
 
@@ -37,14 +39,20 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], state: int | 
     ``state``: which column says how something is, and may be coloured.
     """
     cells = [list(titles), *([escaped(str(cell)) for cell in row] for row in rows)]
+    if (most := width()) is not None:
+        cells = [[*map(_shortened, row[:-1]), row[-1]] for row in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    if (most := width()) is not None:
+    if most is not None:
         lines = [line if len(line) <= most else line[: most - 1] + "…" for line in lines]
     if state is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return lines
     start = sum(widths[:state]) + 2 * state
     return [_painted(line, start, row[state]) for line, row in zip(lines, cells, strict=True)]
+
+
+def _shortened(cell: str) -> str:
+    return cell if len(cell) <= _CELL else cell[: _CELL - 1] + "…"
 
 
 def _painted(line: str, start: int, state: str) -> str:

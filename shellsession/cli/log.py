@@ -48,7 +48,7 @@ def main(words: Sequence[str]) -> int:
         for entry in entries:
             show_json(entry)
     elif not entries:
-        talk("nothing was run yet")
+        talk("nothing was run yet" if given.session is None else f"the log has nothing of agent {given.session!r}")
     else:
         show(*table(("ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"), map(_row, entries)))
     return 0
@@ -56,13 +56,17 @@ def main(words: Sequence[str]) -> int:
 
 def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
     """The file may hold anything: what is not there shows as ``-``."""
-    outcome, took = entry.get("outcome", "-"), entry.get("duration")
+    outcome, took, status = entry.get("outcome", "-"), entry.get("duration"), entry.get("exit_code", "-")
     if entry.get("ran") is False:
         outcome = "not run"
+    elif outcome == "exited":
+        outcome = status
+    elif outcome == "shell_exited" and status is not None:
+        outcome = f"{outcome} {status}"
     return (
         str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
         entry.get("agent", "-"),
-        entry.get("exit_code", "-") if outcome == "exited" else outcome,
+        outcome,
         span(took) if isinstance(took, int | float) else "-",
         entry.get("command", "-"),
     )

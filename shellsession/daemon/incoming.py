@@ -51,6 +51,13 @@ class Incoming(NamedTuple):
         """The time limit that it names, if it does."""
         return self.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
 
+    def outline(self, header: dict[str, Any]) -> str:
+        """Who asked for what, and how that ended: never what it was about."""
+        request = self.request
+        agent = f" of agent {request.agent!r}" if hasattr(request, "agent") else ""
+        ended = header.get("error", {}).get("code") or header.get("result", {}).get("outcome") or "done"
+        return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
+
 
 def answer_with(shared: SharedSession, result: Result, command: str = "") -> Answer:
     """The answer that brings a result, which command runs on, and what was typed for it in vain."""

@@ -6,6 +6,7 @@ Law: a request is served once, whoever asks for it and how often; a client that 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import time
@@ -140,6 +141,8 @@ class Server:
         reply = _encoded(request, header, parts)
         self._ledger.settle(request, incoming.listener.with_reply(reply), time.monotonic())
         del self._served[request]
+        if LOG.isEnabledFor(logging.DEBUG):
+            LOG.debug("%s", incoming.outline(header))
         incoming.listener.connection.send(reply)
         incoming.connection.served()
 
