@@ -231,8 +231,8 @@ class Base:
         return "kill" if self._defaults.on_timeout == "kill" else "interrupt"
 
     def jobs(self) -> list[Job]:
-        """What earlier calls left running, and what came of it; the most recent last."""
-        return list(self._mine().jobs)
+        """What earlier calls left running, and what came of it; the most recent last. None of a closed session."""
+        return list(self._mine().jobs) if not self.closed else []
 
     def resize(self, columns: int, rows: int) -> None:
         """Set the terminal's size; a command that has the terminal gets SIGWINCH from the kernel."""

@@ -173,6 +173,9 @@ def test_bad_arguments_are_refused(sh: Session, timeout: Any) -> None:
     wrong: Any = "no"
     with pytest.raises(InvalidRequest, match="check is True or False, not 'no'"):
         sh.run("echo never", check=wrong)
+    for name in ("tty", "merge_stderr", "isolated", "echo"):
+        with pytest.raises(InvalidRequest, match=r"^tty, merge_stderr, isolated and echo are True or False$"):
+            sh.run("echo never", **cast(dict[str, Any], {name: 1}))
     assert sh.pid is None
 
 
@@ -254,7 +257,7 @@ def test_restart_and_close(sh: Session) -> None:
     assert sh.run("echo [$X]").stdout == "[]\n"
     sh.close()
     sh.close()
-    assert (sh.closed, sh.pid) == (True, None)
+    assert (sh.closed, sh.pid, sh.jobs()) == (True, None, [])
     with pytest.raises(SessionClosed):
         sh.run("true")
 

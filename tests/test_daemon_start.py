@@ -237,7 +237,7 @@ def hang_up(listener: socket.socket) -> None:
 def test_a_daemon_that_says_nothing_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Callable[[str], object]
 ) -> None:
-    monkeypatch.setattr(link, "_PATIENCE", 0.05)
+    monkeypatch.setattr(link, "PATIENCE", 0.05)
     with socket.socket(socket.AF_UNIX) as stopped:
         stopped.bind(str(tmp_path / "socket"))
         stopped.listen()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..engine.processes import umask
 from ..errors import InvalidRequest
-from ..models import Limits, check_seconds, to_bytes
+from ..models import Limits, Request, to_bytes
+from .wire import OUTPUT_MAX
 
 if TYPE_CHECKING:
     from ..policy.sandbox import Sandbox
@@ -26,7 +27,12 @@ def _utf8(data: bytes) -> str:
 
 
 def limits_fields(limits: Limits) -> dict[str, object]:
-    """``Limits`` for the wire; a place for the spill is the client's, wherever the daemon runs."""
+    """``Limits`` for the wire; a place for the spill is the client's own. Raises InvalidRequest."""
+    if limits.max_output > OUTPUT_MAX:
+        raise InvalidRequest(
+            f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
+            " for more"
+        )
     spill = None if limits.spill is None else os.path.abspath(limits.spill)
     return {
         "max_output": limits.max_output,
@@ -73,8 +79,8 @@ def opening(
     for name, value in (("env", env), ("extra_env", extra_env)):
         if value is not None and not isinstance(value, Mapping):
             raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
-    if limits is not None and not isinstance(limits, Limits):
-        raise InvalidRequest(f"limits is a Limits, not {limits!r}")
+    defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
+    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # refuses what Session does
     if "bash" in options:  # the one that this client means
         from shutil import which  # 5 ms, and seldom needed
 
@@ -82,7 +88,6 @@ def opening(
             raise InvalidRequest(f"bash is the name or path of one, not {options['bash']!r}")
         options["bash"] = os.path.abspath(which(options["bash"]) or options["bash"])
     texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
-    check_seconds("timeout", options.get("timeout"))
     fields: dict[str, Any] = {
         "cwd": os.path.abspath(os.fspath(cwd)) if cwd is not None else _here(),
         "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),

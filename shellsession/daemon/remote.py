@@ -29,7 +29,7 @@ from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
 from .records import closed_meanwhile, from_part, to_result
-from .wire import Message
+from .wire import PARTS_MAX, Message
 
 if TYPE_CHECKING:
     from ..engine.dialogue import Dialogue
@@ -110,6 +110,8 @@ class Remote:
 
     def jobs(self) -> list[RemoteJob]:
         """What earlier calls left running, and what came of it; the most recent last."""
+        if self._closed:
+            return []
         described = from_part(self._ask_now(self._said("jobs")).parts)
         return [RemoteJob(self._job_request, one) for one in described]
 
@@ -152,6 +154,11 @@ class Remote:
     # -- what is said, and what an answer means
 
     def _said(self, verb: str, *parts: bytes, **fields: object) -> Said:
+        if (size := sum(map(len, parts))) > PARTS_MAX:
+            raise InvalidRequest(
+                f"{verb}: its text and stdin are {size} bytes, and over the daemon at most {PARTS_MAX}: put it into a"
+                " file, and have the command read that"
+            )
         return {"verb": verb, "agent": self.agent, **fields}, parts
 
     def _open_request(self) -> Said:
@@ -232,6 +239,10 @@ class Remote:
             None if timeout is ... else timeout,
             idle_timeout,
             on_timeout or "interrupt",
+            tty=True if tty is None else tty,
+            echo=echo,
+            merge_stderr=merge_stderr,
+            isolated=isolated,
             limits=Limits() if limits is None else limits,
             on_output=on_output,
         )

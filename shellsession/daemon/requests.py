@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ..errors import InvalidRequest, VersionMismatch
 from ..models import Limits, OnOverflow, OnTimeout
 from ..policy.sandbox import Sandbox
-from .wire import ID_MAX, PARTS_MAX, PROTOCOL
+from .wire import ID_MAX, OUTPUT_MAX, PROTOCOL
 
 _AGENT_MAX: Final = 256  # characters
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
@@ -39,7 +39,7 @@ class LimitsFields(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    max_output: Annotated[int, Field(le=PARTS_MAX // 2)]  # more of two streams is no message: nobody would hear of it
+    max_output: Annotated[int, Field(le=OUTPUT_MAX)]  # more of two streams is no message: nobody would hear of it
     spill: str | None
     spill_max: int
     on_overflow: OnOverflow

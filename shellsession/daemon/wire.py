@@ -29,6 +29,7 @@ PROTOCOL: Final = 3
 HEADER_MAX: Final = 1 << 20
 # All parts of a message together: both streams of a result whose ``max_output`` was raised to 128 MiB.
 PARTS_MAX: Final = 256 << 20
+OUTPUT_MAX: Final = PARTS_MAX // 2
 # A command and its stdin, or two streams, are two: there is room for more, but not for an endless list of empty ones.
 PARTS_COUNT: Final = 8
 # Characters of a request's id; see ledger.
