@@ -44,15 +44,19 @@ class Session(Base):
         try:
             self._callers.add(me)
             with self._lock:
-                try:
-                    self._engine.stop_unattended()
-                    return drive(steps, self._poller)
-                finally:
-                    with self._door:
-                        self._callers.discard(me)
-                        self._leave()
+                return self._do_now(steps)
         finally:
             self._callers.discard(me)
+
+    def _do_now(self, steps: Steps[T]) -> T:
+        """It is this thread's turn."""
+        try:
+            self._engine.stop_unattended()
+            return drive(steps, self._poller)
+        finally:
+            with self._door:
+                self._callers.discard(threading.get_ident())
+                self._leave()
 
     def _refuse_callbacks(self) -> None:
         unattended = self._engine.unattended
@@ -224,9 +228,12 @@ class Session(Base):
         return self._do(expect(engine, pattern, until, exact))
 
     def _retire(self, idle: float | None) -> None:
-        """Close it if nothing has run in it for so many seconds; who is in a verb keeps it."""
-        if idle is not None and not self._callers and not self.held:
-            self._do(self._engine.retire(idle))
+        """Close it if nothing has run in it for so many seconds; who is in a verb keeps it, and is not waited for."""
+        if idle is not None and not self._callers and not self.held and self._lock.acquire(blocking=False):
+            try:
+                self._do_now(self._engine.retire(idle))
+            finally:
+                self._lock.release()
 
     def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""

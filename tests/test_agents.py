@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,34 @@ def test_many_threads_share_many_agents(new_agents: NewAgents) -> None:
         thread.join()
     assert wrong == []
     assert sum(int(agents.run(f"agent{n}", "echo $N").stdout) for n in range(5)) == 8 * 40
+
+
+def test_a_command_that_begins_as_a_session_is_to_expire_is_not_waited_for(new_agents: NewAgents) -> None:
+    """Or nobody would look at the others meanwhile."""
+    agents = new_agents()
+    agents.run("a1", "X=1")
+    session = agents.session("a1")
+
+    class Callers(set[int]):
+        def __bool__(self) -> bool:  # who looks sees nobody; directly after that somebody comes
+            runner.start()
+            wait_until(lambda: session.state == "running", "the command")
+            return False
+
+        def __len__(self) -> int:
+            return int(bool(self))
+
+    with ThreadPoolExecutor(1) as threads:
+        runner = threading.Thread(target=session.run, args=("until [ -e go ]; do sleep 0.01; done",))
+        session._callers = Callers()
+        retired = threads.submit(session._retire, 0.0)
+        try:
+            retired.result(2)
+        finally:
+            Path(session.cwd, "go").touch()
+            runner.join()
+    session._callers = set()
+    assert session.run("echo $X").stdout == "1\n"
 
 
 def test_a_forked_child_is_told_that_they_are_its_parents(new_agents: NewAgents) -> None:

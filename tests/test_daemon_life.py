@@ -465,6 +465,19 @@ def test_it_is_found_again_where_somebody_removed_its_socket(patient: Daemon, pl
         assert before.run("echo $kept").stdout == "1\n"
 
 
+def test_killed_after_its_socket_was_made_again_it_leaves_nothing(
+    hasty: Daemon, runtime: Path, place: Path, tmp_path: Path
+) -> None:
+    with session(hasty) as sh:
+        sh.run("true")
+        (before,) = watchers(hasty.socket)
+        os.unlink(hasty.socket)
+        wait_until(lambda: watchers(hasty.socket) not in ([before], []), "the watcher of the new one")
+        wait_until(lambda: not is_alive(before), "the end of the old watcher")
+    hasty.stop(signal.SIGKILL)
+    wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
+
+
 def test_it_ends_where_another_daemon_took_its_place(patient: Daemon, tmp_path: Path, place: Path) -> None:
     with connect("a1", patient.socket, False, cwd=place) as session:
         pid = session.run("echo $$").stdout.strip()

@@ -246,15 +246,15 @@ class Server:
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
 
     def stats(self) -> dict[str, Any]:
-        infos = self.agents.list()
+        states = [shared.session.state for shared in self._sessions.values() if not shared.session.closed]
         return {
             "version": VERSION,
             "protocol": PROTOCOL,
             "incarnation": self.incarnation,
             "pid": os.getpid(),
             "uptime": time.monotonic() - self._started,
-            "agents": len(infos),
-            "running": sum(info.state == "running" for info in infos),
+            "agents": len(states),
+            "running": states.count("running"),
             "connections": len(self._connections),
             "requests": self._requests,
             "serving": len(self._served),

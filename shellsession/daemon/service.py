@@ -120,5 +120,6 @@ async def _reopened(listening: ListeningSocket, acceptor: Acceptor, server: Serv
         LOG.warning("our socket was removed, and cannot be made again just now: %s", error)
         return acceptor
     LOG.warning("our socket was removed; listening at %s again", listening.path)
+    the_guard().watch_anew(listening.file)
     await acceptor.close()
     return Acceptor(listening.socket, server)

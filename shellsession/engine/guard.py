@@ -46,6 +46,7 @@ class Guard:
         self._number = _MAGIC | secrets.randbits(32)
         self._directory: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
+        self._bash = ""  # that runs it
         self._taken = 0
         self._next = 0
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
@@ -111,11 +112,17 @@ class Guard:
         directory = os.path.join(home, name)
         make_private(directory)
         self._directory = directory
+        self._bash = bash
+        self._watcher = self._watch()
+        return directory
+
+    def _watch(self) -> subprocess.Popen[bytes]:
         script = str(Path(__file__).with_name("watcher.bash"))
+        pid = os.getpid()
         marks = (self._number * _MARKS, (self._number + 1) * _MARKS - 1)
-        socket = self._socket or ()
-        self._watcher = subprocess.Popen(
-            [bash, "--noprofile", "--norc", script, str(pid), start, *map(str, marks), directory, *map(str, socket)],
+        told = (pid, processes.start_time(pid), *marks, self._directory, *(self._socket or ()))
+        return subprocess.Popen(
+            [self._bash, "--noprofile", "--norc", script, *map(str, told)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -124,15 +131,10 @@ class Guard:
             pass_fds=(self._socket[1],) if self._socket else (),
             start_new_session=True,  # Ctrl-C at the host's terminal is not for it
         )
-        return directory
 
     def _close(self) -> None:
         if self._watcher is not None:
-            with suppress(PermissionError):  # we were another user when we started it: it sees our end
-                self._watcher.kill()  # not by closing its pipe: it would clean up beside us
-            self._watcher.wait()
-            if self._watcher.stdin is not None:
-                self._watcher.stdin.close()
+            _dismiss(self._watcher)
             self._watcher = None
         if self._directory is not None:
             _remove(self._directory)
@@ -140,11 +142,28 @@ class Guard:
                 os.rmdir(os.path.dirname(self._directory))
             self._directory = None
 
+    def watch_anew(self, file: int) -> None:
+        """The daemon's socket was made again: it is another file."""
+        with self._lock:
+            assert self._socket is not None
+            self._socket = self._socket[0], file
+            before, self._watcher = self._watcher, self._watch()
+            if before is not None:
+                _dismiss(before)
+
     def forget(self) -> None:
         """In a forked child: let go of the parent's watcher without touching it."""
         if self._watcher is not None and self._watcher.stdin is not None:
             self._watcher.stdin.close()  # else the watcher would not see the parent's end
             self._watcher.returncode = 0  # not our child: nothing to wait for
+
+
+def _dismiss(watcher: subprocess.Popen[bytes]) -> None:
+    with suppress(PermissionError):  # we were another user when we started it: it sees our end
+        watcher.kill()  # not by closing its pipe: it would clean up beside us
+    watcher.wait()
+    if watcher.stdin is not None:
+        watcher.stdin.close()
 
 
 def sweep(home: str) -> None:
