@@ -15,7 +15,7 @@ from ..errors import ShellSessionError
 from .client import RemoteSession
 from .endpoint import reach, socket_path
 from .link import ConnectionLost, Wire
-from .records import from_part, to_error
+from .records import field, from_part, to_error
 from .wire import Message, encode
 
 Place = str | os.PathLike[str] | None
@@ -45,7 +45,7 @@ def agents(socket: Place = None) -> list[dict[str, Any]]:
 
 def stats(socket: Place = None) -> dict[str, Any]:
     """The daemon's version, pid, uptime, and what it counts. Raises DaemonUnavailable."""
-    return dict(_asked("", socket, {"verb": "stats"}).header["value"])
+    return dict(field(_asked("", socket, {"verb": "stats"}).header, "value", dict))
 
 
 def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[str, Any]]:
@@ -55,7 +55,7 @@ def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[st
     with Visit(agent, socket) as visit:
         found: list[dict[str, Any]] = from_part(visit.ask(visit._said("jobs")).parts)
         for one in found:
-            one["status"] = "running" if one["running"] else "ended"
+            one["status"] = "running" if field(one, "running", bool) else "ended"
             for name in ("stdout", "stderr") if output else ():
                 told = visit.ask(visit._said("job_output", job=one["number"], name=name))
                 one[name], one[f"{name}_omitted"] = told.parts[0].decode("utf-8", "replace"), told.header["value"]

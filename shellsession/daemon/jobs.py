@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .records import from_part
+from .records import field, from_part, only_part
 from .wire import Message
 
 
@@ -17,9 +17,9 @@ class RemoteJob:
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
         self._ask = ask
-        self.number: int = described["number"]
-        self.command: str = described["command"]
-        self.pids: tuple[int, ...] = tuple(described["pids"])
+        self.number: int = field(described, "number", int)
+        self.command: str = field(described, "command", str)
+        self.pids: tuple[int, ...] = tuple(field(described, "pids", list))
 
     def __repr__(self) -> str:
         return f"RemoteJob({self.command!r}, pids={self.pids})"
@@ -27,16 +27,17 @@ class RemoteJob:
     def _now(self) -> dict[str, Any]:
         """How the daemon describes it just now; one that it has forgotten has ended."""
         described = from_part(self._ask("jobs").parts)
-        return next((one for one in described if one["number"] == self.number), {"alive": [], "running": False})
+        ours = (one for one in described if field(one, "number", int) == self.number)
+        return next(ours, {"alive": [], "running": False})
 
     def alive(self) -> list[int]:
         """Those of its processes that still live."""
-        return list(self._now()["alive"])
+        return list(field(self._now(), "alive", list))
 
     @property
     def running(self) -> bool:
         """Does a process of it live, or anybody hold its streams?"""
-        return bool(self._now()["running"])
+        return bool(field(self._now(), "running", bool))
 
     @property
     def status(self) -> str:
@@ -46,7 +47,7 @@ class RemoteJob:
     def output(self, name: str) -> tuple[bytes, int]:
         """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted."""
         message = self._ask("job_output", job=self.number, name=name)
-        return message.parts[0], message.header["value"]
+        return only_part(message.parts), field(message.header, "value", int)
 
     @property
     def stdout(self) -> str:
@@ -59,4 +60,4 @@ class RemoteJob:
 
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
-        return tuple(self._ask("kill_job", job=self.number).header["value"])
+        return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))

@@ -15,7 +15,7 @@ from ..engine.waiting import LoopPoller, Poller, Steps, Wait
 from ..errors import DaemonUnavailable, OutcomeUnknown, ResultExpired, ShellSessionError, VersionMismatch
 from ..models import VERSION
 from .endpoint import PATIENCE, peer
-from .records import to_error
+from .records import field, only_part, to_error
 from .wire import PROTOCOL, Decoder, Message, encode
 
 # More, and memory is mapped and unmapped for each recv, which takes 15 us.
@@ -28,6 +28,8 @@ _ATTEMPTS: Final = 5
 # between two attempts, of which each is twice the last.
 _TRIED: Final = 30.0
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.5
+# What a greeting holds, of whichever version.
+_HELLO: Final = {"protocol": int, "incarnation": str, "connection": int, "pid": int}
 _UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
 
 
@@ -74,7 +76,9 @@ class Wire:
                 " (kill -CONT), end it (kill -9), or try again later"
             ) from None
         if "error" in hello.header:
-            raise to_error(hello.header["error"], hello.parts)
+            raise to_error(field(hello.header, "error", dict), hello.parts)
+        for name, kind in _HELLO.items():
+            field(hello.header, name, kind)
         self.hello = hello.header
 
     @property
@@ -196,7 +200,7 @@ class Exchange:
             self.done, self.wire = True, None
             self._pool.give_back(wire)
             if "error" in message.header:
-                raise to_error(message.header["error"], message.parts)
+                raise to_error(field(message.header, "error", dict), message.parts)
         return message
 
     def _again(self, lost: ConnectionLost) -> Steps[None]:
@@ -224,14 +228,16 @@ class Exchange:
             message = yield from wire.receive()
             if message.header.get("event") != "output":
                 return message
-            at = message.header["at"]
+            at = field(message.header, "at", int)
+            field(message.header, "stream", str)
+            size = len(only_part(message.parts))
             if at > self._heard:
                 raise ResultExpired(
                     f"{at - self._heard} bytes of output came while the connection was lost, and are no longer kept:"
                     f" what was heard ends before them; the command itself is not concerned: {_UNKNOWN}"
                 )
             if at == self._heard:
-                self._heard = at + len(message.parts[0])
+                self._heard = at + size
                 return message
 
     def _send(self, wire: Wire) -> Steps[None]:

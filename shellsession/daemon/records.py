@@ -37,6 +37,21 @@ _SELDOM: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
 }
 
 
+def field(header: object, name: str, *kinds: type) -> Any:
+    """What the peer sent as that. Raises ProtocolError where it is no such thing."""
+    value = header.get(name, ...) if isinstance(header, dict) else ...
+    if type(value) not in kinds:  # the exact type: True is an int to isinstance
+        raise ProtocolError(f"the peer sent a message without a proper {name!r}")
+    return value
+
+
+def only_part(parts: tuple[bytes, ...]) -> bytes:
+    """What the peer sent with a message. Raises ProtocolError where that is not one part."""
+    if len(parts) != 1:
+        raise ProtocolError(f"the peer sent {len(parts)} parts where one was to come")
+    return parts[0]
+
+
 def from_result(result: Result) -> tuple[dict[str, Any], tuple[bytes, bytes]]:
     """A result as a header and two parts."""
     header = {name: getattr(result, name) for name in _RESULT}
@@ -52,20 +67,14 @@ def to_result(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> Result:
         raise ProtocolError(f"the peer sent a result with {len(parts)} parts: stdout and stderr are two")
     values: dict[str, Any] = {"signal": None}
     for name, kinds in _RESULT.items():
-        values[name] = _proper(header.get(name, ...), name, kinds)
-    for name, value in header.items():
+        values[name] = field(header, name, *kinds)
+    for name in header:
         if name in _SELDOM:
-            values[name] = _proper(value, name, _SELDOM[name][0])
+            values[name] = field(header, name, *_SELDOM[name][0])
     for name in ("killed", "background"):
         if name in values:
             values[name] = _tuple_of(int, name, values[name])
     return Result(parts[0], parts[1], **values)
-
-
-def _proper(value: object, name: str, kinds: tuple[type, ...]) -> object:
-    if type(value) not in kinds:  # the exact type: True is an int to isinstance
-        raise ProtocolError(f"the peer sent a result without a proper {name!r}")
-    return value
 
 
 def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -81,17 +90,12 @@ def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, .
 
 def to_error(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> ShellSessionError:
     """The error again, of the class that has its code in errors.py; ShellSessionError when none has."""
-    code, message = header.get("code"), header.get("message")
-    if not isinstance(code, str) or not isinstance(message, str):
-        raise ProtocolError("the peer sent an error without a code or without a message")
+    code, message = field(header, "code", str), field(header, "message", str)
     kind = next((kind for kind in _kinds(ShellSessionError) if kind.code == code), None)
     if kind is None:
         return ShellSessionError(f"{message} (the peer calls this {code!r})")
     if issubclass(kind, CommandError):
-        result = header.get("result")
-        if not isinstance(result, dict):
-            raise ProtocolError(f"the peer sent an error {code!r} without its result")
-        return kind(message, to_result(result, parts))
+        return kind(message, to_result(field(header, "result", dict), parts))
     if issubclass(kind, TooManySessions):
         return kind(message, _tuple_of(str, "idle", from_part(parts)))
     return kind(message)

@@ -28,7 +28,7 @@ from .endpoint import reach
 from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
-from .records import closed_meanwhile, from_part, to_result
+from .records import closed_meanwhile, field, from_part, only_part, to_result
 from .wire import PARTS_MAX, Message
 
 if TYPE_CHECKING:
@@ -76,37 +76,37 @@ class Remote:
     @property
     def pid(self) -> int | None:
         """Bash's process id; None while there is no bash."""
-        return None if self._closed else self._ask_now(self._said("info")).header["pid"]
+        return None if self._closed else field(self._ask_now(self._said("info")).header, "pid", int, type(None))
 
     @property
     def state(self) -> State:
         """As ``Session.state``."""
-        state: State = "closed" if self._closed else self._info("state")
+        state: State = "closed" if self._closed else self._info("state", str)
         return state
 
     @property
     def cwd(self) -> str:
         """As ``Session.cwd``."""
-        return str(self._info("cwd"))
+        return str(self._info("cwd", str))
 
     @property
     def command(self) -> str:
         """As ``Session.command``."""
-        return "" if self._closed else self._ask_now(self._said("info")).parts[0].decode("utf-8", "replace")
+        return "" if self._closed else only_part(self._ask_now(self._said("info")).parts).decode("utf-8", "replace")
 
     @property
     def size(self) -> tuple[int, int]:
         """As ``Session.size``."""
-        columns, rows = self._info("size")
+        columns, rows = self._info("size", list)
         return columns, rows
 
     @property
     def idle(self) -> float:
         """As ``Session.idle``."""
-        return float(self._info("idle"))
+        return float(self._info("idle", float, int))
 
-    def _info(self, name: str) -> Any:
-        return self._ask_now(self._said("info")).header["value"][name]
+    def _info(self, name: str, *kinds: type) -> Any:
+        return field(field(self._ask_now(self._said("info")).header, "value", dict), name, *kinds)
 
     def jobs(self) -> list[RemoteJob]:
         """What earlier calls left running, and what came of it; the most recent last."""
@@ -167,7 +167,7 @@ class Remote:
         return self._said("open", **self._opening)
 
     def _opened(self, message: Message) -> None:
-        self._incarnation = str(message.header["id"]).partition(".")[0]
+        self._incarnation = field(message.header, "id", str).partition(".")[0]
         self.opened_here = bool(message.header.get("value"))
 
     def _hear(self, caller: object, on_output: OnOutput, message: Message) -> object:
@@ -304,8 +304,8 @@ class Search:
         if message is None:
             index = self._expecter.existing_data()
             return index
-        index = self._dialogue.search(self._expecter, message.parts[0])
-        if index is None and message.header["value"]:
+        index = self._dialogue.search(self._expecter, only_part(message.parts))
+        if index is None and message.header.get("value"):
             index = self._expecter.eof()
         elif index is None and self._until is not None and time.monotonic() >= self._until:
             index = self._expecter.timeout()
@@ -314,4 +314,4 @@ class Search:
 
 def told(message: Message) -> Result:
     """The Result in a reply."""
-    return to_result(message.header["result"], message.parts)
+    return to_result(field(message.header, "result", dict), message.parts)
