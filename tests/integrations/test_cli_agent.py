@@ -84,22 +84,22 @@ def test_the_model_can_be_a_module_here(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "said"),
     [
-        (("task",), 2, "name a model: --model NAME, or $SHELLSESSION_MODEL"),
-        (("--model", "python:scripted_langchain:failing", ""), 2, "the task is empty: say what is to be done"),
-        (("--model", "python:scripted_langchain:failing", " \n"), 2, "the task is empty: say what is to be done"),
-        ((), 2, "the following arguments are required: TASK"),
-        (("--model", "python:nowhere:model", "task"), 125, "no model 'python:nowhere:model', which is python:MODULE"),
-        (("--model", "python:json:nothing", "task"), 125, "has no attribute 'nothing'"),
-        (("--model", "python:", "task"), 125, "no model 'python:'"),
-        (("--model", "no-such-model", "task"), 125, "no model 'no-such-model': "),
-        (("--model", "python:scripted_langchain:failing", "task"), 125, "the agent gave up: RuntimeError: no key"),
+        (("task",), "name a model: --model NAME, or $SHELLSESSION_MODEL"),
+        (("--model", "python:scripted_langchain:failing", ""), "the task is empty: say what is to be done"),
+        (("--model", "python:scripted_langchain:failing", " \n"), "the task is empty: say what is to be done"),
+        ((), "the following arguments are required: TASK"),
+        (("--model", "python:nowhere:model", "task"), "no model 'python:nowhere:model', which is python:MODULE"),
+        (("--model", "python:json:nothing", "task"), "has no attribute 'nothing'"),
+        (("--model", "python:", "task"), "no model 'python:'"),
+        (("--model", "no-such-model", "task"), "no model 'no-such-model': "),
+        (("--model", "python:scripted_langchain:failing", "task"), "the agent gave up: RuntimeError: no key"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_line(words: tuple[str, ...], status: int, said: str) -> None:
+def test_what_cannot_be_done_is_told_in_a_line(words: tuple[str, ...], said: str) -> None:
     done = run(*words)
-    assert (done.returncode, done.stdout) == (status, b"")
+    assert (done.returncode, done.stdout) == (125, b"")
     assert said in done.stderr.decode()
     assert b"Traceback" not in done.stderr
 
