@@ -221,6 +221,11 @@ class Base:
         reason = "another thread or task stays with it: what it prints comes with the result there"
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
+    def _came_of(self, command: bytes) -> Result | None:
+        """What came of the command begun last, if it is this very one: who awaited it was cancelled."""
+        call = self._engine.last
+        return call.result if call is not None and call.request.command is command else None
+
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout
         check_seconds("timeout", seconds)

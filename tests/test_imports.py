@@ -20,7 +20,7 @@ _ROOT: Final = Path(shellsession.__file__).parent
 _LAYERS: Final = (
     ("errors",),
     ("models",),
-    ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract", "contracts.heads"),
+    ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.heredocs",),
     ("policy.lexer",),
     ("policy.words", "policy.secrets", "policy.sandbox", "daemon.records"),

@@ -13,14 +13,13 @@ promised is gone.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ..errors import ShellSessionError
-from ..models import Limits, Result
+from ..models import Limits, Result, Stream
 from .binding import Binder
 from .contract import BadCall, Dressed, Steps, definition, first, limit_of
 from .failing import CallError, ending, shown
-from .heads import Heads
 from .one_shot import OneShot
 
 TIMEOUT: Final = 30.0  # seconds
@@ -43,6 +42,29 @@ class BashToolError(CallError):
         return type(self), (self.message, self.stdout, self.stderr, self.exit_status)
 
 
+class _Heads:
+    """The first bytes of each stream, heard as they came: a Result has both ends of what is too long."""
+
+    def __init__(self) -> None:
+        self._heads: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
+        self._sizes: dict[Stream, int] = dict.fromkeys(self._heads, 0)
+
+    def hear(self, stream: Stream, data: bytes) -> None:
+        head = self._heads[stream]
+        head += data[: MAX_BUFFER - len(head)]
+        self._sizes[stream] += len(data)
+
+    def cut(self, result: Result) -> Result:
+        """The result of what went over the limit with what was heard of each stream first, and nothing after it."""
+        if result.outcome != "overflow":
+            return result
+        changes: dict[str, Any] = {}
+        for stream, head in self._heads.items():
+            names = (f"{stream}_bytes", f"{stream}_omitted", f"{stream}_cut")
+            changes.update(zip(names, (bytes(head), self._sizes[stream] - len(head), len(head)), strict=True))
+        return replace(result, **changes)
+
+
 class LangChain(OneShot[str]):
     """The tool of document 002."""
 
@@ -53,9 +75,8 @@ class LangChain(OneShot[str]):
     def steps(self, call: object) -> Steps[str]:
         """Raises BashToolError."""
         try:
-            request, heads = self.parse(call), Heads(MAX_BUFFER)
-            reads = lambda result: heads.cut(result) if result.outcome == "overflow" else result  # noqa: E731
-            result: Result = yield replace(request, on_output=heads.hear, reads=reads)
+            request, heads = self.parse(call), _Heads()
+            result: Result = yield replace(request, on_output=heads.hear, reads=heads.cut)
         except BadCall as error:
             raise BashToolError(f"Invalid input: {error}") from None
         except ShellSessionError as error:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -15,11 +14,8 @@ from typing import Any, Final
 
 from ..errors import ShellSessionError
 from ..models import Result
-from .heads import Heads
 
 _PAUSES: Final = (0.001, 0.05)  # seconds between tries to end a command that is yet to begin: soon, then seldom
-# What was printed until then is read before a command is cancelled: a session does not look at once (pump._QUICK).
-_MOMENT, _PASSES = 0.02, 5  # seconds, and then passes of the loop
 _PATIENCE: Final = 5.0  # seconds for what a thread of ours does when all is over
 
 
@@ -175,29 +171,15 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    # Who awaits a session's run and is cancelled has no Result of it.
-    heads, begun = Heads(options["limits"].max_output, options["on_output"]), time.monotonic()
-    text = command.decode("utf-8", "replace")
     try:
-        work = session.run(command, **{**options, "on_output": heads.hear})
-        return await cancellable(work, None, cancel, lambda: session.command == text)  # type: ignore[no-any-return]
+        return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
     except CallCancelled as error:
-        with suppress(ShellSessionError):  # its daemon is gone: nothing is known of it
-            kept, seconds = session.state != "new", time.monotonic() - begun
-            error.result = heads.cut(Result(b"", b"", None, None, session.cwd, seconds, "interrupted", state_kept=kept))
+        error.result = session._came_of(command)
         raise
 
 
-async def cancellable(
-    work: Coroutine[Any, Any, Any],
-    timeout: float | None,
-    cancel: CancelToken | None,
-    is_at_it: Callable[[], bool] | None = None,
-) -> Any:
-    """Await it, at most so many seconds. Raises TimeoutError and CallCancelled when it was given up.
-
-    ``is_at_it``: has it begun? Then it is given the moment that its session needs to hear it out.
-    """
+async def cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, cancel: CancelToken | None) -> Any:
+    """Await it, at most so many seconds. Raises TimeoutError and CallCancelled when it was given up."""
     import asyncio
 
     if cancel is None:
@@ -210,19 +192,10 @@ async def cancellable(
 
     def strike() -> None:
         with suppress(RuntimeError):  # the loop was closed: nothing runs there any more
-            loop.call_soon_threadsafe(begin)
+            loop.call_soon_threadsafe(end)
 
-    def begin() -> None:
-        with suppress(ShellSessionError):
-            if is_at_it is not None and is_at_it():
-                loop.call_later(_MOMENT, end, _PASSES)
-                return
-        end(0)  # what waits for its turn is not to get it
-
-    def end(passes: int) -> None:
-        if passes:
-            loop.call_soon(end, passes - 1)
-        elif not over:
+    def end() -> None:
+        if not over:
             limit.reschedule(loop.time())
 
     try:

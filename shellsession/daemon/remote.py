@@ -262,6 +262,10 @@ class Remote:
         parts = (text,) if data is None else (text, data)
         return self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
 
+    def _came_of(self, command: bytes) -> Result | None:
+        """Nothing is known of a cancelled request but that its command was ended."""
+        return None
+
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""
         fields: dict[str, object] = {"live": True} if self._on_output is not None else {}

@@ -273,10 +273,10 @@ class SharedSession:
 
     def last_result(self, command: bytes | None = None) -> Result | None:
         """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""
+        if command is not None:
+            return self.session._came_of(command)
         call = self.session._engine.last
-        if call is None or (command is not None and call.request.command is not command):
-            return None
-        return call.result
+        return None if call is None else call.result
 
     def unread(self, result: Result) -> bytes:
         """What was typed for the command whose result this is, and not read before its end."""
