@@ -21,7 +21,7 @@ collect_ignore = [] if importlib.util.find_spec("mcp") else ["integrations"]
 
 # The suite runs the same generated cases each time; HYPOTHESIS_PROFILE=explore looks for new ones.
 _BASE = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-settings.register_profile("steady", _BASE, derandomize=True, max_examples=60)
+settings.register_profile("steady", _BASE, derandomize=True, max_examples=50)
 settings.register_profile("explore", _BASE, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 

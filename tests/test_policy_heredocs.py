@@ -115,7 +115,7 @@ def test_what_bash_runs_was_seen_or_the_text_is_doubted(number: int, tmp_path: P
 def test_most_of_these_texts_are_not_doubted() -> None:
     """Else the test before this one would say little."""
     doubted = [number for number in range(40) if commands(_Texts(number).text().encode()).fault]
-    assert len(doubted) < 40
+    assert len(doubted) < 20
 
 
 @pytest.mark.parametrize(

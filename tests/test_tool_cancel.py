@@ -136,7 +136,7 @@ def test_just_then_it_is_one_or_the_other(agents: Agents, pool: ThreadPoolExecut
     since = time.monotonic()
     bash({"command": "sleep 0.01"})
     usual = 2 * (time.monotonic() - since)
-    for _ in range(150):
+    for _ in range(100):
         token = CancelToken()
         call = pool.submit(bash, {"command": "sleep 0.01; echo again"}, token)
         threading.Event().wait(chance.random() * usual)
@@ -464,7 +464,7 @@ def test_async_just_then(tmp_path: Path) -> None:
             since = time.monotonic()
             await bash({"command": "sleep 0.01"})
             usual = 2 * (time.monotonic() - since)
-            for _ in range(150):
+            for _ in range(100):
                 token = CancelToken()
                 asyncio.get_running_loop().call_later(chance.random() * usual, token.cancel)
                 try:
