@@ -1,4 +1,4 @@
-"""Around one agent's session: who looks on, and who holds it for himself."""
+"""Around one agent's session: who looks on, and who holds it alone."""
 
 from __future__ import annotations
 

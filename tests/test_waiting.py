@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from shellsession.engine.waiting import Poller, Wait
+from shellsession.engine.waiting import SOON, Poller, Wait
 
 
 class Looks:
@@ -30,7 +30,7 @@ def test_after_a_long_command_nobody_looks_until_one_was_quick_again(monkeypatch
     reader, writer = os.pipe()
 
     def wait(seconds: float) -> bool:
-        return bool(poller.wait(Wait((reader,), time.monotonic() + seconds, keen=True)))
+        return bool(poller.wait(Wait((reader,), time.monotonic() + seconds, keen=SOON)))
 
     try:
         assert not wait(0.02)

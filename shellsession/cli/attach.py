@@ -1,6 +1,6 @@
-"""``shellsession attach``: a person sits down at an agent's session, sees what runs there, and runs commands himself.
+"""``shellsession attach``: a person sits down at an agent's session, sees what runs there, and runs commands too.
 
-Law: what the person's arguments mean; what he sees and what he does is told in ``spectator`` and ``attached``.
+Law: what the person's arguments mean; what is seen and done there is told in ``spectator`` and ``attached``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Sit there until he leaves."""
+    """Stay until the person leaves."""
     given = own_parser().parse_args(words)
     path = socket_path(given.socket)
     with Terminal() as terminal:

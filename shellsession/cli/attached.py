@@ -1,6 +1,6 @@
-"""A person at an agent's session: it is his, and nobody else's, while he sits there.
+"""A person attached to an agent's session, which is nobody else's meanwhile.
 
-Law: no key is thrown away, and nothing that runs is ended because he leaves.
+Law: no key is thrown away, and nothing that runs is ended by leaving.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .terminal import Disturbed, History, Terminal, as_a_line
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
 # once, with "input".) Until then, but not for twice as long, keys are left for the next prompt: they may be pasted.
 _QUICK: Final = 0.1
-# What is kept of his own command's output for who looks at it later; he himself has seen it.
+# What is kept of the person's own command's output for who looks at it later; here it was seen.
 _KEPT: Final = Limits(max_output=1 << 16)
 
 
 class Attached(Typing):
-    """A person at the session: it is his, and nobody else's, while he sits there."""
+    """A person at the session, which is nobody else's meanwhile."""
 
     def __init__(self, terminal: Terminal, line: Line) -> None:
         super().__init__(terminal, line)
-        self._command: bytes | None = None  # his own, until the daemon has begun it
-        self._kept: list[Message] | None = None  # until it is known what was printed before he came
-        self._shown = b""  # on its terminal before he came
+        self._command: bytes | None = None  # our own, until the daemon has begun it
+        self._kept: list[Message] | None = None  # until it is known what was printed before we came
+        self._shown = b""  # on its terminal before we came
         self._ahead = ""  # typed for the next prompt
-        self._quick = 0.0  # until when his command may be over before a key is read
+        self._quick = 0.0  # until when our command may be over before a key is read
         self._size: tuple[int, int] | None = None
-        self._found: tuple[int, int] | None = None  # the session's size before he came
+        self._found: tuple[int, int] | None = None  # the session's size before we came
 
     def sit(self, others: str) -> None:
-        """Until he leaves."""
+        """Until the person leaves."""
         self.terminal.raw()
         running, self._shown = self.watch()
         meanwhile = "wait" if others == "wait" else "are refused"
@@ -72,7 +72,7 @@ class Attached(Typing):
     # -- between commands
 
     def _prompt(self) -> str | None:
-        """The next command, of as many lines as it takes; None when he leaves. What happens meanwhile is shown."""
+        """The next command, of as many lines as it takes; None for leaving. What happens meanwhile is shown."""
         text = ""
         while self._attend():
             prompt = "> " if text else f"{self.name}:{escaped(str(self.know('info')['value']['cwd']))}$ "
@@ -124,7 +124,7 @@ class Attached(Typing):
         return bool(self.runs) or not {"hold", "run", "type"}.isdisjoint(self._asked.values())
 
     def _attend(self) -> bool:
-        """Show what is printed and pass on what is typed, until nothing runs; False when he leaves before."""
+        """Show what is printed and pass on what is typed, until nothing runs; False when the person leaves before."""
         while True:
             self.hear()
             if not self._busy:
@@ -177,7 +177,7 @@ class Attached(Typing):
             self._stands(verb, message)
 
     def _sit_down(self) -> None:
-        """It is his now."""
+        """It is ours now."""
         self._found = tuple(self.know("info")["value"]["size"])
         if self.runs:
             columns, rows = self.terminal.size
@@ -221,7 +221,7 @@ class Attached(Typing):
                 self.say(escaped(result.reason or f"status {result.exit_code}") + fresh)
 
     def begun(self, command: bytes, person: bool) -> None:
-        """His own is not told to him."""
+        """Our own is not told to us."""
         if command == self._command:
             self.runs, self._command = "own", None
             self._type()
@@ -230,7 +230,7 @@ class Attached(Typing):
         self._stay_awake()
 
     def came_back(self, header: dict[str, Any]) -> None:
-        """Of his own, the answer tells more."""
+        """Of our own, the answer tells more."""
         if self.runs != "own":
             super().came_back(header)
 

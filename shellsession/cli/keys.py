@@ -21,7 +21,7 @@ _SOON, _LATE = 0.01, 0.1
 _STUBBORN: Final = 1.0
 # Somebody else is with the command when a look at it takes longer: then what it prints is shown as it comes.
 BUSY: Final = 0.1
-# More bytes of output than this between Ctrl-C and its arrival are not shown, as terminals have it: he has seen enough.
+# More bytes of output than this between Ctrl-C and its arrival are not shown, as terminals have it.
 _FLOOD: Final = 1 << 17
 
 

@@ -85,7 +85,7 @@ class Spectator:
         self._dim = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
     def look_on(self) -> None:
-        """Until he leaves."""
+        """Until the person leaves."""
         self.terminal.raw()
         running, shown = self.watch()
         self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")

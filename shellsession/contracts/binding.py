@@ -131,14 +131,14 @@ class _Bound(Located[P]):
         return request
 
     async def _asked(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
-        """What somebody said. Raises InvalidRequest for what he raised himself."""
+        """What somebody said. Raises InvalidRequest for what was raised there."""
         try:
             return await self._wait("ask", question.function, question.arguments, timeout, cancel)
         except ShellSessionError:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and timeout is not None:
-                raise  # he was not heard in time
+                raise  # nobody was heard in time
             raise InvalidRequest(f"who was asked for a yes or no raised {error!r:.200}: nothing was run") from error
 
     def _answer(self, action: Look | Log) -> Any:

@@ -55,7 +55,7 @@ def enter(place: str, environ: Mapping[str, str]) -> list[str]:
 
 def since_start(session: Any, environ: Mapping[str, str], over_agents: bool) -> list[str]:
     """Bash text that makes ``environ`` of what the session's bash has started with, where that is the host's: also over
-    agents, and not where whoever made the session has named another (``env``). What he has added (``extra_env``) stays.
+    agents, and not where whoever made the session has named another (``env``). What was added (``extra_env``) stays.
     """
     given = _given(session)
     if not (over_agents or given["inherited"]):

@@ -140,7 +140,7 @@ class _Ending:
         self._acts = True  # before the look whether it is over: who finishes sees this, or is seen
         pause, longest = _PAUSES
         while not self._over.is_set():
-            # Who uses the session without a tool may be at a command of his own, while ours waits for its turn.
+            # Whoever uses the session without a tool may be at another command, while ours waits for its turn.
             with suppress(ShellSessionError):
                 if self._session.command == self._text:
                     self._session.interrupt()

@@ -14,14 +14,14 @@ client            RemoteSession; async_client is the same for asyncio
 requests          what a client may ask, validated
 listening_socket  the daemon's socket: private, and only its own is removed
 connection        one client's connection, on the daemon's side
-listener          who asked for what is being served, and what he hears meanwhile
+listener          the client of a request that is being served, and what it hears meanwhile
 incoming          a request as it came, and the answer to it
 audience          who looks on at an agent, and how they hear of its commands
 eager             a coroutine that is begun at once
 pieces            pure: results of a command that came in pieces
 outcomes          pure: what came of a command that was handed back, or whose client had gone
-hold              who has a session for himself
-nesting           who asks from inside the session that he asks for
+hold              who has a session alone
+nesting           who asks from inside the very session
 shared            one agent: its session, who hears it, who stays with it
 administration    what the daemon does beside the verbs of sessions
 verbs             what each verb does: the session's own

@@ -1,4 +1,4 @@
-"""Lets clients in, one after the other as they come; where no descriptor is left for one, he is told so.
+"""Lets clients in, one after the other as they come; where no descriptor is left for one, it is told so.
 
 Law: nobody is left to wait unanswered. One descriptor is spare: it is given up for a moment to answer with.
 """
@@ -18,7 +18,7 @@ from .records import from_error
 from .server import Server
 from .wire import encode
 
-# Clients that are let in before everybody else gets his turn.
+# Clients that are let in before all others get their turn.
 _AT_ONCE: Final = 64
 # How soon it is tried again where not even the spare descriptor could be had back, in seconds.
 _PAUSE: Final = 0.1
@@ -85,7 +85,7 @@ class Acceptor:
         self._keep_spare()
 
     async def close(self) -> None:
-        """Nobody comes in any more; who was on his way is in."""
+        """Nobody comes in any more; whoever was on the way is in."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         if self._spare is not None:

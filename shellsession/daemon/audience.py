@@ -42,7 +42,7 @@ class Audience:
                 watcher.offer(data, droppable)
 
     def show_next(self, connection: Connection, event: str, fields: dict[str, object]) -> None:
-        """Tell one of them, behind the answer that he is about to get."""
+        """Tell one of them, behind the answer that it is about to get."""
         asyncio.get_running_loop().call_soon(connection.offer, self._event(event, fields), 0)
 
     def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:

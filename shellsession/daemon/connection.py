@@ -25,7 +25,7 @@ LOG: Final = logging.getLogger("shellsession.daemon")
 
 # Output for a slow client: beyond this its command stands still, in bytes. A pipe's size: more hides nothing better.
 _BUFFER: Final = 1 << 20
-# What somebody who only looks on may be behind before he misses output, in bytes, and before he is left alone.
+# How far behind an onlooker may be before it misses output, in bytes, and before it is left alone.
 _BEHIND: Final = 8 << 20
 _TOO_FAR: Final = 2 * _BEHIND
 # Requests of one connection that are served at a time; then no more are read.
@@ -165,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
             self._room.clear()
 
     def offer(self, data: bytes, size: int) -> None:
-        """Send output to somebody who only looks on: he misses what he is too slow for, and is told how much."""
+        """Send output to an onlooker: it misses what it is too slow for, and is told how much."""
         if self._transport is None:
             return
         behind = self._transport.get_write_buffer_size()

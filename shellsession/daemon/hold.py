@@ -1,4 +1,4 @@
-"""Who has an agent's session for himself, and how the others wait until he leaves.
+"""Who has an agent's session alone, and how the others wait until that client leaves.
 
 Law: it ends with its holder's connection, however that ends.
 """
@@ -33,7 +33,7 @@ class Hold:
         """Wait for the turn of who is not the holder. Raises SessionBusy."""
         while self._holder not in (None, holder):
             if self._refuses:
-                raise SessionBusy("somebody holds this session for himself (attach): try again when he has left")
+                raise SessionBusy("somebody holds this session alone (attach): try again later")
             await self._freed.wait()
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:

@@ -20,6 +20,9 @@ from .wire import PROTOCOL, Decoder, Message, encode
 
 # More, and memory is mapped and unmapped for each recv, which takes 15 us.
 _CHUNK: Final = 1 << 16
+# How soon an answer is to be expected: `true` takes the daemon 0.3 ms. Looking for it again and again saves the waking
+# up: 0.28 ms instead of 0.42 on two cores (on one it costs 0.03).
+_SOON: Final = 1e-3
 # Connections that are kept for the next verb; more are only needed while verbs overlap.
 _KEPT: Final = 4
 # How often a daemon may end a new connection before anything was asked of it: one that ends does so to who came last.
@@ -102,7 +105,7 @@ class Wire:
     def receive(self, until: float | None = None) -> Steps[Message]:
         """The next message. Raises ConnectionLost, TimeoutError."""
         while not self._messages:
-            if not (yield Wait(self._fd, until)) and until is not None and time.monotonic() >= until:
+            if not (yield Wait(self._fd, until, _SOON)) and until is not None and time.monotonic() >= until:
                 raise TimeoutError
             try:
                 data = self._socket.recv(_CHUNK)
@@ -185,7 +188,7 @@ class Exchange:
         assert wire is not None
         try:
             if not wire.hello:
-                # Who asks again may not give up: what he asked for may be running.
+                # A second try may not give up: what was asked for may be running.
                 yield from wire.greet(self._path, patient=bool(self.request))
             if not self._sent:
                 yield from self._send(wire)

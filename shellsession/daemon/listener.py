@@ -1,7 +1,7 @@
-"""Who asked for what is being served: what he hears meanwhile, also over a connection that was cut.
+"""The client of a request that is being served: what it hears meanwhile, also over a connection that was cut.
 
-Law: output is told to him in order, and what a lost connection may have swallowed is told again on the next; each piece
-says where in the output it stands, so that he takes it once.
+Law: output is told to it in order, and what a lost connection may have swallowed is told again on the next; each piece
+says where in the output it stands, so that it is taken once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 # What is told again, in bytes: more cannot be on its way to a client (our buffer and a piece over it, 1.6 MiB, and what
-# the kernel holds), and one piece more when he is gone; the rest is for a relay between us.
+# the kernel holds), and one piece more when it is gone; the rest is for a relay between us.
 _RETOLD: Final = 3 << 20
 
 
@@ -47,7 +47,7 @@ class Listener:
         self._moves.set()
 
     def abandon(self) -> None:
-        """Its client has been gone for so long that nobody waits for him any more."""
+        """The client has been gone for so long that nobody waits for it any more."""
         if not self.abandoned.done():
             self.abandoned.set_result(None)
         self._moves.set()
@@ -59,7 +59,7 @@ class Listener:
             await self._moves.wait()
 
     def tell_output(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
-        """Tell him of output; to be awaited while he has not taken enough of it, or is gone."""
+        """Tell it of output; to be awaited while it has not taken enough of that, or is gone."""
         event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at}, data)
         self._at += len(data)
         self._told.append(event)
@@ -70,12 +70,12 @@ class Listener:
         return self._taken() if self.connection.congested or self.connection.is_gone else None
 
     async def _taken(self) -> None:
-        """Until he has taken enough, of what is told again too: more would push out what he has not heard."""
+        """Until it has taken enough, of what is told again too: more would push out what it has not heard."""
         while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
             await (self.until_connected() if self.connection.is_gone else self.connection.drain())
 
     def with_reply(self, reply: bytes) -> bytes:
-        """What he gets who asks again when it was answered. It is the ledger's then, and no more kept here."""
+        """What a client gets that asks again when it was answered. That is the ledger's then, and no more kept here."""
         told = b"".join((*self._told, reply))
         self._told.clear()
         self._size = 0

@@ -119,7 +119,7 @@ class Server:
             incoming = Incoming(request, message.parts, connection, served.listener)
             work = self._serve(incoming)
             served.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
-            self._await_reconnect(served)  # it may have been on its way while he left
+            self._await_reconnect(served)  # it may have been on its way while its client left
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id
@@ -156,7 +156,7 @@ class Server:
         return OutcomeUnknown("the daemon has ended while it ran this: look at what it was to do")
 
     def _await_reconnect(self, served: ServedRequest) -> None:
-        """Give its client the time to come back, if he is gone. What he asked for goes on meanwhile."""
+        """Give a client that is gone the time to come back. What it asked for goes on meanwhile."""
         connection = served.listener.connection
         if connection.is_gone:
             asyncio.get_running_loop().call_later(_GRACE, self._abandon, served, connection)

@@ -48,7 +48,7 @@ class SharedSession:
         self.agent, self.session, self.audience = agent, session, audience
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
-        self._typed_line = b"", b""  # a person's line: as bash gets it, and as he typed it
+        self._typed_line = b"", b""  # a person's line: as bash gets it, and as it was typed
         self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
         self._attending: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
         self.hold = Hold(session)
@@ -99,7 +99,7 @@ class SharedSession:
 
     def with_terminal_type(self, line: bytes, term: str) -> bytes:
         """A person's line as bash gets it. The session's own TERM tells programs that nobody looks (dumb); for this
-        line alone they get that of his terminal. (What stands before ``eval`` ends with it; all else stays.)
+        line alone they get that of the person's terminal. (What stands before ``eval`` ends with it; all else stays.)
         """
         text = f"TERM={shlex.quote(term)} eval {shlex.quote(line.decode('utf-8', 'surrogateescape'))}"
         command = to_bytes("command", text)
@@ -203,7 +203,7 @@ class SharedSession:
                 raise NotRunning(ENDED)
 
     async def type(self, data: bytes, until: float | None) -> None:
-        """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for him."""
+        """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for it."""
         engine = self.session._engine
         while engine.attended is not None and engine.attended is engine.call:
             drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once it is woken

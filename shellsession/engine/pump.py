@@ -16,7 +16,7 @@ from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, fresh_nonce
 from .framing import Framer, mark_line
 from .shell import Shell
 from .streams import CHUNK, SMALL, Stream
-from .waiting import Steps, Wait
+from .waiting import SOON, Steps, Wait
 
 What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "interrupt"]
 MARK: Final = "mark"
@@ -65,7 +65,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     control = shell.control_fd
     quick = now + _QUICK
     while not call.control_closed and (
-        yield Wait((control,), quick if until is None or until > quick else until, True)
+        yield Wait((control,), quick if until is None or until > quick else until, SOON)
     ):
         if _read_control(shell, call):
             return MARK

@@ -26,12 +26,12 @@ T = TypeVar("T")
 class Wait(NamedTuple):
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
-    ``keen``: it is to be expected within microseconds.
+    ``keen``: it is to be expected within so many seconds, which are microseconds.
     """
 
     read: tuple[int, ...] = ()
     until: float | None = None
-    keen: bool = False
+    keen: float = 0.0
     write: tuple[int, ...] = ()
 
 
@@ -45,7 +45,9 @@ _LONGEST = 1e6
 # 40 us in a virtual machine, as much as the command itself: `true` took 87 us instead of 112, `echo hi` 104 instead of
 # 130. Where bash and we share a core it costs 4 us instead, as sched_yield does not always hand over at once; and all
 # of it where the command takes longer: after such a one we sleep at once (`/bin/true` 1.03 ms instead of 1.15).
-_KEEN = 200e-6
+SOON = 200e-6
+# A look that took longer than this was away from its core: what runs there comes to its end sooner without us.
+_AWAY = 50e-6
 # Each look lets other Python threads run, and one that computes keeps the interpreter for 5 ms: leave it for a while.
 _TAKEN = 1e-3
 _CALM = 100
@@ -65,30 +67,32 @@ class Poller:
     def wait(self, wait: Wait) -> Ready:
         read, until, keen, write = wait
         now = time.monotonic()
-        if keen and self._was_quick and (ready := self.look(read)):
+        if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
         poll = self._known.get((read, write)) or self._learn(read, write)
         left = None if until is None else max(0, math.ceil(min(until - time.monotonic(), _LONGEST) * 1000))
         came = [fd for fd, _ in poll.poll(left)]
         if keen:
-            self._was_quick = time.monotonic() < now + _KEEN
+            self._was_quick = time.monotonic() < now + keen
         return came
 
-    def look(self, read: tuple[int, ...]) -> Ready:
-        """Look again and again for a moment; empty when nothing came."""
+    def look(self, read: tuple[int, ...], keen: float) -> Ready:
+        """Look again and again for so many seconds; empty when nothing came."""
         if self._calm:
             self._calm -= 1
             return ()
         poll = self._known.get((read, ())) or self._learn(read, ())
         now = time.monotonic()
-        give_up = now + _KEEN
+        give_up = now + keen
         while now < give_up:
             os.sched_yield()
             if ready := poll.poll(0):
                 return [fd for fd, _ in ready]
-            now = time.monotonic()
-        if now > give_up + _TAKEN and threading.active_count() > 1:
-            self._calm = _CALM
+            before, now = now, time.monotonic()
+            if now - before > _AWAY:
+                if now - before > _TAKEN and threading.active_count() > 1:
+                    self._calm = _CALM
+                break
         return ()
 
     def _learn(self, read: tuple[int, ...], write: tuple[int, ...]) -> select.poll:
@@ -137,7 +141,7 @@ class LoopPoller:
         if self._skipped:
             self._skipped -= 1
             return ()
-        ready = self._eager.look(wait.read)
+        ready = self._eager.look(wait.read, wait.keen)
         self._in_a_row += 1
         if not ready or self._in_a_row == _IN_A_ROW:
             self._skipped, self._in_a_row = 1 if ready else _IN_VAIN, 0
@@ -161,7 +165,7 @@ class LoopPoller:
                 self.on_unawaited()
 
     async def wait(self, wait: Wait) -> Ready:
-        if wait.keen and (ready := self._look(wait)):
+        if 0 < wait.keen <= SOON and (ready := self._look(wait)):
             return ready
         loop = self._enter()
         future: asyncio.Future[Ready] = loop.create_future()

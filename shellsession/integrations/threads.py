@@ -1,6 +1,6 @@
 """A tool whose session is for threads, called from asyncio.
 
-Law: who is cancelled ends his own command, and comes back when it has ended.
+Law: a call that is cancelled ends its own command, and comes back when that has ended.
 """
 
 from __future__ import annotations
