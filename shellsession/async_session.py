@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from .async_output import Outlet, Pieces
 from .base import A_MOMENT, Base, Seconds, Text
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
@@ -32,75 +32,6 @@ class Turns(NamedTuple):
     loop: asyncio.AbstractEventLoop
     lock: asyncio.Lock
     callers: list[object]
-
-
-class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
-    """What ``AsyncSession.stream`` gives. Asyncio closes a generator that was left by ``break`` some time later; this
-    knows at once that nobody holds it any more."""
-
-    def __init__(self, pieces: AsyncGenerator[tuple[Stream, bytes] | Result], followed: list[Call]) -> None:
-        self._pieces, self._followed = pieces, followed
-
-    async def __anext__(self) -> tuple[Stream, bytes] | Result:
-        return await self._pieces.__anext__()
-
-    async def aclose(self) -> None:
-        """Interrupt the command, unless it has ended."""
-        await self._pieces.aclose()
-
-    def __del__(self) -> None:
-        for call in self._followed:
-            call.abandoned = True
-
-
-class Outlet:
-    """An ``on_output`` that may be a coroutine function. While it is awaited nothing more is read: who takes the output
-    slowly slows the command down, and nothing piles up."""
-
-    def __init__(self, take: OnOutput, engine: Engine) -> None:
-        self._take, self._engine = take, engine
-        self._pieces: deque[Awaitable[object]] = deque()
-        self._task: asyncio.Task[BaseException | None] | None = None
-
-    def __call__(self, stream: Stream, data: bytes) -> None:
-        came = self._take(stream, data)
-        if isinstance(came, Awaitable):
-            self._pieces.append(came)
-            call = self._engine.last
-            if call is not None and (self._task is None or self._task.done()):
-                import asyncio
-
-                self._engine.pause(call)
-                self._task = asyncio.get_running_loop().create_task(self._work(call))
-                self._engine.callback_tasks.add(self._task)
-
-    async def _work(self, call: Call) -> BaseException | None:
-        fault: BaseException | None = None
-        try:
-            while self._pieces:
-                await self._pieces.popleft()
-        except BaseException as error:
-            call.mute()
-            fault = error
-            while self._pieces:
-                _discard(self._pieces.popleft())
-        self._engine.callback_tasks.discard(self._task)
-        self._engine.go_on(call, fault)
-        return fault
-
-    async def finish(self) -> None:
-        """The command has come back: everything it printed is to be taken, too. Raises what the callback raised."""
-        if self._task is not None and (fault := await self._task) is not None:
-            raise fault
-
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-
-def _discard(piece: Awaitable[object]) -> None:
-    if isinstance(piece, Coroutine):
-        piece.close()
 
 
 class AsyncSession(Base):
