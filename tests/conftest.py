@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 import pytest
 from daemons import Daemon, Raw, running
 from hypothesis import HealthCheck, settings
+from persons import Person, Sits, Tmux
+from support import PATIENCE
 
 from shellsession import RemoteSession, Session, connect
 
@@ -107,3 +111,55 @@ def remote(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Itera
 def sh(new_session: Callable[..., Session]) -> Session:
     """One session in ``place``."""
     return new_session()
+
+
+# -- a person at a terminal (attach)
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest) -> str:
+    """A name of this test's own."""
+    return "a" + str(abs(hash(request.node.name)))[:6]
+
+
+@pytest.fixture
+def sits(daemon: Daemon, agent: str, tmp_path: Path) -> Iterator[Sits]:
+    """Makes a person sit down at the agent's session."""
+    with ExitStack() as seats:
+
+        def sit(*options: str, socket: str = daemon.socket, **env: str) -> Person:
+            person = Person(socket, agent, tmp_path, *options, **env)
+            seats.callback(person.screen.close, force=True)
+            return person
+
+        yield sit
+
+
+@pytest.fixture
+def client(daemon: Daemon, agent: str, tmp_path: Path) -> Iterator[RemoteSession]:
+    """One of the agent's own clients."""
+    with connect(agent, daemon.socket, cwd=tmp_path, timeout=PATIENCE) as client:
+        yield client.open()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Callable[..., Future[Any]]]:
+    """Calls a function in a thread."""
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit
+
+
+@pytest.fixture
+def tmux(tmp_path: Path, daemon: Daemon, agent: str) -> Iterator[Tmux]:
+    """A terminal in which a person has attached."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not installed (all but whole screens is tested without it, too)")
+    terminal = Tmux("t", tmp_path)
+    try:
+        attach = f"{sys.executable} -m shellsession attach {agent} --socket {daemon.socket}"
+        terminal.types(f"alias attach='{attach}'; clear", "Enter")
+        terminal.types("attach", "Enter")
+        terminal.shows(f"{agent}:")
+        yield terminal
+    finally:
+        terminal("kill-server")

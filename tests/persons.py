@@ -1,0 +1,116 @@
+"""Somebody at a terminal who attaches to an agent: at one of pexpect's, and in tmux."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+from support import PATIENCE, command_line, descendants, wait_until
+
+from shellsession.cli.terminal import ESCAPE
+
+LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
+_OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
+TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
+
+
+class Person:
+    """Somebody at a terminal of his own, who attaches to one agent."""
+
+    def __init__(self, socket: str, agent: str, home: Path, *options: str, **env: str) -> None:
+        self.agent = agent
+        words = f"{sys.executable} -m shellsession attach {agent} --socket {socket} {' '.join(options)}"
+        self.screen: pexpect.spawn[str] = pexpect.spawn(
+            "bash",
+            ["-c", f'echo "modes $(stty -g)"; {words}; echo "status $?"; echo "modes $(stty -g)"'],
+            env={**TERMINAL, "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
+            cwd=str(home),
+            dimensions=(24, 80),
+            encoding="utf-8",
+            timeout=PATIENCE,
+        )
+        self.screen.delaybeforesend = None
+        self._modes = self.sees(r"modes (\S+)\r\n")
+
+    def sees(self, pattern: str) -> str:
+        """Wait for it; its first group, or all of it."""
+        self.screen.expect(pattern)
+        match: re.Match[str] = self.screen.match  # type: ignore[assignment]  # the stubs leave out that it is one
+        return match[1] if match.re.groups else match[0]
+
+    def prompt(self) -> str:
+        """Wait for the prompt; what was shown before it."""
+        self.sees(rf"{self.agent}:\S*\$ ")
+        return ESCAPE_TEXT.sub("", self.screen.before or "")
+
+    def types(self, text: str) -> None:
+        self.screen.send(text)
+
+    def runs(self, line: str) -> str:
+        """At the prompt: run a line; its output."""
+        self.types(line + "\r")
+        return self.prompt().partition("\n")[2]
+
+    def ends(self) -> int:
+        """Wait for the end; its status. The terminal must be as it was found."""
+        status = int(self.sees(r"status (\d+)"))
+        assert self.sees(r"modes (\S+)\r\n") == self._modes
+        return status
+
+    def leaves(self) -> None:
+        self.types(LEAVE)
+        assert self.ends() == 0
+
+    @property
+    def reads_nothing(self) -> bool:
+        """Has attach taken all that was typed?"""
+        slave = os.open(f"/proc/{self.screen.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
+        try:
+            return not select.select([slave], [], [], 0)[0]
+        finally:
+            os.close(slave)
+
+    @property
+    def pid(self) -> int:
+        [pid] = [pid for pid in descendants(self.screen.pid or 0) if b"attach" in command_line(pid)]
+        return pid
+
+
+ESCAPE_TEXT = re.compile(ESCAPE.pattern.decode("latin-1"))
+Sits = Callable[..., Person]
+
+
+class Tmux:
+    """A terminal in a tmux server of its own."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        self._words = ["tmux", "-L", name, "-f", "/dev/null"]
+        self._env = {**TERMINAL, "HOME": str(home), "XDG_STATE_HOME": str(home), "TMUX_TMPDIR": str(home)}
+        self("new-session", "-d", "-x", "80", "-y", "24", "-c", "/", "env PS1='outside$ ' bash --norc --noprofile")
+
+    def __call__(self, *words: str) -> str:
+        done = subprocess.run([*self._words, *words], env=self._env, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
+
+    def shows(self, text: str) -> str:
+        """Wait until the screen has it; the screen."""
+        screens = [""]
+
+        def look() -> bool:
+            screens.append(self("capture-pane", "-p"))
+            return text in screens[-1]
+
+        try:
+            wait_until(look, repr(text))
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the screen is\n{screens[-1]}") from None
+        return screens[-1]
+
+    def types(self, *keys: str) -> None:
+        self("send-keys", *keys)

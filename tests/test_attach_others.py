@@ -1,0 +1,179 @@
+"""attach, with the agent's own clients and other persons beside it: who waits, who looks on, who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from commands import cli
+from daemons import Daemon
+from persons import CTRL_C, Sits
+from support import PATIENCE, unique_seconds, wait_until
+
+from shellsession import TTY, RemoteSession, Result, SessionBusy
+from shellsession.cli.attached import Attached
+from shellsession.cli.spectator import Line
+from shellsession.cli.terminal import Terminal
+from shellsession.daemon import control
+from shellsession.daemon.records import from_result
+from shellsession.daemon.wire import Message
+
+
+def test_others_wait(sits: Sits, client: RemoteSession, elsewhere: Callable[..., Future[Any]]) -> None:
+    person = sits()
+    person.prompt()
+    call = elsewhere(client.run, "echo $word")
+    person.runs("word=his")
+    assert not call.done()
+    person.leaves()
+    assert call.result(PATIENCE).stdout == "his\n"
+
+
+def test_others_are_refused(sits: Sits, client: RemoteSession) -> None:
+    person = sits("--others", "refuse")
+    person.prompt()
+    with pytest.raises(SessionBusy, match="attach"):
+        client.run("true")
+    person.leaves()
+    assert client.run("true").ok
+
+
+def test_a_second_person_is_next(sits: Sits, client: RemoteSession) -> None:
+    first = sits()
+    first.prompt()
+    second = sits()
+    second.sees("you are next")
+    first.leaves()
+    second.prompt()
+    assert second.runs("echo m''ine") == "mine\r\n"
+
+
+def test_the_agents_command_is_seen_to_its_end(
+    sits: Sits, client: RemoteSession, tmp_path: Path, elsewhere: Callable[..., Future[Any]]
+) -> None:
+    call = elsewhere(client.run, "echo begun; while [ ! -e go ]; do sleep .01; done; echo done; (exit 3)")
+    wait_until(lambda: client.state == "running", "the agent's command")
+    person = sits()
+    person.sees(r"agent\$ echo begun")
+    (tmp_path / "go").touch()
+    person.sees("done\r\n")
+    person.sees("agent: status 3")
+    person.prompt()
+    assert call.result(PATIENCE).stdout == "begun\ndone\n"
+
+
+def test_what_another_client_runs_is_shown_also_while_he_sits_down() -> None:
+    shown: list[bytes] = []
+    terminal, line = SimpleNamespace(show=shown.append), SimpleNamespace(agent="a")
+    attached = Attached(cast(Terminal, terminal), cast(Line, line))
+    attached.runs, attached._kept = "agent", [Message({"event": "output"}, (b"done\n",))]
+    header, parts = from_result(Result(b"", b"", None, None, "/", 0.0, "running"))
+    attached._stands("poll", Message({"result": header}, parts))
+    assert b"".join(shown) == b"done\n"
+
+
+def test_the_agents_command_can_be_ended(
+    sits: Sits, client: RemoteSession, elsewhere: Callable[..., Future[Any]]
+) -> None:
+    call = elsewhere(client.run, f"sleep {unique_seconds()}")
+    wait_until(lambda: client.state == "running", "the agent's command")
+    person = sits()
+    person.sees(r"agent\$ sleep")
+    person.types(CTRL_C)
+    person.sees("agent: interrupted on request")
+    person.prompt()
+    assert call.result(PATIENCE).outcome == "interrupted"
+
+
+def test_it_is_seen_that_somebody_sits_there(sits: Sits, client: RemoteSession, daemon: Daemon, agent: str) -> None:
+    def seen() -> tuple[object, bool]:
+        (listed,) = [one for one in control.agents(daemon.socket) if one["agent"] == agent]
+        return listed["attached"], ", attached " in cli(daemon.socket, "ls").stdout.decode()
+
+    assert seen() == (False, False)
+    person = sits()
+    person.prompt()
+    assert seen() == (True, True)
+    person.leaves()
+    wait_until(lambda: seen() == (False, False), "his leave")
+
+
+def test_what_a_line_left_running_is_told_by_what_was_typed(
+    sits: Sits, client: RemoteSession, daemon: Daemon, agent: str
+) -> None:
+    person = sits(TERM="xterm-256color")
+    person.prompt()
+    person.runs("sleep 100 & true")
+    person.types("read x; sleep 101 &\r")
+    person.sees("read x")
+    wait_until(lambda: client.state == "running", "the question")
+    person.types("it\r")
+    person.prompt()
+    wait_until(lambda: len(client.jobs()) == 2, "the second job")
+    assert [job.command for job in client.jobs()] == ["sleep 100 & true", "read x; sleep 101 &"]
+    assert "TERM=" not in cli(daemon.socket, "jobs", agent).stdout.decode()
+
+
+def test_what_was_handed_back_without_the_terminal_can_be_ended(sits: Sits, client: RemoteSession) -> None:
+    client.run(f"sleep {unique_seconds()}", timeout=0.05, on_timeout="yield")
+    person = sits()
+    person.sees(r"agent\$ sleep")
+    person.types(CTRL_C)
+    person.prompt()
+    assert client.wait(PATIENCE).outcome == "interrupted"
+
+
+@pytest.mark.parametrize("options", [[], ["--read-only"]], ids=["", "read-only"])
+def test_the_question_is_shown_to_who_comes_after_it(sits: Sits, client: RemoteSession, options: list[str]) -> None:
+    asked = client.run("echo begun; read -p 'your name? ' name; echo hello $name", stdin=TTY)
+    assert asked.outcome == "input"
+    person = sits(*options)
+    person.sees(r"agent\$ echo begun")
+    person.sees("begun\r\nyour name\\? $")
+    if options:
+        client.send("Ann\n")
+    else:
+        person.types("Ann\r")
+    person.sees("hello Ann\r\n")
+
+
+def test_who_only_looks_on_sees_all_and_types_nothing(sits: Sits, client: RemoteSession) -> None:
+    person = sits("--read-only")
+    person.sees("looking on")
+    assert client.run("echo se''en; (exit 3)").exit_code == 3
+    person.sees(r"agent\$ echo se''en; \(exit 3\)")
+    person.sees("seen\r\n")
+    person.sees("agent: status 3")
+    person.types("echo typed\r")
+    client.run("echo one\necho two", stdin=None)
+    person.sees(r"agent\$ echo one\S*\r\n\S*agent> echo two")
+    assert "typed" not in (person.screen.before or "")
+    person.types(CTRL_C)
+    person.sees("left")
+    assert person.ends() == 0
+
+
+def test_who_only_looks_on_opens_no_session(sits: Sits, daemon: Daemon, agent: str) -> None:
+    person = sits("--read-only")
+    person.sees("has no session")
+    assert person.ends() == 125
+
+
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}], ids=["colour", "NO_COLOR"])
+def test_our_own_lines_are_dim_where_colour_is_wanted(sits: Sits, client: RemoteSession, env: dict[str, str]) -> None:
+    person = sits("--read-only", **env)
+    person.sees("looking on")
+    client.run("true")
+    assert person.sees(r"(\x1b\[2m|)agent\$ true") == ("" if env else "\x1b[2m")
+
+
+def test_a_foreign_command_does_nothing_to_the_terminal(sits: Sits, client: RemoteSession) -> None:
+    person = sits("--read-only")
+    person.sees("looking on")
+    client.run("echo o''k # \x1b]0;title\x07 \u202e \r")
+    person.sees("ok\r\n")
+    assert r"# \x1b]0;title\x07 \u202e \r" in (person.screen.before or "")

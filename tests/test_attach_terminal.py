@@ -1,0 +1,199 @@
+"""attach and its terminal: how it is given back, what a prompt is when it is disturbed, whole screens in tmux."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+from daemons import Daemon, running
+from persons import LEAVE, TERMINAL, Sits, Tmux
+from support import PATIENCE, wait_until
+
+from shellsession.cli.terminal import as_a_line
+
+
+@pytest.mark.parametrize("library", ["asyncio", "pydantic", "pexpect", "subprocess"])
+def test_it_loads_nothing_dear(library: str) -> None:
+    program = f"import shellsession.cli.attach, sys; sys.exit({library!r} in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_without_a_terminal_it_says_so(daemon: Daemon) -> None:
+    words = [sys.executable, "-m", "shellsession", "attach", "nobody", "--socket", daemon.socket]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 125
+    assert "terminal" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", "echo u''p; sleep 100"], ids=["at the prompt", "while a command runs"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_the_terminal_is_given_back_at_a_signal(sits: Sits, command: str, number: signal.Signals) -> None:
+    person = sits()
+    person.prompt()
+    if command:
+        person.types(command + "\r")
+        person.sees("up\r\n")
+    os.kill(person.pid, number)
+    assert person.ends() == 128 + number
+
+
+@pytest.mark.parametrize("command", ["", "echo u''p; sleep 100"], ids=["at the prompt", "while a command runs"])
+def test_the_terminal_is_given_back_when_the_daemon_dies(sits: Sits, tmp_path: Path, command: str) -> None:
+    with running(tmp_path / "daemon") as daemon:
+        person = sits(socket=daemon.socket)
+        person.prompt()
+        if command:
+            person.types(command + "\r")
+            person.sees("up\r\n")
+        daemon.stop(signal.SIGKILL)
+        person.sees("the daemon has ended.*attach again")
+        assert person.ends() == 125
+
+
+def test_what_a_program_set_is_undone_when_he_leaves_it(sits: Sits) -> None:
+    person = sits()
+    person.prompt()
+    person.types("printf '\\e[?1049h\\e[?25l\\e[?1000;1006hu''p'; cat\r")
+    person.sees(r"\x1b\[\?1049h.*up")
+    person.types(LEAVE)
+    left = person.sees(r"((?:\x1b\[\?\d+[hl])+)")
+    assert sorted(re.findall(r"\d+[hl]", left)) == ["1000l", "1006l", "1049l", "25h"]
+    assert person.ends() == 0
+
+
+# -- pieces
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (b"ls -l", "ls -l"),
+        (b"ls\rpwd", "ls\npwd"),
+        (b"lx\x7fs", "ls"),
+        (b"\x7f\x7fls", "ls"),
+        (b"no\x03yes", "yes"),
+        (b"no\x15yes", "yes"),
+        (b"a\x1b[Ab\x1bOCc", "abc"),
+        ("Zoë".encode(), "Zoë"),
+    ],
+)
+def test_keys_that_no_command_took_begin_the_next_line(keys: bytes, line: str) -> None:
+    assert as_a_line(keys) == line
+
+
+PROMPT = """
+import socket, sys
+from shellsession.cli.terminal import Disturbed, Terminal
+ours = socket.socket(socket.AF_UNIX)
+ours.connect(sys.argv[1])
+begun, line = "", None
+with Terminal() as terminal:
+    while line is None:
+        try:
+            line = terminal.line("> ", begun, ours.fileno())
+        except Disturbed as disturbed:
+            begun = disturbed.text
+            terminal.say("told " + ours.recv(1000).decode())
+    terminal.say("typed " + line)
+"""
+
+
+@pytest.fixture
+def prompt(tmp_path: Path) -> Iterator[tuple[pexpect.spawn[str], socket.socket]]:
+    """A prompt, and the socket that disturbs it."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        words = ["-c", PROMPT, str(tmp_path / "s")]
+        screen = pexpect.spawn(sys.executable, words, env=TERMINAL, encoding="utf-8", timeout=PATIENCE)
+        screen.delaybeforesend = None
+        theirs, _ = listener.accept()
+        with theirs:
+            screen.expect("> ")
+            yield screen, theirs
+        screen.close(force=True)
+
+
+def test_what_is_shown_at_the_prompt_leaves_the_line(prompt: tuple[pexpect.spawn[str], socket.socket]) -> None:
+    screen, theirs = prompt
+    screen.send("hel")
+    screen.expect("hel")
+    theirs.send(b"one")
+    screen.expect("\r\ntold one\r\n.*> hel")
+    screen.send("lo\r")
+    screen.expect("typed hello\r\n")
+
+
+def test_no_key_is_lost_however_often_it_is_disturbed(prompt: tuple[pexpect.spawn[str], socket.socket]) -> None:
+    screen, theirs = prompt
+    text = "".join(chr(ord("a") + number % 26) for number in range(15))
+    for key in text:
+        theirs.send(b".")
+        screen.send(key)
+        screen.expect("told")
+    theirs.send(b".")
+    screen.send("\r")
+    screen.expect(r"typed (\w+)\r\n")
+    match: re.Match[str] = screen.match  # type: ignore[assignment]  # as above
+    assert match[1] == text
+
+
+# -- in tmux
+
+
+def test_an_editor_fills_the_screen_and_gives_it_back(tmux: Tmux, tmp_path: Path, agent: str) -> None:
+    if shutil.which("vim") is None:
+        pytest.skip("vim is not installed")
+    tmux.types("vim -u NONE -N $HOME/note", "Enter")
+    tmux.shows("~\n~\n")
+    tmux.types("ifirst line")
+    tmux.shows("first line\n~")
+    tmux("resize-window", "-x", "100", "-y", "30")
+    wait_until(lambda: tmux("capture-pane", "-p").count("~\n") == 28, "vim on 30 rows")
+    tmux.types("C-]")
+    assert "~\n~" not in tmux.shows("its command goes on")
+    tmux.types("clear; attach", "Enter")
+    tmux.shows("first line\n~")
+    tmux.types("Enter", "second line", "Escape", ":wq", "Enter")
+    tmux.shows(f"{agent}:")
+    assert (tmp_path / "note").read_text() == "first line\nsecond line\n"
+
+
+def test_what_is_typed_ahead_and_not_read_is_for_the_prompt(tmux: Tmux, tmp_path: Path, agent: str) -> None:
+    tmux.types("echo wa''iting; until [ -e $HOME/go ]; do sleep 0.01; done", "Enter")
+    tmux.shows("\nwaiting\n")
+    tmux.types("echo o''ne", "Enter", "echo t''wo")
+    tmux.shows("\necho o''ne\necho t''wo")  # the terminal's echo: the keys have arrived, and nobody reads them
+    (tmp_path / "go").touch()
+    tmux.shows(f"\none\n{agent}:/$ echo t''wo")
+    tmux.types("Enter")
+    tmux.shows("\ntwo\n")
+
+
+def test_a_pager_and_the_end_look_as_they_should(tmux: Tmux, tmp_path: Path, agent: str) -> None:
+    (tmp_path / "long").write_text("".join(f"line {number}\n" for number in range(100)))
+    tmux.types("less $HOME/long || more $HOME/long", "Enter")
+    tmux.shows("line 20\n")
+    tmux.types("Space")
+    tmux.shows("line 40\n")
+    tmux.types("q")
+    tmux.shows(f"{agent}:")
+    tmux.types("clear", "Enter")
+    tmux.types("echo o''ne", "Enter", "C-]")  # it leaves the prompt that comes after the command
+    screen = tmux.shows("comes back to it\noutside$")
+    assert [line for line in screen.split("\n") if line][-5:] == [
+        f"{agent}:/$ echo o''ne",
+        "one",
+        f"{agent}:/$",
+        f"left {agent}: `shellsession attach {agent}` comes back to it",
+        "outside$",
+    ]
