@@ -274,3 +274,17 @@ class Proxy:
 def _end(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
+
+
+def seen(raw: Raw, last: str = "result", times: int = 1) -> list[Message]:
+    """The events that come until so many of that name."""
+    events: list[Message] = []
+    while times:
+        events.append(raw.receive())
+        times -= events[-1].header["event"] == last
+    return events
+
+
+def served(raw: Raw) -> int:
+    """How many requests are being served, this one too."""
+    return int(raw.ask("stats").header["value"]["serving"])
