@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import signal
@@ -15,16 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon
+from cancelling import OK, begun, endless, helpers, is_gone
 
-from shellsession import Agents, AsyncAgents, AsyncSession, Session, aconnect, connect
-from shellsession.contracts import bashtool, spec, strands
+from shellsession import Agents, Session
+from shellsession.contracts import bashtool, spec
 from shellsession.contracts.bashtool import Cancelled, Failed
 from shellsession.contracts.waiting import CancelToken
 from shellsession.models import Result
-from shellsession.policy.rules import Policy
-
-_OK = {"content": [{"type": "text", "text": "Exit code: 0\nagain\n"}], "details": {"exit_code": 0, "success": True}}
 
 
 @pytest.fixture
@@ -44,27 +40,6 @@ def started(tmp_path: Path) -> Path:
     """A FIFO in which a command says that it has begun."""
     os.mkfifo(path := tmp_path / "started")
     return path
-
-
-def endless(started: Path, more: str = "") -> dict[str, str]:
-    return {"command": f"{more} echo $BASHPID >{started}; sleep 1000; sleep 1001"}
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
-def begun(started: Path) -> int:
-    """Waits for the command; its process id."""
-    return int(started.read_text())
-
-
-def helpers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("shellsession-cancel")]
 
 
 def test_before_nothing_runs_and_what_comes_first_is_told_first(agents: Agents, tmp_path: Path) -> None:
@@ -99,7 +74,7 @@ def test_during_the_command_is_ended(
         call.result(20)
     assert is_gone(pid)
     assert helpers() == []
-    assert bash({"command": "echo again"}) == _OK
+    assert bash({"command": "echo again"}) == OK
     if persistent:
         assert bash({"command": "echo $KEPT"})["content"][0]["text"] == "Exit code: 0\n1\n"
 
@@ -107,10 +82,10 @@ def test_during_the_command_is_ended(
 def test_after_the_result_stands(agents: Agents) -> None:
     token = CancelToken()
     bash = bashtool.tool(agents, agent="a1")
-    assert bash({"command": "echo again"}, token) == _OK
+    assert bash({"command": "echo again"}, token) == OK
     token.cancel()
     token.cancel()
-    assert bash({"command": "echo again"}) == _OK
+    assert bash({"command": "echo again"}) == OK
     with pytest.raises(Cancelled):
         bash({"command": "echo again"}, token)
 
@@ -142,7 +117,7 @@ def test_just_then_it_is_one_or_the_other(agents: Agents, pool: ThreadPoolExecut
         threading.Event().wait(chance.random() * usual)
         token.cancel()
         try:
-            assert call.result(20) == _OK
+            assert call.result(20) == OK
             told["result"] += 1
         except Cancelled:
             told["cancelled"] += 1
@@ -172,7 +147,7 @@ class Slow(Session):
 def test_a_command_that_has_ended_has_its_result() -> None:
     with Slow() as session:
         session.token = CancelToken()
-        assert bashtool.tool(session)({"command": "echo again"}, session.token) == _OK
+        assert bashtool.tool(session)({"command": "echo again"}, session.token) == OK
         assert session.token.cancelled
 
 
@@ -247,7 +222,7 @@ def test_from_a_signal_handler(agents: Agents, started: Path) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
         watcher.join()
-    assert bash({"command": "echo again"}) == _OK
+    assert bash({"command": "echo again"}) == OK
 
 
 def test_a_signal_handler_within_a_call_is_told_that_the_session_is_busy(agents: Agents, started: Path) -> None:
@@ -297,204 +272,12 @@ def test_a_contract_that_knows_no_cancellation_tells_it_as_an_error(agents: Agen
     assert spec.tool(agents, agent="a1")({"command": "true"}, cancel=token) == error
 
 
-_PRINTS = "X=kept; echo out; echo err >&2;"
-_SAID = (
-    "Bash session error: the call was cancelled; the shell, its directory and its variables are kept"
-    "\n[stdout]\nout\n[stderr]\nerr"
-)
-
-
-def test_strands_tells_what_was_printed_until_then_and_that_state_is_kept(
-    agents: Agents, pool: ThreadPoolExecutor, started: Path
-) -> None:
-    token, bash = CancelToken(), strands.tool(agents, agent="a1")
-    call = pool.submit(bash, {"mode": "execute", **endless(started, _PRINTS)}, token)
-    begun(started)
-    token.cancel()
-    with pytest.raises(strands.BashSessionError) as raised:
-        call.result(20)
-    assert str(raised.value) == _SAID
-    assert (raised.value.stdout, raised.value.stderr) == ("out\n", "err\n")
-    assert bash(mode="execute", command="echo $X") == {"output": "kept", "error": ""}
-    with pytest.raises(strands.BashSessionError, match=r"^Bash session error: the call was cancelled$"):
-        bash({"mode": "execute", "command": "true"}, token)
-
-
-@pytest.mark.parametrize("where", ["session", "agents", "daemon"])
-def test_so_does_it_for_asyncio(daemon: Daemon, started: Path, where: str) -> None:
-    async def cancelled(bash: Any) -> None:
-        token = CancelToken()
-        call = asyncio.create_task(bash({"mode": "execute", **endless(started, _PRINTS)}, token))
-        await asyncio.to_thread(begun, started)
-        token.cancel()
-        with pytest.raises(strands.BashSessionError) as raised:
-            await asyncio.wait_for(call, 20)
-        # Of a request that was cancelled the daemon tells nothing more.
-        assert str(raised.value) == (_SAID.partition(";")[0] if where == "daemon" else _SAID)
-        assert await bash(mode="execute", command="echo $X") == {"output": "kept", "error": ""}
-
-    async def main() -> None:
-        if where == "session":
-            async with AsyncSession() as session:
-                await cancelled(strands.tool(session))
-        elif where == "agents":
-            async with AsyncAgents() as agents:
-                await cancelled(strands.tool(agents, agent="a1"))
-        else:
-            async with await aconnect("strands", socket=daemon.socket) as remote:
-                await cancelled(strands.tool(remote))
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("kind", [Agents, AsyncAgents])
-def test_a_policy_masks_what_was_printed_until_then(kind: Any, started: Path) -> None:
-    policy = Policy(secrets=["s3cr3t-t0ken"])
-
-    async def main() -> None:
-        agents, token = kind(), CancelToken()
-        bash = strands.tool(agents, agent="a1", policy=policy)
-        call = {"mode": "execute", **endless(started, "echo s3cr3t-t0ken;")}
-        done = asyncio.create_task(bash(call, token) if kind is AsyncAgents else asyncio.to_thread(bash, call, token))
-        await asyncio.to_thread(begun, started)
-        token.cancel()
-        with pytest.raises(strands.BashSessionError, match=r"\[stdout\]") as raised:
-            await done
-        assert "s3cr3t" not in str(raised.value)
-        await agents.close() if kind is AsyncAgents else agents.close()
-
-    asyncio.run(main())
-
-
 def test_who_interrupts_without_the_token_gets_a_result(pool: ThreadPoolExecutor, started: Path) -> None:
     with Session() as session:
         call = pool.submit(bashtool.tool(session), endless(started), CancelToken())
         begun(started)
         session.interrupt()
         assert call.result(20)["details"]["success"] is False
-
-
-def test_in_the_daemon(daemon: Daemon, pool: ThreadPoolExecutor, started: Path) -> None:
-    with connect("cancelled", socket=daemon.socket) as session:
-        token, bash = CancelToken(), bashtool.tool(session)
-        call = pool.submit(bash, endless(started), token)
-        pid = begun(started)
-        token.cancel()
-        with pytest.raises(Cancelled):
-            call.result(20)
-        assert is_gone(pid)
-        assert bash({"command": "echo again"}) == _OK
-
-
-async def _cancelled_during(bash: Any, started: Path, from_thread: bool) -> int:
-    token = CancelToken()
-    call = asyncio.create_task(bash(endless(started), cancel=token))
-    pid = await asyncio.to_thread(begun, started)
-    if from_thread:
-        await asyncio.to_thread(token.cancel)
-    else:
-        token.cancel()
-    with pytest.raises(Cancelled):
-        await asyncio.wait_for(call, 20)
-    return pid
-
-
-@pytest.mark.parametrize("from_thread", [False, True])
-def test_from_the_loop_and_from_a_thread(daemon: Daemon, started: Path, from_thread: bool) -> None:
-    async def main() -> None:
-        async with AsyncSession() as session, AsyncAgents() as agents:
-            remote = await aconnect("cancelled", socket=daemon.socket)
-            for bash in (bashtool.tool(session), bashtool.tool(agents, agent="a1"), bashtool.tool(remote)):
-                assert is_gone(await _cancelled_during(bash, started, from_thread))
-                assert await bash({"command": "echo again"}) == _OK
-            remote.disconnect()
-
-    asyncio.run(main())
-
-
-def test_async_before_in_the_queue_and_by_the_task(started: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with AsyncSession() as session:
-            bash, token, second = bashtool.tool(session), CancelToken(), CancelToken()
-            token.cancel()
-            with pytest.raises(Cancelled):
-                await bash({"command": f"touch {tmp_path}/ran"}, token)
-            running = asyncio.create_task(bash(endless(started), CancelToken()))
-            await asyncio.to_thread(begun, started)
-            waiting = asyncio.create_task(bash({"command": f"touch {tmp_path}/ran"}, second))
-            await asyncio.sleep(0)
-            second.cancel()
-            with pytest.raises(Cancelled):
-                await waiting
-            assert not running.done()
-            running.cancel()  # by asyncio itself: that is no cancellation of ours
-            with pytest.raises(asyncio.CancelledError):
-                await running
-            assert await bash({"command": "echo again"}) == _OK
-            assert not (tmp_path / "ran").exists()
-
-    asyncio.run(main())
-
-
-def test_async_what_was_cancelled_before_is_not_even_begun() -> None:
-    begun: list[object] = []
-
-    class Watched(AsyncSession):
-        async def run(self, *arguments: Any, **options: Any) -> Result:
-            begun.append(arguments)
-            return await super().run(*arguments, **options)
-
-    async def main() -> None:
-        async with Watched() as session:
-            token = CancelToken()
-            token.cancel()
-            with pytest.raises(Cancelled):
-                await bashtool.tool(session)({"command": "true"}, token)
-
-    asyncio.run(main())
-    assert begun == []
-
-
-def test_async_just_then(tmp_path: Path) -> None:
-    async def main() -> None:
-        chance, told = random.Random(5), {"result": 0, "cancelled": 0}
-        async with AsyncSession() as session:
-            bash = bashtool.tool(session)
-            await bash({"command": "KEPT=1"})
-            since = time.monotonic()
-            await bash({"command": "sleep 0.01"})
-            usual = 2 * (time.monotonic() - since)
-            for _ in range(100):
-                token = CancelToken()
-                asyncio.get_running_loop().call_later(chance.random() * usual, token.cancel)
-                try:
-                    assert await asyncio.wait_for(bash({"command": "sleep 0.01; echo again"}, token), 20) == _OK
-                    told["result"] += 1
-                except Cancelled:
-                    told["cancelled"] += 1
-            assert await bash({"command": "echo again"}) == _OK
-        assert min(told.values()) > 0, told
-
-    asyncio.run(main())
-
-
-def test_async_while_somebody_is_asked(tmp_path: Path) -> None:
-    async def main() -> None:
-        asked, token = asyncio.Event(), CancelToken()
-
-        async def confirm(command: str) -> bool:
-            asked.set()
-            await asyncio.Event().wait()
-            return True
-
-        async with AsyncSession() as session:
-            call = asyncio.create_task(bashtool.tool(session, confirm=confirm)({"command": "true"}, token))
-            await asked.wait()
-            token.cancel()
-            with pytest.raises(Cancelled):
-                await asyncio.wait_for(call, 20)
-
-    asyncio.run(main())
 
 
 class Late(Session):
@@ -522,7 +305,7 @@ def test_the_next_command_is_not_ended_instead(monkeypatch: pytest.MonkeyPatch, 
         cancelled = pool.submit(token.cancel)
         with suppress(Cancelled):
             first.result(20)
-        assert bash({"command": "sleep 0.5; echo again"}) == _OK
+        assert bash({"command": "sleep 0.5; echo again"}) == OK
         cancelled.result(20)
 
 
@@ -544,6 +327,6 @@ def test_a_turn_is_not_lost_with_who_was_cancelled_just_then(
     threading.Event().wait(0.1)
     token.cancel()
     go.touch()
-    assert calls[0].result(20) == calls[2].result(5) == _OK
+    assert calls[0].result(20) == calls[2].result(5) == OK
     with pytest.raises(Cancelled):
         calls[1].result(5)
