@@ -1,8 +1,9 @@
 """phoenix's co-author trailer: a shell function in place of ``git``, so that bash itself finds each ``git commit``.
 
 Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched. A message
-with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit;
-one from a file or a pipe, which cannot be seen before, gets it where git puts it.
+with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit,
+and so does one by an alias with options (``commit -m``); one from a file or a pipe, which cannot be seen before, gets
+it where git puts it.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls also by an absolute path, in ``bash -c`` and ``sh -c``, and
@@ -34,7 +35,7 @@ _BASH: Final = re.compile(r"\bbash\b")
 _QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
 _MAIN: Final = r"""function _phoenix_git {
 %(quiet)s
-\builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_version _phoenix_git _phoenix_rest
+\builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_means _phoenix_version _phoenix_git _phoenix_rest
 while (( _phoenix_at <= $# )); do
   case ${!_phoenix_at} in
     -C | -c | --git-dir | --work-tree | --namespace | --super-prefix | --config-env | --attr-source)
@@ -56,6 +57,7 @@ if [[ ${_phoenix_known%%%% *} != commit || ${_phoenix_rest[0]} == @(-h|--help) ]
   \builtin command "$@"
   \builtin return
 fi
+_phoenix_means=$_phoenix_known
 # A line of the message already, where git would not look for it: in another paragraph, as the subject.
 \builtin local IFS=$'\n'
 if [[ $'\n'"${_phoenix_rest[*]}"$'\n' == *$'\n'%(trailer)s$'\n'* ]]; then
@@ -68,14 +70,15 @@ _phoenix_version=${_phoenix_version%%%%[!0-9.]*}.0
 _phoenix_known=${_phoenix_version#*.}
 _phoenix_known=${_phoenix_known%%%%.*} _phoenix_version=${_phoenix_version%%%%.*}
 _phoenix_git+=(-c trailer.separators=: -c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add)
-if (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )) &&
+if [[ $_phoenix_means == commit ]] &&
+  (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )) &&
   { _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B 2>/dev/null) || :; } &&
   [[ $'\n'"${_phoenix_rest[*]}"$'\n'"$_phoenix_known"$'\n' != *$'\n'---[[:space:]]* ]]; then
   \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
   \builtin return
 fi
-# Before 2.32 commit knows no --trailer, and a later one takes a line "---" for the end of the message: the new commit
-# is worded again.
+# Before 2.32 commit knows no --trailer; a later one takes a line "---" for the end of the message; and an alias may end
+# in an option that takes the next word (`commit -m`): the new commit is worded again.
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)
 \builtin command "$@" || \builtin return
 [[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return

@@ -107,6 +107,7 @@ def _unread(error: Exception) -> int | str | None:
     try:
         line = cast(Any, error).errors(include_url=False)[0]["input"]  # pydantic's error has the whole of it
         number = json.loads(line)["id"]
+        str(number).encode()  # half a pair in the id itself cannot be written back
     except (AttributeError, ValueError, TypeError, LookupError, RecursionError):
         return None
     return number if type(number) in (int, str) else None

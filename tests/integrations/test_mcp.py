@@ -287,7 +287,9 @@ def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
             answer = ask(call(number, "echo \\ud800"))
             assert answer["id"] == json.loads(number)
             assert "surrogate" in answer["error"]["message"]
-        process.stdin.write(b"no JSON\n[]\n7\n")
+        process.stdin.write(
+            b"no JSON\n[]\n7\n" + rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/list"}' + b"\n"
+        )
         answer = ask(call("3", "echo \\ud83d\\ude00"))
         assert (answer["id"], answer["result"]["content"][0]["text"]) == (3, "\U0001f600")
         process.stdin.close()
