@@ -297,6 +297,22 @@ def test_a_slow_client_slows_its_command_and_nothing_else(daemon: Daemon, sh: Re
         assert resident(daemon) - before < 32 * MIB
 
 
+def test_a_client_that_takes_nothing_keeps_the_session_no_longer_than_its_command(
+    daemon: Daemon, sh: RemoteSession
+) -> None:
+    sh.open()
+    with Raw(daemon.socket) as slow:
+        slow.say("run", b"yes", agent=sh.agent, live=True, timeout=0.5)
+        wait_until(lambda: sh.state == "running", "the command")
+        assert sh.run("echo next", timeout=10).stdout == "next\n"
+        came = 0
+        while "event" in (message := slow.receive()).header:
+            assert message.header["at"] == came
+            came += len(message.parts[0])
+        assert message.header["result"]["outcome"] == "timed_out"
+        assert came > MIB
+
+
 def test_output_that_nobody_wants_live_costs_no_memory(daemon: Daemon, sh: RemoteSession) -> None:
     sh.run("true")
     before = resident(daemon)

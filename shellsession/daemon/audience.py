@@ -6,13 +6,14 @@ Law: who looks on slows nobody down (see ``Connection.offer``); a command is tol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ..models import Stream
 from .wire import encode
 
 if TYPE_CHECKING:
+    from ..engine.call import Call
+    from ..engine.steps import Engine
     from .connection import Connection
     from .listener import Listener
 
@@ -52,8 +53,9 @@ class Audience:
 class Fanout:
     """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
 
-    def __init__(self, audience: Audience, command: bytes, person: bool) -> None:
-        self._audience, self._command, self._person = audience, command, person
+    def __init__(self, engine: Engine, audience: Audience, command: bytes, person: bool) -> None:
+        self._engine, self._audience, self._command, self._person = engine, audience, command, person
+        self._held_back: asyncio.Task[None] | None = None
         self._begun = False
         self.listener: Listener | None = None
 
@@ -63,7 +65,20 @@ class Fanout:
             self._begun = True
             self._audience.show("command", {"person": self._person}, self._command)
 
-    def __call__(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
+    def __call__(self, stream: Stream, data: bytes) -> None:
         self.begin()
         self._audience.show("output", {"stream": stream}, data)
-        return None if self.listener is None else self.listener.tell_output(stream, data)
+        if self.listener is not None and not self.listener.tell_output(stream, data):
+            self._hold_back(self.listener)
+
+    def _hold_back(self, listener: Listener) -> None:
+        """Read no more of the command until its client has taken what there is. Its end, and who comes next, do not
+        wait for that."""
+        call = self._engine.last
+        if call is not None and (self._held_back is None or self._held_back.done()):
+            self._engine.pause(call)
+            self._held_back = asyncio.create_task(self._read_on(listener, call))
+
+    async def _read_on(self, listener: Listener, call: Call) -> None:
+        await listener.taken()
+        self._engine.go_on(call)

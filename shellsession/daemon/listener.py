@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from ..models import Stream
@@ -58,8 +57,8 @@ class Listener:
             self._moves.clear()
             await self._moves.wait()
 
-    def tell_output(self, stream: Stream, data: bytes) -> Awaitable[None] | None:
-        """Tell it of output; to be awaited while it has not taken enough of that, or is gone."""
+    def tell_output(self, stream: Stream, data: bytes) -> bool:
+        """Tell it of output; has it taken enough of that? Else no more is to be printed until it has: see ``taken``."""
         event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at}, data)
         self._at += len(data)
         self._told.append(event)
@@ -67,9 +66,9 @@ class Listener:
         while self._size - len(self._told[0]) > _RETOLD:
             self._size -= len(self._told.popleft())
         self.connection.send(event)
-        return self._taken() if self.connection.congested or self.connection.is_gone else None
+        return not (self.connection.congested or self.connection.is_gone)
 
-    async def _taken(self) -> None:
+    async def taken(self) -> None:
         """Until it has taken enough, of what is told again too: more would push out what it has not heard."""
         while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
             await (self.until_connected() if self.connection.is_gone else self.connection.drain())

@@ -219,7 +219,7 @@ class SharedSession:
         """A command is to be run."""
         if self.session._engine.call is None:  # else it is refused, and that one still asked for
             self.outcomes.begin()
-        fanout = Fanout(self.audience, *self.told(command))
+        fanout = Fanout(self.session._engine, self.audience, *self.told(command))
         if self.session.state != "running":  # else it queues, and begins some time later
             fanout.begin()
         return fanout
