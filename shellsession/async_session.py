@@ -32,6 +32,7 @@ class Turns(NamedTuple):
     loop: asyncio.AbstractEventLoop
     lock: asyncio.Lock
     callers: list[object]
+    restarted: asyncio.Event  # nobody waits for a restart
 
 
 class AsyncSession(Base):
@@ -41,6 +42,7 @@ class AsyncSession(Base):
         self._poller = LoopPoller()
         self._turns: Turns | None = None
         self._turn = object()
+        self._restarts = 0  # that are waited for: before all else
         self._drainer = LoopDrainer()
         self._engine.reader = self._drainer
         self._engine.forget_fd = self._poller.forget
@@ -52,27 +54,32 @@ class AsyncSession(Base):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _do(self, steps: Steps[T]) -> T:
+    async def _do(self, steps: Steps[T], first: bool = False) -> T:
         import asyncio
 
         loop = asyncio.get_running_loop()
         if self._engine.callback_tasks and asyncio.current_task() in self._engine.callback_tasks:
             raise SessionBusy(IN_CALLBACK)
         if self._turns is None or self._turns.loop is not loop:
-            self._turns = Turns(loop, asyncio.Lock(), [])
+            self._turns = Turns(loop, asyncio.Lock(), [], asyncio.Event())
             self._waiters.clear()  # of tasks of another loop
             self._drainer.enter(loop)
         turns, turn = self._turns, object()
         turns.callers.append(turn)
         try:
-            async with turns.lock:
+            await turns.lock.acquire()
+            while self._restarts and not first:
+                turns.lock.release()
+                await turns.restarted.wait()
+                await turns.lock.acquire()
+            try:
                 self._turn = turn
-                try:
-                    self._engine.stop_unattended()
-                    return await adrive(steps, self._poller)
-                finally:
-                    if self._turn is turn:  # else this is collected long after its loop was closed
-                        self._leave()
+                self._engine.stop_unattended()
+                return await adrive(steps, self._poller)
+            finally:
+                turns.lock.release()
+                if self._turn is turn:  # else this is collected long after its loop was closed
+                    self._leave()
         finally:
             turns.callers.remove(turn)
             if not turns.callers and self._turns is turns and self._waiters:
@@ -169,7 +176,7 @@ class AsyncSession(Base):
                 await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:
-        """As ``Session.wait``, also for a command that another task is in."""
+        """As ``Session.wait``, also for a command that another task is in. Cancelling the task ends the command."""
         engine, until = self._mine(), self._until(timeout)
         if (told := await self._along(until)) is not None:
             return told
@@ -252,8 +259,15 @@ class AsyncSession(Base):
 
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
-        self._kill_running("the session was restarted meanwhile")
-        await self._do(self._mine().restart())
+        self._restarts += 1
+        try:
+            self._kill_running("the session was restarted meanwhile")
+            await self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one
+        finally:
+            self._restarts -= 1
+            if self._turns is not None and not self._restarts:
+                self._turns.restarted.set()
+                self._turns.restarted.clear()
 
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""

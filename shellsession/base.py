@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
+from .engine.environment import environment
 from .engine.jobs import Job
-from .engine.spawn import environment
 from .engine.steps import Engine
 from .engine.waiters import LoopWaiter, Waiter
 from .engine.waiting import drive
@@ -218,7 +218,7 @@ class Base:
 
     def _elsewhere(self) -> Result:
         """What a waiter is told at its moment, while another is still in the command."""
-        reason = "another thread or task stays with it: what it prints comes with the result there"
+        reason = "another thread, task or client stays with it: what it prints comes with the result there"
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _came_of(self, command: bytes) -> Result | None:

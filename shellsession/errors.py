@@ -43,6 +43,8 @@ class ShellSessionError(Exception):
 # What who types is told where another thread, task or client is in the command.
 NOT_YOURS: Final = "somebody else is in the command that runs, and was not handed it back: nothing was typed"
 ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
+# What the next command is told, of a shell that ended between two.
+GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
 
 
 class InvalidRequest(ShellSessionError, ValueError):

@@ -67,15 +67,15 @@ class Limits:
             raise InvalidRequest(f'limits.on_overflow is "truncate" or "kill", not {self.on_overflow!r}')
 
 
-_LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it
+LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it
 
 
 def check_seconds(name: str, value: object) -> None:
     """Refuse what is no positive, finite number of seconds (None, no limit, is fine)."""
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LONGEST:
-        raise InvalidRequest(f"{name} is a positive number of seconds (at most {_LONGEST:.0f}), or None for no limit")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
+        raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}), or None for no limit")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -28,6 +28,8 @@ class Session(Base):
     def _prepare(self) -> None:
         self._poller = Poller()
         self._lock = threading.RLock()  # held during a verb
+        self._restarts = 0  # that are waited for: before all else
+        self._restarted = threading.Condition(self._lock)
         # Held at its end and by who asks for its end; reentrant: a signal handler may call us there.
         self._door = threading.RLock()
         self._callers: set[int] = set()  # threads in a verb, or waiting for their turn
@@ -38,12 +40,14 @@ class Session(Base):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Steps[T]) -> T:
+    def _do(self, steps: Steps[T], first: bool = False) -> T:
         self._refuse_callbacks()
         me = threading.get_ident()
         try:
             self._callers.add(me)
             with self._lock:
+                if self._restarts and not first:
+                    self._restarted.wait_for(lambda: not self._restarts)
                 return self._do_now(steps)
         finally:
             self._callers.discard(me)
@@ -142,7 +146,8 @@ class Session(Base):
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a running command: until it ends, waits for input, or seconds pass.
 
-        The end of a command that another thread is in (``run``, ``wait``) is told to both.
+        The end of a command that another thread is in (``run``, ``wait``) is told to both. Ctrl-C in it ends the
+        command, as in ``run``: to look for a while only, give it a ``timeout``.
         """
         engine, until = self._mine(), self._until(timeout)
         if (told := self._along(until)) is not None:
@@ -237,8 +242,16 @@ class Session(Base):
 
     def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
-        self._kill_running("the session was restarted meanwhile")
-        self._do(self._mine().restart())
+        self._refuse_callbacks()
+        with self._door:
+            self._restarts += 1
+        try:
+            self._kill_running("the session was restarted meanwhile")
+            self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one
+        finally:
+            with self._lock, self._door:
+                self._restarts -= 1
+                self._restarted.notify_all()
 
     def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""

@@ -98,12 +98,12 @@ def test_the_shell_writing_through_a_saved_descriptor_is_the_earlier_calls(sh: S
 @STREAMS
 def test_a_job_never_blocks_because_nobody_calls(sh: Session, place: Path, tty: bool) -> None:
     """Ten times what a pipe or a terminal holds, while no call is running."""
-    sh.run("{ head -c 10000000 /dev/zero | tr '\\0' x; echo >done; } &", tty=tty)
+    called = sh.run("{ head -c 10000000 /dev/zero | tr '\\0' x; echo >done; } &", tty=tty)
     wait_until((place / "done").exists, "the job's end")
     job = last_job(sh)
     wait_until(lambda: not job.running, "the job's end")
     kept, omitted = job.output("stdout")
-    assert len(kept) + omitted == 10_000_000
+    assert len(called.stdout_bytes) + called.stdout_omitted + len(kept) + omitted == 10_000_000
     assert len(kept) == 1 << 20
 
 

@@ -29,7 +29,7 @@ _LAYERS: Final = (
     ("policy.started", "policy.special"),
     ("policy.commands",),
     ("policy.rules",),
-    ("engine.processes", "engine.directories"),
+    ("engine.processes", "engine.directories", "engine.vfork", "engine.environment", "engine.signals"),
     ("engine.cgroups", "engine.marks", "engine.streams", "daemon.audit"),
     ("engine.family", "engine.guard", "engine.files", "engine.keyboard"),
     ("engine.launch",),
@@ -49,7 +49,7 @@ _LAYERS: Final = (
     ("async_session", "session", "registry"),
     ("agents",),
     ("daemon.opening", "daemon.endpoint"),
-    ("daemon.requests", "daemon.link", "daemon.jobs", "daemon.incoming"),
+    ("daemon.requests", "daemon.link", "daemon.jobs", "daemon.incoming", "daemon.search"),
     (
         "daemon.autostart",
         "daemon.listening_socket",
@@ -140,9 +140,10 @@ _LOOPS: Final = {"engine.waiting", "engine.draining", "engine.waiters", "engine.
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
     "pexpect": {"engine.dialogue"},
-    "termios": {"engine.keyboard", "engine.streams", "cli.terminal"},
-    "tty": {"engine.spawn", "engine.streams"},
+    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.terminal"},
+    "tty": {"engine.streams"},
     "pty": set[str](),
+    "ctypes": {"engine.vfork"},
     "asyncio": {
         *_LOOPS,
         "agents",

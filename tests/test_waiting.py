@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -25,23 +27,39 @@ class Looks:
         return count
 
 
-def test_after_a_long_command_nobody_looks_until_one_was_quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_after_a_long_command_nobody_looks_until_one_was_quick_again(
+    monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int]
+) -> None:
     looks, poller = Looks(monkeypatch), Poller()
-    reader, writer = os.pipe()
+    reader, writer = pipe
 
     def wait(seconds: float) -> bool:
         return bool(poller.wait(Wait((reader,), time.monotonic() + seconds, keen=SOON)))
 
-    try:
-        assert not wait(0.02)
-        assert looks.took() > 0  # it may come within microseconds
-        assert not wait(0.02)
-        assert looks.took() == 0  # the last one did not
-        os.write(writer, b"x")
-        assert wait(20)
-        assert looks.took() == 0
-        assert wait(20)
-        assert looks.took() > 0  # the last one did
-    finally:
-        os.close(reader)
-        os.close(writer)
+    assert not wait(0.02)
+    assert looks.took() > 0  # it may come within microseconds
+    assert not wait(0.02)
+    assert looks.took() == 0  # the last one did not
+    os.write(writer, b"x")
+    assert wait(20)
+    assert looks.took() == 0
+    assert wait(20)
+    assert looks.took() > 0  # the last one did
+
+
+@pytest.mark.parametrize(("step", "many"), [(1e-6, True), (1e-4, False)], ids=["at-once", "away-from-its-core"])
+def test_a_look_that_took_long_is_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int], step: float, many: bool
+) -> None:
+    looks, clock = Looks(monkeypatch), itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock) * step)
+    assert not Poller().look(pipe[:1], 20 * step)
+    assert (looks.took() > 1) == many  # what runs on our core comes to its end sooner without us

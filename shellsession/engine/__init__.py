@@ -5,6 +5,9 @@ framing        pure: what is typed, and how bash's answer is recognised
 output         pure: bounded memory for endless output
 processes      what /proc tells; it looks and never acts
 directories    the directories of one user
+environment    the environment that bash starts with
+vfork          starts a program without a copy of the host
+signals        what puts off Ctrl-C while something comes to be
 marks, family  what every process of a session carries; who is below a bash
 guard          what one host process owns together: its mark, its directory, its watcher
 streams        terminals and pipes, read from one end

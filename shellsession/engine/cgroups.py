@@ -108,14 +108,9 @@ def _set(directory: str, files: tuple[tuple[str, str], ...], value: int) -> bool
     return True
 
 
-def enter(directories: tuple[str, ...]) -> None:
-    """Move this process, which has one thread, into the groups. Raises OSError."""
-    for directory in directories:
-        fd = os.open(os.path.join(directory, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(fd, b"0")
-        finally:
-            os.close(fd)
+def entrance(directory: str) -> int:
+    """Open what a process writes "0" to in order to move into the group. Raises OSError."""
+    return os.open(os.path.join(directory, "cgroup.procs"), os.O_WRONLY | os.O_CLOEXEC)
 
 
 def remove(directory: str) -> bool:

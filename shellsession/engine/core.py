@@ -40,7 +40,7 @@ class Core:
         self.on_close: Callable[[], None] = lambda: None
         self.spelling = 0
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
-        self.traced = False  # it is one that would tell of our words in a group: no prompt, for one
+        self.traced = False  # it would tell of our words in a group, as no prompt does: known for who may trap
         self.history = False  # `set -o history` is on: bash records what we type
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs

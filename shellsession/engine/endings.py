@@ -50,7 +50,6 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
     else:
         engine.prompt_speaks = echoes or (noise and call.ending is None)
-    engine.traced = engine.prompt_speaks
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         call.unread = shell.keyboard.reset()
@@ -111,7 +110,8 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
             return (yield from _settle(engine, call))
         if what == DEAD:
             break
-    call.reason += "; the shell could not be brought back from it and was killed"
+    lost = "the shell could not be brought back from it and was killed"
+    call.reason = f"{call.reason}; {lost}" if call.reason else lost
     return (yield from shell_died(engine, call))
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from ..errors import SessionClosed, ShellUnavailable
 from .call import fresh_nonce
 from .framing import Framer, version_line
 from .shell import Shell
-from .spawn import BOOTSTRAP
 from .waiting import Steps, Wait
 
+BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.bash").read_bytes()
 # Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
 _PATIENCE: Final = 60.0
 _OLDEST: Final = 404

@@ -1,65 +1,40 @@
-"""How bash is started: its environment, and what is set between fork and exec.
+"""How bash is started: what its process is given before it is bash, and what is taken back when that fails.
 
 Law: on failure all that was taken is given back, and the error says what to do.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import resource
 import shutil
 import signal
 import socket
-import tty
-import warnings
+import struct
+import termios
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 from ptyprocess import PtyProcess
 
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
-from . import cgroups, marks
+from . import cgroups, marks, vfork
+from .environment import environment
 from .guard import the_guard
 from .launch import Launch, plan
 from .shell import Shell
-
-BOOTSTRAP = Path(__file__).with_name("bootstrap.bash").read_bytes()
-
-# For programs without a person: no pagers, no colours by default, no questions.
-AGENT_ENV = {
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GH_PAGER": "cat",
-    "MANPAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",
-    "DEBIAN_FRONTEND": "noninteractive",
-}
-# They steer an interactive bash itself and would act at our lines too, or end an idle shell (TMOUT).
-_DROPPED = (
-    "PROMPT_COMMAND",
-    "PS0",
-    "PS1",
-    "PS2",
-    "TMOUT",
-    "MAIL",
-    "MAILPATH",
-    "POSIXLY_CORRECT",
-    "BASHOPTS",
-    "SHELLOPTS",
-    "HISTFILE",
-)
+from .signals import SIGNALS
+from .streams import open_terminal
 
 # Descriptors that one session may need at its busiest, and what a host needs beside them.
 _DESCRIPTORS = 24
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
-_KEYCTL_JOIN_SESSION_KEYRING = 1  # <linux/keyctl.h>; glibc has no function for it
+_KEYCTL_GET_KEYRING_ID, _KEYCTL_JOIN_SESSION_KEYRING = 0, 1  # <linux/keyctl.h>; glibc has no function for it
+_KEY_SPEC_SESSION_KEYRING = -3
 _KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
-_libc = ctypes.CDLL(None, use_errno=True)
+_NO_KEYRING = "; a keyring of its own is one too many: see /proc/sys/kernel/keys/maxkeys"
 
 
 _usual: tuple[int, int] | None = None  # what the shells of a host get that has raised its own limit
@@ -70,35 +45,6 @@ def raise_descriptors() -> None:
     global _usual
     _usual = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_usual[1], _usual[1]))
-
-
-def inherited() -> dict[str, str]:
-    """The host's environment, also while another thread changes it (a plain copy raises KeyError then)."""
-    return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
-
-
-def environment(options: Options) -> dict[str, str]:
-    """The environment bash starts with."""
-    env = dict(inherited() if options.env is None else options.env)
-    if options.agent_env and options.env is None:
-        env.update(AGENT_ENV)
-    env.update(options.extra_env or {})
-    for name, value in env.items():
-        _check_variable(name, value)
-    return {name: value for name, value in env.items() if name not in _DROPPED}
-
-
-def _check_variable(name: object, value: object) -> None:
-    # exec would raise in the forked child, where nobody could be told.
-    try:
-        fit = isinstance(name, str) and isinstance(value, str) and bool(name) and not {"=", "\0"} & set(name)
-        fit = fit and b"\0" not in os.fsencode(str(value)) and bool(os.fsencode(str(name)))
-    except UnicodeEncodeError:
-        fit = False
-    if not fit:
-        raise InvalidRequest(
-            f"the environment holds a variable that no program can get: {name!r} (names and values are str)"
-        )
 
 
 def spawn(options: Options) -> Shell:
@@ -125,7 +71,7 @@ def spawn(options: Options) -> Shell:
             launch = plan(options, bash, cwd, seat)
             for group in launch.groups:
                 on_failure.callback(cgroups.remove, group)
-            process = _fork(launch, options, theirs.fileno(), their_stdout, seat.mark, cwd)
+            process = _start(launch, options, theirs.fileno(), their_stdout, seat.mark, cwd)
             on_failure.callback(_kill, process)
             ours.setblocking(False)
             os.set_blocking(own_stdout, False)
@@ -133,7 +79,8 @@ def spawn(options: Options) -> Shell:
             on_failure.pop_all()
             return shell
     except OSError as error:
-        raise ShellUnavailable(f"bash at {bash} could not be started: {error}") from error
+        hint = _NO_KEYRING if error.errno == errno.EDQUOT and error.filename is None else ""
+        raise ShellUnavailable(f"bash at {bash} could not be started: {error}{hint}") from error
 
 
 def _fill_first_three(undo: ExitStack) -> None:
@@ -162,57 +109,65 @@ def directory(wanted: str | None) -> str:
     return cwd
 
 
-def _fork(launch: Launch, options: Options, control: int, own_stdout: int, mark: int, cwd: str) -> PtyProcess:
-    def in_child() -> None:
-        try:
-            # Before bash starts: it remembers these modes, and puts them back when a child dies of a signal.
-            tty.setraw(0)
-            for fd, end in enumerate((control, own_stdout, control)):
-                os.dup2(end, fd)
-            os.close(control)
-            os.close(own_stdout)
-            for number in ignored:
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            # Whatever a command leaves behind becomes bash's child, and can be found from it.
-            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            with suppress(OSError, ValueError):
-                resource.setrlimit(marks.LIMIT, (mark, hard))
-            if _usual is not None:
-                resource.setrlimit(resource.RLIMIT_NOFILE, _usual)
-            if launch.apart:
-                _leave_keyring()
-            os.chdir(cwd)
-            cgroups.enter(launch.groups)
-            os.execve(program, launch.argv, env)
-        except Exception:
-            raise  # ptyprocess tells the parent
-        except BaseException:
-            os._exit(1)  # nothing may return into a copy of the host's program
+def _start(launch: Launch, options: Options, control: int, own_stdout: int, mark: int, cwd: str) -> PtyProcess:
+    env = environment(options)
+    with ExitStack() as undo:
+        calls = [*_if_it_can_be(mark), *_to_its_streams(control, own_stdout), *_to_its_surroundings(cwd)]
+        for group in launch.groups:
+            undo.callback(os.close, entrance := cgroups.entrance(group))
+            calls.append(("write", (entrance, b"0", 1)))
+        if launch.apart:
+            calls += _from_our_keyring()
+        master, slave = open_terminal(options.size)
+        undo.callback(os.close, slave)
+        on_failure = undo.enter_context(ExitStack())
+        on_failure.callback(os.close, master)
+        own_terminal: list[vfork.Call] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
+        process = PtyProcess(vfork.spawn([*own_terminal, *calls], launch.program, launch.argv, env), master)
+        on_failure.pop_all()
+        return process
 
-    # All that can be worked out before the fork is: after it, each page that Python touches is copied.
-    hard = resource.getrlimit(marks.LIMIT)[1]
+
+def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:
+    for fd, end in enumerate((control, own_stdout, control)):
+        yield "dup2", (end, fd)
+
+
+def _if_it_can_be(mark: int) -> Iterator[vfork.Call]:
+    """What some kernels refuse (gVisor the mark), and bash runs without."""
+    # Whatever a command leaves behind becomes bash's child, and can be found from it.
+    yield "prctl", (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    yield "setrlimit", (marks.LIMIT, _rlimit(mark, resource.getrlimit(marks.LIMIT)[1]))
+    yield vfork.FORGIVE
+
+
+def _to_its_surroundings(cwd: str) -> Iterator[vfork.Call]:
     # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
-    ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-    program, env = launch.program, environment(options)
-    columns, rows = options.size
-    with warnings.catch_warnings():
-        # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return PtyProcess.spawn(
-            [program],
-            preexec_fn=in_child,
-            dimensions=(rows, columns),
-            pass_fds=(control, own_stdout),
-        )
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_DFL:
+            yield "signal", (number, signal.SIG_DFL)
+    if _usual is not None:
+        yield "setrlimit", (resource.RLIMIT_NOFILE, _rlimit(*_usual))
+    yield "chdir", (os.fsencode(cwd),)
 
 
-def _leave_keyring() -> None:
-    """Keys of our login (Kerberos has its tickets there) go down to children, whatever namespace these are in."""
-    if _KEYCTL is None or _libc.syscall(_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, None) >= 0:
+def _rlimit(soft: int, hard: int) -> bytes:
+    return struct.pack("LL", soft % (1 << 64), hard % (1 << 64))  # infinity is -1 in some Pythons
+
+
+def _from_our_keyring() -> Iterator[vfork.Call]:
+    """Keys of our login (Kerberos has its tickets there) go down to children, whatever namespace these are in.
+
+    To ask whether there are keyrings here gives this thread one, where it had none.
+    """
+    if _KEYCTL is None:
         return
-    if (number := ctypes.get_errno()) not in (errno.ENOSYS, errno.EPERM):  # which a sandbox would get as well
-        raise OSError(number, f"no keyring of its own ({os.strerror(number)}; see /proc/sys/kernel/keys/maxkeys)")
+    try:
+        vfork.perform([("syscall", (_KEYCTL, _KEYCTL_GET_KEYRING_ID, _KEY_SPEC_SESSION_KEYRING, 0))])
+    except OSError as error:
+        if error.errno in (errno.ENOSYS, errno.EPERM):  # which a sandbox would get as well
+            return
+    yield "syscall", (_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, 0)
 
 
 def _check_descriptors(newest: int) -> None:

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from ..errors import InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
+from ..errors import GONE, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
 from ..models import OnTimeout, Outcome, Request, Result
 from . import endings, pump, teardown, typist
 from .call import LOOK_TERMINAL, Call, Typed
@@ -19,6 +19,7 @@ from .core import Core
 from .handshake import handshake
 from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
 from .results import HandedBack, piece
+from .signals import undisturbed
 from .spawn import directory, spawn
 from .waiting import Steps, T
 
@@ -38,12 +39,12 @@ class Engine(Core):
         if self.shell is not None:
             return
         self.kill_reason, self.idle_since = "", time.monotonic()
-        shell = self.shell = spawn(self.options)
-        self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, wherever the host is then
         try:
+            with undisturbed():
+                shell = self.shell = spawn(self.options)
+            self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, too
             shell.resize(self.size)
             self.status, self.spelling, self.had_children, self.history, self.prompt_speaks = 0, 0, False, False, False
-            self.traced = False
             yield from handshake(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
@@ -130,13 +131,12 @@ class Engine(Core):
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
         if not (shell.lost or shell.dead):
-            if self.prompt_speaks and request.may_trap:
-                self.traced = yield from endings.is_traced(shell)
+            self.traced = self.prompt_speaks and request.may_trap and (yield from endings.is_traced(shell))
             call = self.last = typist.start(self, request)
             return call
         call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
         call.not_run = True
-        call.reason = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+        call.reason = GONE
         yield from teardown.shell_died(self, call)
         return call
 

@@ -22,6 +22,7 @@ from contextlib import suppress
 from ..errors import LimitReached
 from . import processes
 from .framing import quote
+from .signals import undisturbed
 
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
 _PIPE_SIZE = 1 << 20
@@ -121,12 +122,23 @@ def _open_pair(devices: int) -> tuple[int, int]:
         raise
 
 
-def terminal_stream(size: tuple[int, int], devices: int = -1) -> Stream:
-    """A new pseudo terminal, raw: what is written comes out unchanged."""
+def open_terminal(size: tuple[int, int], devices: int = -1) -> tuple[int, int]:
+    """A new pseudo terminal, raw (what is written comes out unchanged): our side, and the other one."""
     master, slave = os.openpty() if devices < 0 else _open_pair(devices)
     try:
         tty.setraw(slave)
         set_size(slave, size)
+        return master, slave
+    except BaseException:
+        os.close(master)
+        os.close(slave)
+        raise
+
+
+def terminal_stream(size: tuple[int, int], devices: int = -1) -> Stream:
+    """The same as a stream."""
+    master, slave = open_terminal(size, devices)
+    try:
         os.set_blocking(master, False)
         return Stream(master, slave_path(master), get_modes(master), slave)
     except BaseException:
@@ -173,8 +185,9 @@ class Streams:
         """The stream of that kind for the next command. Raises LimitReached."""
         stream = self._known.get(kind)
         if stream is None:
-            stream = self._known[kind] = self._make(kind)
-            self._poll.register(stream.fd, select.POLLIN)
+            with undisturbed():
+                stream = self._known[kind] = self._make(kind)
+                self._poll.register(stream.fd, select.POLLIN)
         return stream
 
     def _make(self, kind: str) -> Stream:

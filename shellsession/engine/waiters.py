@@ -20,11 +20,11 @@ class Waiter:
 
     def __init__(self) -> None:
         self._told = threading.Event()
-        self._result: Result | None = None
+        self.result: Result | None = None
 
     def tell(self, result: Result | None) -> None:
         """The verb has ended: with the command's result, or with none."""
-        self._result = result
+        self.result = result
         self._told.set()
 
     def wait(self, until: float | None, nobody: Callable[[], bool]) -> bool:
@@ -36,10 +36,6 @@ class Waiter:
             if until is not None and time.monotonic() >= until:
                 return False
 
-    @property
-    def result(self) -> Result | None:
-        return self._result
-
 
 class LoopWaiter:
     """As ``Waiter``, from task to task."""
@@ -48,10 +44,10 @@ class LoopWaiter:
         import asyncio
 
         self._told = asyncio.Event()
-        self._result: Result | None = None
+        self.result: Result | None = None
 
     def tell(self, result: Result | None) -> None:
-        self._result = result
+        self.result = result
         self._told.set()
 
     async def wait(self, until: float | None) -> bool:
@@ -64,10 +60,6 @@ class LoopWaiter:
         except TimeoutError:
             return False
         return True
-
-    @property
-    def result(self) -> Result | None:
-        return self._result
 
 
 def is_owned(lock: threading.RLock) -> bool:

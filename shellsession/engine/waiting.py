@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Wait(NamedTuple):
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
-    ``keen``: it is to be expected within so many seconds, which are microseconds.
+    ``keen``: it is to be expected within so many seconds, a thousandth at the most.
     """
 
     read: tuple[int, ...] = ()
@@ -66,14 +66,14 @@ class Poller:
 
     def wait(self, wait: Wait) -> Ready:
         read, until, keen, write = wait
-        now = time.monotonic()
+        begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
         poll = self._known.get((read, write)) or self._learn(read, write)
         left = None if until is None else max(0, math.ceil(min(until - time.monotonic(), _LONGEST) * 1000))
         came = [fd for fd, _ in poll.poll(left)]
         if keen:
-            self._was_quick = time.monotonic() < now + keen
+            self._was_quick = time.monotonic() < begun + keen
         return came
 
     def look(self, read: tuple[int, ...], keen: float) -> Ready:
@@ -165,6 +165,7 @@ class LoopPoller:
                 self.on_unawaited()
 
     async def wait(self, wait: Wait) -> Ready:
+        # A loop is the others' as well: what takes longer than a command is not looked for in it.
         if 0 < wait.keen <= SOON and (ready := self._look(wait)):
             return ready
         loop = self._enter()

@@ -45,9 +45,9 @@ for link in "$directory"/*/group-*; do
 done
 chmod -R u+rwx -- "$directory" 2>/dev/null # a command may have shut it
 rm -rf -- "$directory"
-# Somebody may have started the next daemon already: its socket has the same name.
+# Somebody may have started the next daemon already: its socket has the same name. The directory that it is in may be
+# its user's own; the one that is ours where nobody names another is removed below.
 if [[ $socket && ! -L $socket && $socket -ef /dev/fd/$file ]]; then
   rm -f -- "$socket"
-  rmdir -- "${socket%/*}" 2>/dev/null
 fi
 rmdir -- "${directory%/*}" 2>/dev/null # unless another host of this user is in it

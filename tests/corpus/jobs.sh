@@ -45,7 +45,7 @@ coproc { echo from; }; read -u ${COPROC[0]} x; echo $x; wait
 ### named coproc
 coproc N { tr a-z A-Z; }; fd=${N[1]}; exec {o}<&${N[0]}; echo abc >&$fd; exec {fd}>&-; cat <&$o
 ### suspended child is seen and continued
-sleep 100 & kill -STOP $!; kill -CONT $!; kill -9 $!; wait $! 2>/dev/null; echo $?
+set +m; sleep 100 & kill -STOP $!; kill -CONT $!; kill -9 $!; wait $! 2>/dev/null; echo $?
 ### monitor flag off and on
 set +m; (exit 3) & wait $!; echo $?; set -m; true & wait; echo $?
 ### stdin of a pipeline in the background
