@@ -51,8 +51,11 @@ def test_what_starts_nothing_is_not_taken_for_a_starter(text: str) -> None:
 def test_commands_within_commands_without_end_are_unread_soon(start: str) -> None:
     """Each way to read them would take time, memory or stack without end."""
     assert commands(start.encode() * 3000 + b"ls").unread
-    run = commands(start.encode() * 20 + b"sh -c '" + b"ls;" * 10_000 + b"'")
+    run = commands(start.encode() * 20 + b"sh -c '" + b"ls;" * 3000 + b"'")
     assert run.unread or run.unknown or ("ls",) in run.commands
+
+
+def test_words_and_starters_within_starters_are_read_soon() -> None:
     assert not commands(b"docker " + b"container " * 6000).unknown
     assert ("rm", "x") in commands(b"find . -exec find . -exec sudo git bisect run rm x ;").commands
 
@@ -216,7 +219,7 @@ def test_a_text_of_one_thing_again_and_again_ends(mark: str) -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("mark", ["(\n", "$(\n", '"a"<', "<<E $(", "time  ", "a*(", "((", "<<E\n", "case "])
 def test_the_outlines_of_long_texts_are_found_soon(mark: str) -> None:
-    assert cut(mark * ((1 << 18) // len(mark)), "d").text
+    assert cut(mark * ((1 << 16) // len(mark)), "d").text
 
 
 def test_a_missing_parser_is_told_in_one_line() -> None:

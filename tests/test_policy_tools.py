@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,6 @@ from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
 
 _TOKEN = "s3cr3t-t0ken"
-
-
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
 
 
 def text_of(payload: bashtool.Payload) -> str:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from .findings import Assigns, Finding, Reads, Runs, Starts, Untold
+from .git import setting, settings
 from .grammar import Simple, parse
 from .special import special_of
 from .started import started
-from .words import Word
+from .words import Word, substitutions
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
@@ -39,10 +41,15 @@ class Run:
 
 
 # Variables whose value is a text of bash, or the name of a command, and those that load something else.
-_RUN: Final = frozenset(
-    {"PAGER", "EDITOR", "VISUAL", "BROWSER", "LESSOPEN", "PROMPT_COMMAND", "PS0", "PS4", "SSH_ASKPASS"}
-)
+_RUN: Final = frozenset({"BROWSER", "LESSOPEN", "LESSCLOSE", "PROMPT_COMMAND", "PS0", "PS4", "SSH_ASKPASS"}) | {
+    *("PAGER", "MANPAGER", "SYSTEMD_PAGER", "GH_PAGER", "BAT_PAGER", "DELTA_PAGER"),
+    *("EDITOR", "VISUAL", "SYSTEMD_EDITOR", "SUDO_EDITOR", "GH_EDITOR", "RSYNC_RSH"),
+}
 _RUN_BY_GIT: Final = re.compile(r"GIT_(?:\w*_)?(?:COMMAND|EDITOR|PAGER|ASKPASS|DIFF|SSH)")
+# Half of a setting of git: its name or its value, by a number.
+_GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
+# An element: where a number, a reference or an indirect name is looked for, its index is computed.
+_ELEMENT: Final = re.compile(r"[A-Za-z_]\w*\[")
 _LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"})
 # Those that make names mean other programs: what is allowed by name is not what it was.
 _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
@@ -63,6 +70,7 @@ class _Reader:
     def __init__(self) -> None:
         self._spent = 0
         self._started: set[tuple[tuple[Word, ...], str | None]] = set()
+        self._of_git: dict[tuple[str, str], Word] = {}
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
@@ -90,6 +98,7 @@ class _Reader:
         text = parse(source)
         self.fault = self.fault or text.fault
         self.unread = self.unread or text.unread
+        self.unknown += text.unknown
         for name, value in text.assignments:
             self._follow(Assigns(name, value), Simple(("",)), depth)
         for simple in text.commands:
@@ -107,7 +116,7 @@ class _Reader:
                 continue
             name = words[0].rpartition("/")[2]
             special = special_of(name)
-            for finding in started(words) if special is None else special(name, words):
+            for finding in chain(special(name, words) if special is not None else (), started(words)):
                 if not isinstance(finding, Starts):
                     self._follow(finding, simple, depth)
                 elif (finding.words, simple.fed) not in self._started:  # find -exec find -exec ... starts each again
@@ -125,6 +134,8 @@ class _Reader:
                 self._input(simple, known, depth)
             case Assigns(name, value):
                 self._assigned(name, value, depth)
+            case Starts(words):
+                self._command(Simple(words), depth)
 
     def _assigned(self, name: str, value: Word, depth: int) -> None:
         if _RENAMING.fullmatch(name):
@@ -133,6 +144,19 @@ class _Reader:
             self.unknown.append(f"what {name} loads")
         elif name in _RUN or _RUN_BY_GIT.fullmatch(name):
             self._script(name, value, depth)
+        elif (half := _GIT_SETTING.fullmatch(name)) is not None:
+            self._of_git[half[1], half[2]] = value
+            if ("KEY", half[2]) in self._of_git and ("VALUE", half[2]) in self._of_git:
+                for finding in setting(self._of_git["KEY", half[2]], self._of_git["VALUE", half[2]]):
+                    self._follow(finding, Simple(("git",)), depth)
+        elif name == "GIT_CONFIG_PARAMETERS":
+            for finding in settings(value):
+                self._follow(finding, Simple(("git",)), depth)
+        elif value is not None and value.endswith("]") and _ELEMENT.match(value):
+            if (inner := substitutions(value)) is None:
+                self.unknown.append(f"what {name} computes")
+            for text in inner or []:
+                self._script(name, text, depth)
 
     def _script(self, what: str, text: Word, depth: int) -> None:
         if text is None:

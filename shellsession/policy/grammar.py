@@ -27,8 +27,8 @@ _LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
 _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
     *("for", "select", "while", "until", "do", "done", "function")
 }
-# An element of an array, by an index that is computed, and computing runs something.
-_ELEMENT: Final = re.compile(r"""^\$?['"][A-Za-z_]\w*\[.*(?:\$\(|`)""", re.DOTALL)
+# An element of an array, by an index that is computed, and computing may run something.
+_ELEMENT: Final = re.compile(r"\w\[")
 _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
 
 
@@ -47,12 +47,13 @@ class Simple:
 @dataclass(frozen=True, slots=True)
 class Text:
     """What stands in a text of bash: its commands, and what it assigns, by name and value; ``fault`` says what of it is
-    none ("" when all of it is), and ``unread`` why not all of it was looked at."""
+    none ("" when all of it is), ``unread`` why not all of it was looked at, and ``unknown`` what it runs untold."""
 
     commands: tuple[Simple, ...]
     fault: str = ""
     assignments: tuple[tuple[str, Word], ...] = ()
     unread: str = ""
+    unknown: tuple[str, ...] = ()
 
 
 def parse(source: bytes) -> Text:
@@ -61,7 +62,7 @@ def parse(source: bytes) -> Text:
     todo = [source.decode("utf-8", "surrogateescape")]
     while todo:
         todo += text.read(todo.pop())
-    return Text(tuple(text.commands), text.fault, tuple(text.assignments), text.unread)
+    return Text(tuple(text.commands), text.fault, tuple(text.assignments), text.unread, tuple(text.unknown))
 
 
 class _Text:
@@ -72,6 +73,7 @@ class _Text:
         self.assignments: list[tuple[str, Word]] = []
         self.fault = ""
         self.unread = ""
+        self.unknown: list[str] = []
         self._documents: dict[str, Document] = {}
 
     def read(self, source: str) -> list[str]:
@@ -89,6 +91,8 @@ class _Text:
             self.commands += _commands(node, self._documents)
             self.assignments += _assignment(node)
             inner += _overlooked(node)
+            if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
+                self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
             found += [name for name in [_target(node)] if name in text.documents]
             if node.is_error or node.is_missing or _is_doubtful(node):
                 self._faults(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
@@ -99,6 +103,8 @@ class _Text:
         for document in text.documents.values():
             if (live := [] if document.literal else substitutions(document.body)) is None:
                 self._faults("a substitution in a here-document does not end")
+            if not document.literal and "@P}" in document.body and "${" in ESCAPED.sub("", document.body):
+                self.unknown.append("what ${...@P} in a here-document runs")
             inner += live or []
         return inner
 
@@ -161,10 +167,19 @@ def _overlooked(node: Node) -> list[str]:
     text = text_of(node)
     if is_escaped(node):
         return substitutions(text.lstrip()) or []
-    if node.type in QUOTED and _ELEMENT.search(text) and _is_within(node, "test_command"):
-        return substitutions(word_of([node]) or "") or []
+    value = (word_of([node]) if node.type in QUOTED else None) or ""
+    is_live = "$(" in value or "`" in value
+    if is_live and (_is_index(node) or (_ELEMENT.search(value) and _is_within(node, "test_command"))):
+        return substitutions(value) or []
     is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
     return substitutions(text) or [] if is_plain and "`" in text else []
+
+
+def _is_index(node: Node) -> bool:
+    """Does this stand where the index of an element is computed, whatever its quotes?"""
+    before = node.prev_sibling
+    is_first = before is not None and text_of(before) == "["
+    return _is_within(node, "subscript") or (is_first and _is_within(node, "array"))
 
 
 def _is_doubtful(node: Node) -> bool:

@@ -22,6 +22,9 @@ _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 # An element, by an index that runs something when it is looked at.
 _ELEMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[.*(?:\$\(|`)", re.DOTALL)
 
+# With these flags the values of variables are computed, too: numbers, and references to elements.
+_COMPUTING: Final = frozenset({"declare", "typeset", "local"})
+
 Special = Callable[[str, tuple[Word, ...]], Iterator[Finding]]
 
 
@@ -111,6 +114,8 @@ def _fd(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     """Of bash's own that take names of variables: an index in these is computed, and computing can run something."""
+    flags = "".join(word for word in words[1:] if word is not None and word.startswith("-"))
+    computes = name == "let" or (name in _COMPUTING and ("i" in flags or "n" in flags))
     for before, word in pairwise(words):
         if word is None or (name == "printf" and before != "-v"):
             continue
@@ -118,7 +123,7 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
             yield Assigns(assigned[1], assigned[2])
         elif word.isidentifier() and name in ("read", "printf", "getopts"):
             yield Assigns(word, None)
-        if _ELEMENT.match(word) or name == "let":
+        if _ELEMENT.match(word) or computes:
             if (inner := substitutions(word)) is None:
                 yield Untold(f"what {name} computes")
             for text in inner or []:

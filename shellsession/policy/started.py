@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
+from .git import setting
 from .starters import ALL, Starter, starter_of
 from .words import Word
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
+# NAME=VALUE or NAME VALUE, as ssh takes it.
+_SETTING: Final = re.compile(r'\s*"?(\w+)"?(?:\s*=\s*|\s+)(.*)', re.DOTALL)
 # After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
 _RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
 
@@ -34,7 +37,9 @@ class _Words:
         self._rest = rest
         self._pairs = {*starter.pairs.split()}
         self._texts = {*starter.texts.split()}
-        self._takes = {*starter.options.split(), *starter.unless.split(), *self._texts, *self._pairs}
+        self._settings = {*starter.settings.split()}
+        self._takes = {*starter.options.split(), *starter.unless.split(), *self._texts, *self._pairs, *self._settings}
+        self._looks = False
         self._operands = starter.operands
         self._shell = starter.shell
         if starter.unless and not any(word in _flags(starter.unless) for word in rest):
@@ -44,16 +49,17 @@ class _Words:
         while self._rest:
             word = self._rest.pop(0)
             if word is not None and word.startswith("-") and len(word) > 1:
-                if self._only_looks(word):
-                    return
+                self._looks = self._looks or self._only_looks(word)
                 yield from self._option(word)
+            elif self._looks:
+                continue  # what it would start; options may follow
             elif word is not None and self._starter.assignments and (word == "-" or _ASSIGNMENT.fullmatch(word)):
                 variable, is_assigned, value = word.partition("=")
                 if is_assigned:
                     yield Assigns(variable.removesuffix("+"), value)
             elif self._operands:
                 self._operands -= 1
-                if word is None:
+                if word is None and not self._starter.own:
                     yield Untold(f"what {self._name} starts")
             elif self._name == "coproc" and self._rest and self._rest[0] in ("{", "("):
                 self._rest.pop(0)  # it was the name
@@ -62,7 +68,7 @@ class _Words:
                 return
         if self._starter.ends:
             yield Untold(f"what {self._name} reads")
-        elif self._shell:
+        elif self._shell and not self._looks:
             yield Reads()
 
     def _other(self, word: Word) -> Iterator[Finding]:
@@ -86,13 +92,23 @@ class _Words:
             self._takes = set()
             return
         _, option, value = _option_of(word, self._takes, self._starter.flags.split())
-        if option and value == "":
+        if option and value == "" and option not in self._starter.attached.split():
             value = self._rest.pop(0) if self._rest else ""
         if option in self._pairs:
             self._rest[:1] = []
+        if option in self._settings:
+            yield from self._set(value)
         if option in self._texts:
             yield Runs(self._name, value)
             self._shell = False
+
+    def _set(self, word: Word) -> Iterator[Finding]:
+        if word is None:
+            yield Untold(f"a setting of {self._name}")
+        elif self._name == "git":
+            yield from setting(*word.partition("=")[::2])
+        elif (found := _SETTING.fullmatch(word)) and found[1].lower() in self._starter.runs.split():
+            yield Runs(self._name, "" if found[2] == "none" else found[2])  # of ssh: no such command
 
 
 def _flags(options: str) -> set[str]:

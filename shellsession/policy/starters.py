@@ -27,6 +27,9 @@ class Starter:
     ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
     ``shell``: it starts a shell, which reads its input, where neither a command nor a text is named.
     ``pairs``: names of options that take two words. ``each``: each operand is a text of its own.
+    ``attached``: letters, and names, of options whose word is there only where it is joined to them. ``settings``: of
+    options whose word is NAME=VALUE, and ``runs``: the names of those values that are texts, in small letters (of git:
+    ``policy.git`` knows them). ``own``: an operand that is known at run time only is taken for one of its own, too.
     """
 
     options: str = ""
@@ -41,6 +44,10 @@ class Starter:
     shell: bool = False
     pairs: str = ""
     each: bool = False
+    attached: str = ""
+    settings: str = ""
+    runs: str = ""
+    own: bool = False
 
 
 _PLAIN: Final = Starter()
@@ -59,6 +66,9 @@ _IN_CLUSTER: Final = (
     "n namespace s server context cluster user kubeconfig token as as-group c container f filename l labels"
     " pod-running-timeout image env port restart image-pull-policy overrides"
 )
+_SSH: Final = "proxycommand localcommand remotecommand knownhostscommand"
+_FETCH: Final = Starter("", ALL, texts="upload-pack exec", own=True)
+_PUSH: Final = Starter("", ALL, texts="receive-pack exec", own=True)
 STARTERS: Final = {
     # -- of bash
     "exec": Starter("a"),
@@ -93,7 +103,17 @@ STARTERS: Final = {
     "unshare": Starter("R w S G root wd setuid setgid", shell=True),
     "nsenter": Starter("t S G N W target setuid setgid net-socket", flags="net", shell=True),
     "fakeroot": Starter("l s i b lib faked", shell=True),
-    "ssh": Starter("B b c D E e F I i J L l m O o P p Q R S W w", 1, only_looks="G N V", joined=True, shell=True),
+    "ssh": Starter(
+        "B b c D E e F I i J L l m O P p Q R S W w",
+        1,
+        only_looks="G N V",
+        joined=True,
+        shell=True,
+        settings="o",
+        runs=_SSH,
+    ),
+    "scp": Starter("c F i J l P X", ALL, texts="D S", settings="o", runs=_SSH, own=True),
+    "sftp": Starter("B b c F i J l P R X", ALL, texts="D S s", settings="o", runs=_SSH, own=True),
     "sshpass": Starter("p f d P"),
     "systemd-run": Starter(
         "u p E t H M unit property description slice setenv machine host uid gid nice working-directory on-active"
@@ -179,8 +199,36 @@ STARTERS: Final = {
     "valgrind": _PLAIN,
     "perf": Starter("o e p t c F C output event pid tid count freq call-graph", 1),
     # -- with a text for a shell among their options
-    "tar": Starter("f C T X b g V N K directory file", ALL, texts="I F use-compress-program to-command rsh-command"),
+    "tar": Starter(
+        "f C T X b g V N K directory file",
+        ALL,
+        texts="I F use-compress-program to-command rsh-command rmt-command info-script new-volume-script",
+        flags="checkpoint",
+        settings="checkpoint-action",
+        runs="exec",
+    ),
     "rsync": Starter("f M B T filter exclude include", ALL, texts="e rsh rsync-path"),
+    "man": Starter(
+        "C E e L M m p R r S s T X config-file encoding extension locale manpath preprocessor prompt recode sections"
+        " systems",
+        ALL,
+        texts="P pager H html",
+        attached="H html T X",
+        own=True,
+    ),
+    **dict.fromkeys(("git fetch", "git pull", "git ls-remote", "git fetch-pack", "git archive"), _FETCH),
+    **dict.fromkeys(("git push", "git send-pack"), _PUSH),
+    "git clone": Starter("b j o", ALL, texts="u upload-pack", settings="c config", own=True),
+    "git grep": Starter("A B C e f m", ALL, texts="O open-files-in-pager", attached="O open-files-in-pager", own=True),
+    "git difftool": Starter("G l O S t tool", ALL, texts="x extcmd", own=True),
+    "git rebase": Starter("C s X", ALL, texts="x exec", own=True),
+    "git filter-branch": Starter(
+        "d subdirectory-filter",
+        ALL,
+        texts="setup env-filter tree-filter index-filter parent-filter msg-filter commit-filter tag-name-filter",
+        own=True,
+    ),
+    "git send-email": Starter("", ALL, texts="to-cmd cc-cmd header-cmd sendmail-cmd", own=True),
 }
 
 # What these start is what the other one would.
