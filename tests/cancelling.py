@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-from shellsession import Agents
-
-
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
-
 
 OK = {"content": [{"type": "text", "text": "Exit code: 0\nagain\n"}], "details": {"exit_code": 0, "success": True}}
 
 
 def endless(started: Path, more: str = "") -> dict[str, str]:
     return {"command": f"{more} echo $BASHPID >{started}; sleep 1000; sleep 1001"}
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def begun(started: Path) -> int:

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from daemons import Daemon
 from support import PATIENCE
+
+from shellsession import RemoteSession, connect
 
 PROGRAM = (sys.executable, "-m", "shellsession")
 Word = str | bytes
@@ -66,3 +69,8 @@ def finish(process: subprocess.Popen[bytes], number: signal.Signals | None = Non
         process.send_signal(number)
     _, stderr = process.communicate(timeout=PATIENCE)
     return process.returncode, stderr
+
+
+def opened(agent: str, daemon: Daemon, **options: Any) -> RemoteSession:
+    """Its session, with options that the command line does not have."""
+    return connect(agent, daemon.socket, False, cwd="/", **options)

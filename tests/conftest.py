@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, settings
 from persons import Person, Sits, Tmux
 from support import PATIENCE
 
-from shellsession import RemoteSession, Session, connect
+from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
+from shellsession.daemon.control import Visit
 
 # The SDKs' own tests are for `make test-integrations`, which installs the SDKs.
 collect_ignore = [] if importlib.util.find_spec("mcp") else ["integrations"]
@@ -108,18 +109,43 @@ def remote(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Itera
 
 
 @pytest.fixture
+def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
+    """The name of an agent of this test alone; what it has in the daemon is closed after the test."""
+    name = "a" + str(abs(hash(request.node.nodeid)))[:8]
+    yield name
+    with suppress(NoSuchAgent, DaemonUnavailable):
+        Visit(name, daemon.socket).close()
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+@pytest.fixture
 def sh(new_session: Callable[..., Session]) -> Session:
     """One session in ``place``."""
     return new_session()
 
 
-# -- a person at a terminal (attach)
+# -- calls that are cancelled
 
 
 @pytest.fixture
-def agent(request: pytest.FixtureRequest) -> str:
-    """A name of this test's own."""
-    return "a" + str(abs(hash(request.node.name)))[:6]
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Path:
+    """A FIFO in which a command says that it has begun."""
+    os.mkfifo(path := tmp_path / "started")
+    return path
+
+
+# -- a person at a terminal (attach)
 
 
 @pytest.fixture

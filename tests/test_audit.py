@@ -315,6 +315,16 @@ def test_a_full_disk_breaks_nothing_and_is_told_once(caplog: pytest.LogCaptureFi
     assert list(read(FULL)) == []
 
 
+def test_a_trouble_that_is_over_is_told_no_more(log: Path) -> None:
+    log.mkdir()
+    audit = Audit(str(log))
+    say(audit, "one")
+    assert "a line was lost" in audit.fault
+    log.rmdir()
+    say(audit, "two")
+    assert (audit.fault, commands(log)) == ("", ["two"])
+
+
 def test_a_disk_that_was_full_within_a_line_goes_on_with_whole_ones(log: Path) -> None:
     audit = Audit(str(log))
     say(audit, "one")

@@ -357,8 +357,9 @@ def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:
     assert b"\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["missing", "."])
+@pytest.mark.parametrize("name", ["missing", ".", "fifo"])
 def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / "fifo")
     done = cli("", "log", "--audit", str(tmp_path / name))
     assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr.decode().endswith("; --audit names another\n")

@@ -11,32 +11,18 @@ import shlex
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from commands import PROGRAM, cli, environment, finish, line, running
+from commands import PROGRAM, cli, environment, finish, line, opened, running
 from daemons import Daemon
 from support import PATIENCE, is_alive, wait_until
 
-from shellsession import Limits, RemoteSession, Result, connect
+from shellsession import Limits, Result, connect
 from shellsession.cli import send
 
 ALL_BYTES = bytes(range(256)) * 400
-
-
-@pytest.fixture
-def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
-    """The name of an agent of this test alone."""
-    name = request.node.name[:200]
-    yield name
-    cli(daemon.socket, "kill", "--", name)
-
-
-def opened(agent: str, daemon: Daemon, **options: object) -> RemoteSession:
-    """Its session, with options that the command line does not have."""
-    return connect(agent, daemon.socket, False, cwd="/", **options)
 
 
 def test_both_streams_pass_byte_by_byte(daemon: Daemon, agent: str, tmp_path: Path) -> None:

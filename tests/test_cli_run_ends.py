@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shlex
 import signal
@@ -13,28 +14,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import pytest
-from commands import PROGRAM, cli, environment, finish, line, running
+from commands import PROGRAM, cli, environment, finish, line, opened, running
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, RemoteSession, SessionClosed, connect
+from shellsession import TTY, SessionClosed, connect
 from shellsession.daemon.control import stats
-
-
-@pytest.fixture
-def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
-    """The name of an agent of this test alone."""
-    name = request.node.name[:200]
-    yield name
-    cli(daemon.socket, "kill", "--", name)
-
-
-def opened(agent: str, daemon: Daemon, **options: object) -> RemoteSession:
-    """Its session, with options that the command line does not have."""
-    return connect(agent, daemon.socket, False, cwd="/", **options)
 
 
 @contextmanager
@@ -177,6 +165,47 @@ def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str)
         assert finish(process, signal.SIGINT) == (130, b"")
     assert with_argument(seconds) == []
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
+
+
+# Its shell does not heed what ends a command, and is killed.
+_DEAF: Final = 'trap "" INT; '
+
+
+def test_ctrl_c_that_costs_the_shell_says_so(daemon: Daemon, agent: str) -> None:
+    with running(daemon.socket, "run", "-s", agent, f"X=1; {_DEAF}echo x; while :; do :; done") as process:
+        assert line(process) == b"x\n"
+        status, said = finish(process, signal.SIGINT)
+    assert status == 130
+    assert said.startswith(b"shellsession: ended by Ctrl-C; the shell could not be brought back from it and was killed")
+    assert said.endswith(b"; the session's state is lost: the next command starts in a fresh shell\n")
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo ${X-gone}").stdout == b"gone\n"
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
+def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, kept: bool) -> None:
+    text = f"{'' if kept else _DEAF}echo x; touch {place}/begun; while :; do :; done"
+    with running(daemon.socket, "run", "--json", "-s", agent, "--", text) as process:
+        wait_until((place / "begun").exists, "the command")
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (130, b"")
+    result = json.loads(out)
+    assert (result["outcome"], result["stdout"], result["state_kept"]) == ("interrupted", "x\n", kept)
+    assert result["reason"].startswith("ended by Ctrl-C")
+
+
+def test_who_gives_up_waiting_is_told_as_json(daemon: Daemon, agent: str, place: Path) -> None:
+    with Raw(daemon.socket) as holder, opened(agent, daemon):
+        holder.ask("hold", agent=agent, holder="me")
+        words = "run", "--json", "-s", agent, "--", f"touch {place}/never"
+        with seen_on_stderr(daemon, *words) as (process, screen):
+            assert b"waiting for agent" in screen.read(4096)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    error = json.loads(out)["error"]
+    assert (error["code"], error["message"].endswith(": nothing was run")) == ("interrupted", True)
+    assert not (place / "never").exists()
 
 
 def test_a_second_ctrl_c_is_quiet_too(daemon: Daemon, agent: str, place: Path) -> None:

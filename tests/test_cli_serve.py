@@ -68,6 +68,9 @@ def test_a_detached_daemon_writes_its_warnings_to_the_state_directory(tmp_path: 
         (warning,) = entries(log)
         assert (warning["level"], warning["logger"]) == ("warning", "shellsession.daemon")
         assert "a line was lost" in str(warning["message"])
+        audit.rmdir()
+        assert cli(path, "run", "--", "true").returncode == 0
+        wait_until(lambda: b"\naudit log  no trouble\n" in cli(path, "status").stdout, "the next line of the log")
 
 
 def test_a_log_file_that_was_asked_for(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -260,6 +261,20 @@ def test_restart_and_close(sh: Session) -> None:
     assert (sh.closed, sh.pid, sh.jobs()) == (True, None, [])
     with pytest.raises(SessionClosed):
         sh.run("true")
+
+
+def test_a_restart_does_not_wait_for_what_queues_which_is_run_in_the_fresh_shell(sh: Session, place: Path) -> None:
+    seconds = unique_seconds()
+    with ThreadPoolExecutor(5) as threads:
+        running = threads.submit(sh.run, f"N=7; sleep {seconds}")
+        wait_until(lambda: with_argument(seconds), "the command")
+        queued = [threads.submit(sh.run, f"N=$((N+1)); : {i}; echo $N; until [ -e go ]; do :; done") for i in range(3)]
+        wait_until(lambda: all(one.running() for one in queued), "the threads")
+        threads.submit(sh.restart).result(10)
+        (place / "go").touch()
+        assert running.result(10).outcome == "shell_exited"
+        assert sorted(one.result(10).stdout for one in queued) == ["1\n", "2\n", "3\n"]
+    assert sh.run("echo $N").stdout == "3\n"
 
 
 def test_a_failing_callback_keeps_the_shell(sh: Session) -> None:

@@ -309,7 +309,7 @@ def test_killed_it_leaves_nothing(hasty: Daemon, runtime: Path) -> None:
                 result.result(PATIENCE)
         wait_until(lambda: nothing_is_left(hasty, runtime, seconds), "the end of all that was left")
         wait_until(lambda: not any(map(is_alive, bashes)), "the end of its shells")
-        assert not os.path.exists(os.path.dirname(hasty.socket))
+        assert os.listdir(os.path.dirname(hasty.socket)) == []  # it may be its user's own
 
 
 def test_killed_it_makes_room_at_once(hasty: Daemon, runtime: Path) -> None:

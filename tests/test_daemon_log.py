@@ -64,7 +64,7 @@ def unheard(session: RemoteSession) -> None:
     with suppress(SessionBusy):
         session.run("echo next")
         return
-    session.poll()
+    session.wait()
     session.run("echo next")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -19,10 +20,12 @@ from typing import Any
 
 import pytest
 from daemons import Raw, answers, command, running
-from support import PATIENCE, command_line, is_alive, stat_fields, wait_until, with_argument
+from support import PATIENCE, command_line, in_thread, is_alive, stat_fields, wait_until, with_argument
 
 from shellsession import DaemonUnavailable, aconnect, connect
 from shellsession.daemon import control, link
+from shellsession.daemon.autostart import find
+from shellsession.daemon.endpoint import locked
 
 # A client that says when it is about to ask, asks when it is told to, and then tells what it found.
 CLIENT = """
@@ -274,3 +277,20 @@ def test_stopped_at_its_very_start_it_leaves_nothing(home: Home) -> None:
             assert daemon.wait(PATIENCE) == 0
         assert not os.path.exists(home.socket)
         assert os.listdir(home.env["XDG_RUNTIME_DIR"]) == []
+
+
+def test_who_comes_just_before_a_daemon_listens_waits_for_that(tmp_path: Path) -> None:
+    """It has made its socket already, or made it again: a refusal there means no more than that."""
+    place = tmp_path / "run"
+    place.mkdir(mode=0o700)
+    path, inode = str(place / "socket"), place.stat().st_ino
+    with socket.socket(socket.AF_UNIX) as listening:
+        with locked(path):
+            listening.bind(path)
+            thread, found = in_thread(lambda: find(path, start=False))
+            locks = Path("/proc/locks")
+            wait_until(lambda: re.search(rf"-> FLOCK .*:{inode} ", locks.read_text()), "the client at the lock")
+            listening.listen()
+        thread.join()
+        assert found[0].getpeername() == path
+        found[0].close()

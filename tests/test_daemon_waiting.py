@@ -11,8 +11,11 @@ import pytest
 from daemons import Daemon, Raw, seen, served
 from support import PATIENCE, wait_until
 
-from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy
+from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy, connect
 from shellsession.daemon.wire import encode
+from shellsession.errors import GONE
+
+SOON = 0.15
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ ASKS = "until [ -e go ]; do sleep 0.01; done; read x; echo got $x; head -n 20000
 def stays(raw: Raw, sh: RemoteSession) -> str:
     """Somebody waits without end for the command; his request."""
     request = raw.say("wait", agent=sh.agent, timeout=None)
-    wait_until(lambda: "another client" in sh.poll().reason, "him to be served")
+    wait_until(lambda: "stays with it" in sh.poll().reason, "the other to be served")
     return request
 
 
@@ -174,6 +177,56 @@ def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon:
     assert (result.stdout, result.outcome) == ("early\n", "interrupted")
     with pytest.raises(NotRunning):
         sh.wait()
+
+
+def handed_back_and_dies(sh: RemoteSession) -> None:
+    """A command that was handed back ends its shell, and nobody is told."""
+    sh.run("X=kept")
+    command = "until [ -e go ]; do :; done; echo precious; kill -9 $$"
+    assert sh.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
+    Path(sh.cwd, "go").touch()
+    wait_until(lambda: sh.pid is None, "the end of the shell")
+
+
+@pytest.mark.parametrize("who", ["same", "other"])
+def test_a_shell_that_ended_with_what_was_handed_back_is_announced_by_the_next_command(
+    daemon: Daemon, sh: RemoteSession, who: str
+) -> None:
+    handed_back_and_dies(sh)
+    with connect(sh.agent, daemon.socket, start=False) as other:
+        asker = sh if who == "same" else other
+        announced = asker.run("touch run; echo [$X]")
+        assert (announced.outcome, announced.exit_code, announced.stdout) == ("shell_exited", 137, "")
+        assert (announced.state_kept, announced.ran, announced.reason) == (False, False, GONE)
+        assert asker.run("ls; echo [$X]").stdout == "go\n[]\n"
+    end = sh.wait()
+    assert (end.stdout, end.outcome, end.exit_code) == ("precious\n", "shell_exited", 137)
+    with pytest.raises(NotRunning):
+        sh.wait()
+
+
+def test_who_was_told_of_the_end_of_the_shell_is_not_told_again(sh: RemoteSession) -> None:
+    handed_back_and_dies(sh)
+    assert sh.wait().stdout == "precious\n"
+    assert sh.run("echo [$X]").stdout == "[]\n"
+
+
+def test_what_was_handed_back_and_ended_is_told_after_another_command(sh: RemoteSession, place: Path) -> None:
+    command = "until [ -e go ]; do :; done; echo precious; (exit 7)"
+    assert sh.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
+    (place / "go").touch()
+    wait_until(lambda: sh.state == "idle", "the end")
+    assert sh.run("echo next").stdout == "next\n"
+    end = sh.wait()
+    assert (end.stdout, end.outcome, end.exit_code) == ("precious\n", "exited", 7)
+
+
+def test_whose_command_ended_with_a_restart_is_told_so(daemon: Daemon, sh: RemoteSession) -> None:
+    sh.run("sleep 1000", timeout=SOON, on_timeout="yield")
+    with connect(sh.agent, daemon.socket, start=False) as other:
+        other.restart()
+    end = sh.wait()
+    assert (end.outcome, end.reason) == ("shell_exited", "the session was restarted meanwhile")
 
 
 def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import shellsession
 from shellsession.cli.arguments import VERBS
-from shellsession.engine.spawn import _DROPPED, AGENT_ENV
+from shellsession.engine.environment import _DROPPED, AGENT_ENV
 
 _TEXT: Final = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 _PROGRAMS: Final = re.findall(r"```python\n(.*?)```", _TEXT, re.DOTALL)

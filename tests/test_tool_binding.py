@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from support import is_alive, wait_until
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
 from shellsession.contracts import phoenix, spec
 from shellsession.contracts.binding import AsyncTool, Tool
-
-
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
 
 
 def environment(text: str) -> dict[str, str]:

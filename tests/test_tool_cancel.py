@@ -7,39 +7,20 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cancelling import OK, begun, endless, helpers, is_gone
+from cancelling import OK, begun, endless, helpers
+from support import is_alive
 
 from shellsession import Agents, Session
 from shellsession.contracts import bashtool, spec
 from shellsession.contracts.bashtool import Cancelled, Failed
 from shellsession.contracts.waiting import CancelToken
 from shellsession.models import Result
-
-
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
-
-
-@pytest.fixture
-def started(tmp_path: Path) -> Path:
-    """A FIFO in which a command says that it has begun."""
-    os.mkfifo(path := tmp_path / "started")
-    return path
 
 
 def test_before_nothing_runs_and_what_comes_first_is_told_first(agents: Agents, tmp_path: Path) -> None:
@@ -72,7 +53,7 @@ def test_during_the_command_is_ended(
     token.cancel()
     with pytest.raises(Cancelled):
         call.result(20)
-    assert is_gone(pid)
+    assert not is_alive(pid)
     assert helpers() == []
     assert bash({"command": "echo again"}) == OK
     if persistent:
@@ -187,7 +168,7 @@ def test_one_in_the_queue_does_not_end_the_one_before(
     with pytest.raises(Cancelled):
         waiting.result(20)
     assert not running.done()
-    assert not is_gone(pid)
+    assert is_alive(pid)
     first.cancel()
     with pytest.raises(Cancelled):
         running.result(20)

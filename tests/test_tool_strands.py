@@ -8,7 +8,7 @@ import json
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,6 @@ class Agent:
 
 
 TAKES = "; the arguments are mode, command (optional), timeout (optional)"
-
-
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
 
 
 @pytest.fixture

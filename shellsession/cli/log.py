@@ -6,6 +6,8 @@ Law: it reads files, and needs no daemon.
 from __future__ import annotations
 
 import argparse
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +22,7 @@ EXAMPLES: Final = (
 _DESCRIPTION: Final = """\
 Show which commands ran, when they ended, and how: from the daemon's audit log, which knows sizes of output and no
 output, and has *** in the place of secrets."""
+_OTHER: Final = "--audit names another"
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -39,11 +42,12 @@ def main(words: Sequence[str]) -> int:
 
     path = given.audit or audit.default_path()
     try:
-        with open(path, "rb"):  # `read` takes a missing file for an empty log
-            pass
+        mode = os.stat(path).st_mode  # `read` takes a missing file for an empty log; to open a FIFO would be to wait
+        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
+            raise ShellSessionError(f"no audit log at {path}: it is no file; {_OTHER}")
         entries = list(audit.read(path, given.session, given.n or None))
     except OSError as error:
-        raise ShellSessionError(f"no audit log at {path}: {error.strerror}; --audit names another") from error
+        raise ShellSessionError(f"no audit log at {path}: {error.strerror}; {_OTHER}") from error
     if given.json:
         for entry in entries:
             show_json(entry)

@@ -18,6 +18,8 @@ from .listing import show
 # What timeout(1) exits with when it fails itself.
 REFUSED: Final = 125
 INTERRUPTED: Final = 130
+# The error's code, which no error of the library has.
+_INTERRUPTED_CODE: Final = "interrupted"
 
 # What to do, where an error of the library does not say it in words of the command line.
 _HINTS: Final = {
@@ -59,7 +61,9 @@ def _guarded(words: Sequence[str]) -> int:
         for said, meant in _IN_WORDS.items():
             text = text.replace(said, meant)
         tell_error(error.code, f"{text}; {hint}" if hint else text)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        if Asked.json:  # a program reads that, and is told of every end; a person has pressed it
+            tell_error(_INTERRUPTED_CODE, str(interrupt) or "ended by Ctrl-C")
         return INTERRUPTED
     except BrokenPipeError:
         _end_as_others_do()

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 _CHUNK: Final = 1 << 16
 # Characters of the command that another one waits for.
 _SHOWN: Final = 60
-_STATUS: Final = {"timed_out": 124, "idle": 124, "running": 124, "input": 124, "interrupted": 130, "overflow": 125}
+INTERRUPTED: Final = 130
+_STATUS: Final = {
+    "timed_out": 124,
+    "idle": 124,
+    "running": 124,
+    "input": 124,
+    "interrupted": INTERRUPTED,
+    "overflow": 125,
+}
 # What the reason says of a command that reads the terminal, and what to do where it was not given that.
 _WAITS: Final = "waits for input from the terminal"
 _ASKED: Final = "with `shellsession run -i` it can be answered"

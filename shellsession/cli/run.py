@@ -9,12 +9,16 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
-from ..models import MAX_COMMAND, TTY, Stdin
+from ..models import MAX_COMMAND, TTY, Result, Stdin
 from . import arguments, results
 from .listing import show_json, talk
+
+if TYPE_CHECKING:
+    from ..daemon.client import RemoteSession
 
 EXAMPLES: Final = (
     ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; what it sets stays"),
@@ -32,6 +36,9 @@ could be run, 130 after Ctrl-C (which ends the command, and keeps the session), 
 session's shell. If this process itself is killed, the command runs on."""
 
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
+_CTRL_C: Final = "ended by Ctrl-C"
+_NOT_RUN: Final = "given up by Ctrl-C before its turn had come: nothing was run"
+_UNKNOWN: Final = "left by Ctrl-C, and what came of the command is not known: look at what it was to do"
 _REDIRECT: Final = "put it into a file, and have the command read that (`COMMAND <FILE`)"
 
 
@@ -90,6 +97,17 @@ def main(words: Sequence[str]) -> int:
             talk(f"agent {agent!r} has a session, which stays where it is: --cwd is for a new one")
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.tell_of_waiting(agent, message)
+        result, interrupted = _run(session, script, given)
+    if given.json:
+        show_json(results.as_json(result))
+    elif not (interrupted and result.state_kept):  # who pressed Ctrl-C knows why it ended
+        results.explain(result, agent)
+    return results.INTERRUPTED if interrupted else results.status(result)
+
+
+def _run(session: RemoteSession, script: bytes, given: argparse.Namespace) -> tuple[Result, bool]:
+    """What came of it; and was it ended by Ctrl-C? Raises KeyboardInterrupt where nothing is known to have come."""
+    try:
         result = session.run(
             script,
             timeout=given.timeout,
@@ -101,11 +119,11 @@ def main(words: Sequence[str]) -> int:
             isolated=given.isolated,
             on_output=None if given.json else results.write,
         )
-    if given.json:
-        show_json(results.as_json(result))
-    else:
-        results.explain(result, agent)
-    return results.status(result)
+    except KeyboardInterrupt:
+        if (partial := session._came_of(script)) is None:
+            raise KeyboardInterrupt(_NOT_RUN if session._given_up(script) else _UNKNOWN) from None
+        return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True
+    return result, False
 
 
 def _stdin(given: argparse.Namespace, beside: int) -> Stdin:

@@ -212,6 +212,8 @@ class Terminal:
         self.cook()
         self._begun, self.leaves = begun, False
         lines: list[str] = []
+        blocking = os.get_blocking(_OUT)
+        os.set_blocking(_OUT, True)  # what readline writes to a full terminal that does not block is lost
         try:
             signal.setitimer(signal.ITIMER_REAL, _GLANCE, _GLANCE)
             try:
@@ -227,6 +229,7 @@ class Terminal:
                 raise
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            os.set_blocking(_OUT, blocking)
             self.raw()
             self._tail = b"" if lines else b"?"  # at the start of a line, or somewhere in one
         return lines[0]

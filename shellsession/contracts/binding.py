@@ -14,7 +14,7 @@ from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
 from ..agents import Agents, AsyncAgents
-from ..engine.spawn import inherited
+from ..engine.environment import inherited
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes

@@ -193,11 +193,6 @@ def quoted(text: bytes) -> bytes:
     return shlex.quote(text.decode("latin-1")).encode("latin-1")
 
 
-def on_one_line(text: str) -> bytes:
-    """As ``quoted``, without a line end in it: what follows in the same text keeps its line numbers."""
-    return b"$'%b'" % text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").encode()
-
-
 def limited(result: Result, limit: float | None) -> Limited:
     """The result, which came under this time limit."""
     return Limited(**{field.name: getattr(result, field.name) for field in fields(Result)}, limit=limit)

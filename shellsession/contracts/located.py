@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic
 
 from ..agents import Agents, AsyncAgents
-from ..engine.spawn import inherited
+from ..engine.environment import inherited
 from ..errors import InvalidRequest
 from ..models import Request
 from ..policy.rules import Policy

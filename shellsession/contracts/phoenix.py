@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from ..engine.framing import quote
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Limits, Result, text_of
 from .binding import Binder
@@ -42,7 +43,6 @@ from .contract import (
     Steps,
     definition,
     limit_of,
-    on_one_line,
     quoted,
     to_path,
     to_text,
@@ -223,7 +223,7 @@ _CLEAN: Final = f"\\builtin unset -v {_NAMES} 2>/dev/null || \\builtin export -n
 
 
 def _evaluated(text: str) -> bytes:
-    return b"\\builtin eval " + on_one_line(text)
+    return b"\\builtin eval " + quote(text.encode())
 
 
 def _read(call: object) -> PhoenixInput:

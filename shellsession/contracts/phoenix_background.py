@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .contract import on_one_line, quoted
+from ..engine.framing import quote
+from .contract import quoted
 from .one_shot import become
 
 _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
@@ -59,7 +60,8 @@ def launch(command: bytes, stateful: bool) -> bytes:
     knows the functions and variables of the session.
     """
     watch = _WATCH % {"start": _SUBSHELL if stateful else become("_phoenix_command", command)}
-    return b"( _phoenix_command=%b; \\builtin eval %b )" % (quoted(command), on_one_line(_LAUNCH % {"watch": watch}))
+    script = _LAUNCH % {"watch": watch}
+    return b"( _phoenix_command=%b; \\builtin eval %b )" % (quoted(command), quote(script.encode()))
 
 
 def started(said: str) -> tuple[int, str] | None:

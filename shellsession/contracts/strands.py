@@ -18,14 +18,13 @@ from typing import Any, Final, Literal, TypedDict
 from pydantic import Field, model_validator
 
 from ..errors import ShellSessionError
-from ..models import Limits, Request, Result
+from ..models import LONGEST, Limits, Request, Result
 from .binding import Binder
 from .contract import BadCall, Contract, Input, Restart, Steps, definition, limit_of, to_text
 from .failing import KEPT, LOST, CallError, ending, shown
 from .waiting import CallCancelled
 
 TIMEOUT: Final = 120.0  # seconds
-LONGEST: Final = 1e9  # seconds: what Request takes
 RESTARTED: Final = "Bash session restarted"
 _LIMITS: Final = Limits(max_output=16 << 20)
 _DESCRIPTION: Final = (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..engine import processes
-from ..engine.spawn import AGENT_ENV, environment
+from ..engine.environment import AGENT_ENV, environment
 from ..policy.sandbox import USABLE
 from .contract import quoted
 from .one_shot import WITHOUT

@@ -9,6 +9,7 @@ journal           when those lines are written
 endpoint          where the socket is, and the lock beside it
 autostart         a client finds its daemon, or starts one
 link              one request and its answer, over as many connections as it takes
+search            expect over the wire
 remote, jobs      how each verb is said, and how its answer is read
 client            RemoteSession; async_client is the same for asyncio
 requests          what a client may ask, validated

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from . import requests
 from .incoming import Answer, Incoming, room_for
-from .records import to_part
+from .records import from_result, to_part
 
 if TYPE_CHECKING:
     from .server import Server
@@ -22,7 +22,11 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
-    return Answer({"value": await server.cancel(incoming.request.request)})
+    cancelled = await server.cancel(incoming.request.request)
+    if cancelled is None or cancelled.partial is None:
+        return Answer({"value": cancelled is not None})
+    header, parts = from_result(cancelled.partial)
+    return Answer({"value": True, "result": header}, parts)
 
 
 async def _list(server: Server, _: Incoming) -> Answer:

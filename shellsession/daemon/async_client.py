@@ -19,7 +19,8 @@ from .client import RemoteSession
 from .endpoint import reach, socket_path
 from .link import LOST, Exchange, Wire
 from .opening import opening
-from .remote import Remote, Said, Seconds, Text
+from .remote import Remote, Seconds, Text
+from .search import Said
 from .wire import Message
 
 
@@ -115,8 +116,8 @@ class AsyncRemoteSession(Remote):
         exchange.close()
         if exchange.request:
             with suppress(ShellSessionError):
-                async for _ in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
-                    pass
+                async for answer in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
+                    self._note_cancelled(exchange.parts, answer)
 
     async def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

@@ -44,7 +44,7 @@ class Audit:
     """The log of one daemon, which may share it with others; for one thread.
 
     ``files`` counts the one that is written and the old ones (``.1`` is the youngest), each about ``max_bytes`` long.
-    ``fault`` says what last went wrong ("" when nothing did).
+    ``fault`` says what went wrong with the last lines ("" when nothing did).
     """
 
     def __init__(self, path: str, max_bytes: int = 10 << 20, files: int = 3) -> None:
@@ -66,6 +66,7 @@ class Audit:
 
     def record_all(self, entries: Sequence[Entry]) -> None:
         """Write the lines of some commands with one write(2)."""
+        self.fault = ""  # of the lines before: what still is wrong is found again
         try:
             self._append(b"".join(_line(*entry) for entry in entries))
         except OSError as error:

@@ -21,14 +21,15 @@ def find(path: str, start: bool) -> socket.socket:
     """A connection to the daemon at that path. Raises DaemonUnavailable."""
     if (found := reach(path)) is not None:
         return found
-    if not start:
+    if start or os.path.lexists(path):  # it may be just about to listen there
+        with locked(path) as lock:
+            if (found := reach(path)) is None and start:
+                _start(path, lock)
+                found = reach(path)
+    if found is None and not start:
         raise DaemonUnavailable(
             f"no daemon listens at {path}, so no agent has a session there: `shellsession run` starts one"
         )
-    with locked(path) as lock:
-        if (found := reach(path)) is None:
-            _start(path, lock)
-            found = reach(path)
     if found is None:
         raise DaemonUnavailable(f"the daemon that was started at {path} ended at once: `shellsession serve` shows why")
     return found

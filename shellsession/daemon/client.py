@@ -18,7 +18,8 @@ from .autostart import find
 from .endpoint import socket_path
 from .link import LOST, Exchange, Wire
 from .opening import opening
-from .remote import Remote, Said, Seconds, Text
+from .remote import Remote, Seconds, Text
+from .search import Said
 from .wire import Message
 
 
@@ -84,8 +85,8 @@ class RemoteSession(Remote):
         exchange.close()
         if exchange.request:
             with suppress(ShellSessionError):
-                for _ in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
-                    pass
+                for answer in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
+                    self._note_cancelled(exchange.parts, answer)
 
     def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

@@ -61,6 +61,8 @@ class Incoming(NamedTuple):
 
 def answer_with(shared: SharedSession, result: Result, command: str = "") -> Answer:
     """The answer that brings a result, which command runs on, and what was typed for it in vain."""
+    if not result.state_kept:
+        shared.lost = None  # told
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:

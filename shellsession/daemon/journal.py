@@ -27,7 +27,7 @@ class Journal:
 
     @property
     def fault(self) -> str:
-        """What last went wrong with the log; "" when nothing did."""
+        """What went wrong with the log's last lines; "" when nothing did."""
         return "" if self._audit is None else self._audit.fault
 
     def note(self, agent: str, command: bytes, secrets: Secrets, result: Result) -> None:

@@ -158,7 +158,7 @@ class Exchange:
         self, pool: Pool, path: str, header: Mapping[str, object], parts: tuple[bytes, ...] = (), expected: str = ""
     ) -> None:
         self._pool, self._path = pool, path
-        self._header, self._parts = header, parts
+        self._header, self.parts = header, parts
         self._expected = expected
         self._sent = self._resent = False
         self.request = ""  # its id, once it was sent
@@ -255,7 +255,7 @@ class Exchange:
         self.request = self.request or wire.next_id()
         self._sent = True
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}
-        yield from wire.send(encode(header, *self._parts))
+        yield from wire.send(encode(header, *self.parts))
         self._attempts = 0  # it lives, and has it: what was begun will be heard of
 
     def unreachable(self, error: DaemonUnavailable) -> ShellSessionError:

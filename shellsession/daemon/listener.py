@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from ..models import Stream
+from ..models import Result, Stream
 from .wire import encode
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ class Listener:
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
         self.queued = False  # for its turn: nothing was begun for it
+        self.partial: Result | None = None  # what came of its command, which was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._moves = asyncio.Event()
         self._told: deque[bytes] = deque()

@@ -5,7 +5,6 @@ Law: bad arguments are refused here, before anything is sent; everything else is
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,12 +22,13 @@ from ..errors import (
     ShellSessionError,
     ShellUnavailable,
 )
-from ..models import Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, Terminal, check_seconds, to_bytes
+from ..models import TTY, Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, check_seconds, to_bytes
 from .endpoint import reach
 from .jobs import RemoteJob
 from .link import Pool
 from .opening import limits_fields
 from .records import closed_meanwhile, field, from_part, only_part, to_result
+from .search import Said, Search
 from .wire import PARTS_MAX, Message
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
-Said = tuple[dict[str, Any], tuple[bytes, ...]]
 
 
 class Remote:
@@ -51,6 +50,7 @@ class Remote:
         self._incarnation = ""  # of the daemon that has our session; "" while none has
         self.opened_here = False  # was the session made for us, and not there before?
         self._handed = ""  # the command that this client was handed back; "" for none
+        self._cancelled: tuple[bytes, Result | None] = b"", None  # the last command that was, and what came of it
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
@@ -231,9 +231,9 @@ class Remote:
         live: bool = False,
     ) -> Said:
         """The request of ``run``. Raises InvalidRequest."""
-        terminal = isinstance(stdin, Terminal)
+        terminal = stdin is TTY
         text = to_bytes("command", command)
-        data = None if stdin is None or isinstance(stdin, Terminal) else to_bytes("stdin", stdin)
+        data = None if stdin is None or stdin is TTY else to_bytes("stdin", stdin)
         Request(  # refuses what cannot be meant
             text,
             None if timeout is ... else timeout,
@@ -262,9 +262,19 @@ class Remote:
         parts = (text,) if data is None else (text, data)
         return self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
 
+    def _note_cancelled(self, parts: tuple[bytes, ...], answer: Message) -> None:
+        """The daemon's answer, when what was asked for with these parts was cancelled."""
+        if parts and answer.header.get("value"):
+            self._cancelled = parts[0], told(answer) if "result" in answer.header else None
+
+    def _given_up(self, command: bytes) -> bool:
+        """Was the command that was cancelled last this very one? Nothing was run where nothing came of it."""
+        return self._cancelled[0] is command
+
     def _came_of(self, command: bytes) -> Result | None:
-        """Nothing is known of a cancelled request but that its command was ended."""
-        return None
+        """What came of the command that was cancelled last, if it is this very one."""
+        of, result = self._cancelled
+        return result if of is command else None
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""
@@ -280,40 +290,17 @@ class Remote:
 
     def _ran(self, message: Message, on_output: OnOutput | None = None) -> Result:
         """As ``_told``, of a command that was begun here: what was kept of the last one is not wanted any more."""
-        self._dialogue, self._on_output = None, on_output
-        return self._told(message)
+        self._dialogue, self._on_output, before = None, on_output, self._handed
+        result = self._told(message)
+        if not result.runs_on:
+            self._handed = before  # it has ended since: how, is still to be asked for
+        return result
 
     def _told(self, message: Message) -> Result:
         """The Result in a reply; which command is to be gone on with is noted."""
         result = told(message)
         self._handed = message.header.get("command", "") if result.runs_on else ""
         return result
-
-
-class Search:
-    """``expect`` over the wire: the daemon tells what the terminal shows, and pexpect looks for the patterns here."""
-
-    def __init__(self, said: Said, dialogue: Dialogue, expecter: Any, seconds: float | None) -> None:
-        self._said, self._dialogue, self._expecter = said, dialogue, expecter
-        self._until = None if seconds is None else time.monotonic() + seconds
-
-    def request(self) -> Said:
-        header, parts = self._said
-        left = None if self._until is None else max(0.001, self._until - time.monotonic())
-        return {**header, "timeout": left}, parts
-
-    def step(self, message: Message | None) -> int | None:
-        """Which pattern was found in what came (None: before anything was asked)."""
-        index: int | None
-        if message is None:
-            index = self._expecter.existing_data()
-            return index
-        index = self._dialogue.search(self._expecter, only_part(message.parts))
-        if index is None and message.header.get("value"):
-            index = self._expecter.eof()
-        elif index is None and self._until is not None and time.monotonic() >= self._until:
-            index = self._expecter.timeout()
-        return index
 
 
 def told(message: Message) -> Result:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import AsyncAgents
-from ..engine.spawn import AGENT_ENV
+from ..engine.environment import AGENT_ENV
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, SessionBusy, ShellSessionError
 from ..models import VERSION
 from ..policy.secrets import Secrets
@@ -169,15 +169,15 @@ class Server:
             if listener.queued and served.task is not None:
                 served.task.cancel()
 
-    async def cancel(self, request: str) -> bool:
-        """End a request that is being served; False when it is not (any more)."""
+    async def cancel(self, request: str) -> Listener | None:
+        """End a request that is being served, and tell whose it was; None when it is not served (any more)."""
         await asyncio.sleep(0)  # a task that has not had its first turn would be thrown away, and its answer with it
         served = self._served.get(request)
         if served is None or served.task is None or served.task is asyncio.current_task():
-            return False
+            return None
         served.task.cancel()
         await asyncio.wait([served.task])
-        return True
+        return served.listener
 
     # -- agents
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
-from ..errors import ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
+from ..errors import ENDED, GONE, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
@@ -54,6 +54,7 @@ class SharedSession:
         self.hold = Hold(session)
         self.outcomes = Outcomes()
         self.opened = False  # has it had a bash?
+        self.lost: Result | None = None  # the end of what was handed back, and of the shell with it, untold
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._looks: set[asyncio.Task[None]] = set()  # one, while it is seen whether what was handed back has ended
         session._on_change(self._look_at_end)
@@ -164,8 +165,7 @@ class SharedSession:
             ends: set[asyncio.Future[Any]] = {stay, listener.abandoned}
             await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not stay.done():
-                reason = "another client stays with it: what it prints comes with the result there"
-                return Result(b"", b"", None, None, self.session.cwd, 0.0, "running", reason=reason)
+                return self.session._elsewhere()
             if not stay.cancelled() and not (result := stay.result()).runs_on:
                 self.outcomes.hear()
                 return result
@@ -262,6 +262,13 @@ class SharedSession:
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
                 self.next_result(result)
+                if not result.state_kept:
+                    self.lost = result
+
+    def announced(self, lost: Result) -> Result:
+        """What the next command is told, which is not run, when the shell ended and nobody has heard of that."""
+        status, number, cwd = lost.exit_code, lost.signal, lost.cwd
+        return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", state_kept=False, reason=GONE, ran=False)
 
     def _log_end(self, command: bytes, result: Result) -> None:
         text, person = self.told(command)
@@ -289,12 +296,13 @@ class SharedSession:
             with suppress(ShellSessionError):
                 self.next_result(await self.session.wait(seconds))
 
-    def lose(self) -> None:
+    def lose(self, why: str = "the session was closed meanwhile") -> None:
         """The session ends, and with it what ran in it."""
+        self.lost = None
         if self._unfinished is not None:
             request, command, before = self._unfinished
             self._unfinished = self.fanout = None
-            end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False)
+            end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False, reason=why)
             self.outcomes.keep(request, end)
             self._log_end(command, end)
         self.outcomes.begin()

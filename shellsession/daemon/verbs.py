@@ -97,6 +97,9 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
     fanout = shared.begin(command)
+    if shared.lost is not None:
+        shared.first_result(command, announced := shared.announced(shared.lost), fanout, request.id)
+        return answer_with(shared, announced)
     with shared.attending() as told, _heard(fanout, incoming if request.live else None):
         try:
             result = await shared.session.run(command, on_output=fanout, **options)
@@ -105,6 +108,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         except asyncio.CancelledError:
             if (partial := shared.last_result(command)) is not None:
+                incoming.listener.partial = partial
                 shared.first_result(command, partial, fanout, request.id)
             raise
         told.set_result(result)
@@ -190,7 +194,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _restart(shared: SharedSession, _: Incoming) -> Answer:
     await shared.session.restart()
-    shared.lose()
+    shared.lose("the session was restarted meanwhile")
     return Answer({"value": None})
 
 

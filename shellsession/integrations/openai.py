@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..contracts.failing import notice, on_its_own
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import Limits, Result
+from ..models import LONGEST, Limits, Result
 from .extras import missing
 from .telling import streams
 from .toolbox import Toolbox
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # What is shown of each stream where the call names no limit: both ends of a build, and bounded.
 _MAX_OUTPUT: Final = 1 << 16  # characters
-_LONGEST: Final = 10**12  # milliseconds: what Session.run takes
+_LONGEST: Final = int(LONGEST) * 1000  # milliseconds
 
 
 def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
