@@ -29,7 +29,7 @@ def first_answer() -> None:
 
 
 def first_answer_on_a_terminal() -> None:
-    """The same, of an interactive bash that ptyprocess starts, as it does ours: no opening can cost less."""
+    """The same, of an interactive bash that ptyprocess starts, with a copy of this process."""
     process = PtyProcess.spawn(["bash", "--noprofile", "--norc", "--noediting", "-i"], echo=False)
     process.write(b"echo h''i\n")
     heard = b""
