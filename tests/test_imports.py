@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import shutil
 import subprocess
 import sys
@@ -200,10 +201,16 @@ def trees() -> Iterator[None]:
     _TREES.update(modules())
     yield
     _TREES.clear()
+    imports.cache_clear()
 
 
-def imports(module: str, typing_too: bool = False) -> Iterator[Import]:
+@functools.cache
+def imports(module: str, typing_too: bool = False) -> tuple[Import, ...]:
     """What a module imports when it runs, inside functions too."""
+    return tuple(_imports(module, typing_too))
+
+
+def _imports(module: str, typing_too: bool) -> Iterator[Import]:
     package = module if module in _PACKAGES else module.rpartition(".")[0]
     for node in _running(_TREES[module], typing_too):
         if isinstance(node, ast.Import):
@@ -226,7 +233,7 @@ def imports(module: str, typing_too: bool = False) -> Iterator[Import]:
 
 def _running(tree: ast.AST, typing_too: bool) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing_too:
+        if isinstance(node, ast.If) and not typing_too and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
         yield node
         yield from _running(node, typing_too)

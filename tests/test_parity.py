@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import Final
@@ -33,7 +34,11 @@ def test_the_proof_exists(row: tuple[str, str, str]) -> None:
     proofs = re.findall(r"`((?:integrations/)?test_\w+\.py)::(\w+)`", row[2])
     assert proofs, "name a test as `test_file.py::test_name`, or say `not applicable: ` and why"
     for file, name in proofs:
-        tree = ast.parse((Path(__file__).parent / file).read_text())
-        assert name in {
-            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
+        assert name in functions(file)
+
+
+@functools.cache
+def functions(file: str) -> set[str]:
+    """The functions of a file of tests, by name."""
+    tree = ast.parse((Path(__file__).parent / file).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
