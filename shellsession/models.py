@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from .errors import CommandFailed, CommandTimeout, InvalidRequest
+from .record import Record
 
 if TYPE_CHECKING:
     from .policy.sandbox import Sandbox
@@ -39,8 +39,7 @@ TTY: Final = Terminal.TTY
 Stdin = str | bytes | Terminal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """How much of a command's output is kept.
 
     ``max_output``: bytes kept per stream, half of them from the start and half from the end.
@@ -60,7 +59,7 @@ class Limits:
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InvalidRequest(f"limits.{name} is a number of bytes, 0 or more, not {value!r}")
         if self.spill is not None and hasattr(self.spill, "__fspath__"):
-            object.__setattr__(self, "spill", self.spill.__fspath__())
+            self.__dict__["spill"] = self.spill.__fspath__()
         if self.spill is not None and not (isinstance(self.spill, str) and self.spill and "\0" not in self.spill):
             raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r}")
         if self.on_overflow not in ("truncate", "kill"):
@@ -96,8 +95,7 @@ def to_bytes(name: str, value: object) -> bytes:
     raise InvalidRequest(f"{name} is str or bytes, not {type(value).__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """One command and how to run it; see ``Session.run`` for the meaning of each field."""
 
     command: bytes
@@ -140,8 +138,7 @@ class Request:
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     """What a command did, as far as it got.
 
     ``exit_code`` is what bash's ``$?`` shows (128 + n when signal n killed the shell itself), None when nothing
@@ -167,8 +164,8 @@ class Result:
     stderr_omitted: int = 0
     stdout_file: str | None = None
     stderr_file: str | None = None
-    stdout_cut: int = field(default=0, repr=False)
-    stderr_cut: int = field(default=0, repr=False)
+    stdout_cut: int = 0
+    stderr_cut: int = 0
     ran: bool = True
 
     @property
@@ -227,8 +224,7 @@ def text_of(data: bytes, omitted: int, cut: int) -> str:
     return head.decode("utf-8", "replace") + tail[skip:].decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Record):
     """How a session's bash is started; see ``Session`` for the meaning of each field."""
 
     cwd: str | None = None

@@ -188,7 +188,9 @@ def test_a_pager_and_the_end_look_as_they_should(tmux: Tmux, tmp_path: Path, age
     tmux.types("q")
     tmux.shows(f"{agent}:")
     tmux.types("clear", "Enter")
-    tmux.types("echo o''ne", "Enter", "C-]")  # it leaves the prompt that comes after the command
+    tmux.types("echo o''ne", "Enter")
+    tmux.shows(f"one\n{agent}:/$")  # while the command runs it would be left alone
+    tmux.types("C-]")
     screen = tmux.shows("comes back to it\noutside$")
     assert [line for line in screen.split("\n") if line][-5:] == [
         f"{agent}:/$ echo o''ne",

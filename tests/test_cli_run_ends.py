@@ -194,6 +194,33 @@ def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, ke
     assert result["reason"].startswith("ended by Ctrl-C")
 
 
+@pytest.mark.parametrize("words", [["wait"], ["wait", "--json"], ["send"], ["send", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
+def test_ctrl_c_on_who_stays_with_a_command_brings_what_it_printed(
+    daemon: Daemon, agent: str, place: Path, words: list[str], kept: bool
+) -> None:
+    asks = f"X=kept; {'' if kept else _DEAF}echo begun; read line; echo got $line"
+    with opened(agent, daemon) as session:
+        assert session.run(f"{asks}; touch {place}/on; while :; do :; done", stdin=TTY).outcome == "input"
+        answer = ["echoed"]
+        if words[0] == "wait":
+            session.type("echoed\n")
+            answer = []
+        with running(daemon.socket, *words, agent, *answer) as process:
+            wait_until((place / "on").exists, "the answer")
+            wait_until(lambda: stats(daemon.socket)["serving"] == 2, "who stays")
+            process.send_signal(signal.SIGINT)
+            out, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 130
+        if "--json" in words:
+            result = json.loads(out)
+            assert (result["outcome"], result["stdout"], result["state_kept"]) == ("interrupted", "got echoed\n", kept)
+            assert result["reason"].startswith("ended by Ctrl-C")
+        else:
+            assert (out, b"state is lost" in said) == (b"got echoed\n", not kept)
+        assert session.run("echo ${X-gone}").stdout == ("kept\n" if kept else "gone\n")
+
+
 def test_who_gives_up_waiting_is_told_as_json(daemon: Daemon, agent: str, place: Path) -> None:
     with Raw(daemon.socket) as holder, opened(agent, daemon):
         holder.ask("hold", agent=agent, holder="me")

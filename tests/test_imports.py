@@ -19,7 +19,7 @@ _ROOT: Final = Path(shellsession.__file__).parent
 
 # From the ground up; a module may import from the rows below its own and from no other.
 _LAYERS: Final = (
-    ("errors",),
+    ("errors", "record"),
     ("models",),
     ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.heredocs",),
@@ -77,7 +77,8 @@ _LAYERS: Final = (
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("integrations.langchain", "integrations.strands"),
     ("cli.listing", "cli.logs", "cli.terminal"),
-    ("cli.arguments", "cli.results"),
+    ("cli.arguments",),
+    ("cli.results",),
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
     ("cli.status", "cli.serve", "cli.stop", "cli.agent", "cli.completion", "cli.mcp"),
     ("cli.spectator", "cli.completeness"),
@@ -316,7 +317,9 @@ def test_a_sync_session_is_cheap_to_import(library: str) -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("module", ["asyncio", "pydantic", "shellsession.engine.shell", "pexpect", "subprocess"])
+@pytest.mark.parametrize(
+    "module", ["asyncio", "pydantic", "shellsession.engine.shell", "pexpect", "subprocess", "dataclasses", "inspect"]
+)
 def test_a_client_is_cheap_to_import(module: str) -> None:
     program = f"import shellsession, sys; shellsession.connect; sys.exit({module!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -38,6 +38,10 @@ VERBS: Final = {
     "completion": "print what makes bash complete all this",
 }
 
+# What timeout(1) exits with when it fails itself, and a shell after Ctrl-C.
+REFUSED: Final = 125
+INTERRUPTED: Final = 130
+
 _EXAMPLES: Final = "examples:"
 
 Example = tuple[str, str]  # a line to type, and what it does

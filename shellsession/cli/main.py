@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..errors import InvalidRequest, ShellSessionError
-from .arguments import VERBS, Asked, tell_error
+from .arguments import INTERRUPTED, REFUSED, VERBS, Asked, tell_error
 from .listing import show
 
-# What timeout(1) exits with when it fails itself.
-REFUSED: Final = 125
-INTERRUPTED: Final = 130
 # The error's code, which no error of the library has.
 _INTERRUPTED_CODE: Final = "interrupted"
 

@@ -7,45 +7,63 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import fields
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Result, Stream
+from .arguments import INTERRUPTED, REFUSED
 from .listing import show_json, span, talk
 
 if TYPE_CHECKING:
+    from ..daemon.client import RemoteSession
     from ..daemon.wire import Message
 
 _CHUNK: Final = 1 << 16
 # Characters of the command that another one waits for.
 _SHOWN: Final = 60
-INTERRUPTED: Final = 130
+_CTRL_C: Final = "ended by Ctrl-C"
 _STATUS: Final = {
     "timed_out": 124,
     "idle": 124,
     "running": 124,
     "input": 124,
     "interrupted": INTERRUPTED,
-    "overflow": 125,
+    "overflow": REFUSED,
 }
 # What the reason says of a command that reads the terminal, and what to do where it was not given that.
 _WAITS: Final = "waits for input from the terminal"
 _ASKED: Final = "with `shellsession run -i` it can be answered"
 
 
-def status(result: Result) -> int:
-    """The exit status that says how it went; 124 also for a command that runs on."""
+def status(result: Result, interrupted: bool = False) -> int:
+    """The exit status that says how it went; 124 also for a command that runs on, 130 after Ctrl-C."""
+    if interrupted:
+        return INTERRUPTED
     if not result.ran:
-        return 125
+        return REFUSED
     if result.outcome in _STATUS:
         return _STATUS[result.outcome]
-    return 125 if result.exit_code is None else result.exit_code
+    return REFUSED if result.exit_code is None else result.exit_code
 
 
-def explain(result: Result, agent: str) -> None:
-    """Say on stderr why it came back, unless it simply ended."""
+def until_ctrl_c(session: RemoteSession, text: bytes, verb: Callable[[], Result]) -> tuple[Result, bool]:
+    """What came of a verb with that text; and did Ctrl-C end it? Raises KeyboardInterrupt where nothing is known."""
+    try:
+        return verb(), False
+    except KeyboardInterrupt:
+        if (partial := session._came_of(text)) is None:
+            raise
+        from dataclasses import replace  # dear, and seldom needed
+
+        return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True
+
+
+def explain(result: Result, agent: str, interrupted: bool = False) -> None:
+    """Say on stderr why it came back, unless it simply ended; ``interrupted``: by Ctrl-C, as who pressed it knows."""
+    if interrupted and result.state_kept:
+        return
     if result.outcome == "input":
         name = _word(agent)
         talk(f"{result.reason}: `shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it")
@@ -89,7 +107,7 @@ def _state(result: Result) -> str:
     return "the session's state is lost: the next command starts in a fresh shell"
 
 
-def tell(result: Result, agent: str, json: bool) -> None:
+def tell(result: Result, agent: str, json: bool, interrupted: bool = False) -> None:
     """All of it: its output, which is not on its way yet, and what is to be said."""
     if json:
         show_json(as_json(result))
@@ -101,12 +119,12 @@ def tell(result: Result, agent: str, json: bool) -> None:
         write("stdout" if stream == "stdout" else "stderr", data)
         if omitted:
             talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
-    explain(result, agent)
+    explain(result, agent, interrupted)
 
 
 def as_json(result: Result) -> dict[str, object]:
     """Every field of a Result, with its output as text, and in base64 too where it is no UTF-8."""
-    rest = {one.name: getattr(result, one.name) for one in fields(result) if not one.name.endswith("_bytes")}
+    rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
     told = {"stdout": result.stdout, "stderr": result.stderr, **rest}
     for name, data in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
         try:

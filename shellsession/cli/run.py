@@ -9,7 +9,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
@@ -36,7 +35,6 @@ could be run, 130 after Ctrl-C (which ends the command, and keeps the session), 
 session's shell. If this process itself is killed, the command runs on."""
 
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
-_CTRL_C: Final = "ended by Ctrl-C"
 _NOT_RUN: Final = "given up by Ctrl-C before its turn had come: nothing was run"
 _UNKNOWN: Final = "left by Ctrl-C, and what came of the command is not known: look at what it was to do"
 _REDIRECT: Final = "put it into a file, and have the command read that (`COMMAND <FILE`)"
@@ -100,30 +98,32 @@ def main(words: Sequence[str]) -> int:
         result, interrupted = _run(session, script, given)
     if given.json:
         show_json(results.as_json(result))
-    elif not (interrupted and result.state_kept):  # who pressed Ctrl-C knows why it ended
-        results.explain(result, agent)
-    return results.INTERRUPTED if interrupted else results.status(result)
+    else:
+        results.explain(result, agent, interrupted)
+    return results.status(result, interrupted)
 
 
 def _run(session: RemoteSession, script: bytes, given: argparse.Namespace) -> tuple[Result, bool]:
     """What came of it; and was it ended by Ctrl-C? Raises KeyboardInterrupt where nothing is known to have come."""
-    try:
-        result = session.run(
+
+    def run() -> Result:
+        return session.run(
             script,
             timeout=given.timeout,
             idle_timeout=given.idle_timeout,
             on_timeout=given.on_timeout,
-            stdin=_stdin(given, len(script)),
+            stdin=stdin,
             tty=given.tty or given.interactive,
             merge_stderr=given.merge_stderr,
             isolated=given.isolated,
             on_output=None if given.json else results.write,
         )
+
+    stdin = _stdin(given, len(script))
+    try:
+        return results.until_ctrl_c(session, script, run)
     except KeyboardInterrupt:
-        if (partial := session._came_of(script)) is None:
-            raise KeyboardInterrupt(_NOT_RUN if session._given_up(script) else _UNKNOWN) from None
-        return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True
-    return result, False
+        raise KeyboardInterrupt(_NOT_RUN if session._given_up(script) else _UNKNOWN) from None
 
 
 def _stdin(given: argparse.Namespace, beside: int) -> Stdin:

@@ -41,7 +41,8 @@ def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     from ..daemon.control import Visit
 
+    text = os.fsencode(given.text if given.n else given.text + "\n")
     with Visit(given.agent, given.socket) as visit:
-        result = visit.send(os.fsencode(given.text if given.n else given.text + "\n"), given.timeout)
-    results.tell(result, given.agent, given.json)
-    return 0 if result.runs_on else results.status(result)
+        result, interrupted = results.until_ctrl_c(visit, text, lambda: visit.send(text, given.timeout))
+    results.tell(result, given.agent, given.json, interrupted)
+    return 0 if result.runs_on else results.status(result, interrupted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -19,7 +19,6 @@ P = TypeVar("P")
 M = TypeVar("M", bound="Input")
 
 
-@dataclass(frozen=True, slots=True)
 class Dressed(Request):
     """A request with what its contract adds: ``command`` is what the model said, and what a policy judges.
 
@@ -32,7 +31,6 @@ class Dressed(Request):
     reads: Callable[[Result], Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Limited(Result):
     """A result that came under another time limit than its contract's: a policy's, in seconds."""
 
@@ -195,7 +193,7 @@ def quoted(text: bytes) -> bytes:
 
 def limited(result: Result, limit: float | None) -> Limited:
     """The result, which came under this time limit."""
-    return Limited(**{field.name: getattr(result, field.name) for field in fields(Result)}, limit=limit)
+    return Limited(**vars(result), limit=limit)
 
 
 def limit_of(result: Result, usual: float | None) -> str:

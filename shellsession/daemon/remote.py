@@ -50,7 +50,7 @@ class Remote:
         self._incarnation = ""  # of the daemon that has our session; "" while none has
         self.opened_here = False  # was the session made for us, and not there before?
         self._handed = ""  # the command that this client was handed back; "" for none
-        self._cancelled: tuple[bytes, Result | None] = b"", None  # the last command that was, and what came of it
+        self._cancelled: tuple[bytes, Result | None] = b"", None  # the last request's text, and what came of it
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
@@ -264,17 +264,17 @@ class Remote:
 
     def _note_cancelled(self, parts: tuple[bytes, ...], answer: Message) -> None:
         """The daemon's answer, when what was asked for with these parts was cancelled."""
-        if parts and answer.header.get("value"):
-            self._cancelled = parts[0], told(answer) if "result" in answer.header else None
+        if answer.header.get("value"):
+            self._cancelled = parts[0] if parts else b"", told(answer) if "result" in answer.header else None
 
-    def _given_up(self, command: bytes) -> bool:
-        """Was the command that was cancelled last this very one? Nothing was run where nothing came of it."""
-        return self._cancelled[0] is command
+    def _given_up(self, text: bytes) -> bool:
+        """Was the request that was cancelled last that of this very text? Nothing was run where nothing came of it."""
+        return self._cancelled[0] is text
 
-    def _came_of(self, command: bytes) -> Result | None:
-        """What came of the command that was cancelled last, if it is this very one."""
+    def _came_of(self, text: bytes) -> Result | None:
+        """What came of the request that was cancelled last, if it is that of this very text (b"": it had none)."""
         of, result = self._cancelled
-        return result if of is command else None
+        return result if of is text else None
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""

@@ -155,6 +155,7 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
             result = await verb
         except asyncio.CancelledError:
             if (partial := shared.last_result()) is not None:
+                incoming.listener.partial = partial
                 shared.next_result(partial)
             raise
         told.set_result(result)
