@@ -321,7 +321,7 @@ def test_what_runs_goes_on_when_he_leaves(sits: Sits, client: RemoteSession) -> 
 
 def test_what_was_printed_meanwhile_is_shown(sits: Sits, client: RemoteSession, tmp_path: Path) -> None:
     text = "echo first; while [ ! -e go ]; do sleep .01; done; echo la''st; touch ended; (exit 4)"
-    assert client.run(text, timeout=0.05, on_timeout="yield").stdout == "first\n"
+    assert client.run(text, timeout=0.3, on_timeout="yield").stdout == "first\n"
     (tmp_path / "go").touch()
     wait_until((tmp_path / "ended").exists, "the end of the command")
     person = sits()

@@ -117,7 +117,7 @@ def test_59_input_for_a_finished_command_is_a_clear_error(sh: Session) -> None:
 
 
 def test_60_a_timeout_keeps_partial_output_and_state(sh: Session) -> None:
-    result = sh.run("x=1; mkdir d; cd d; echo start; sleep 30", timeout=0.15)
+    result = sh.run("x=1; mkdir d; cd d; echo start; sleep 30", timeout=0.4)
     assert (result.stdout, result.outcome, result.state_kept) == ("start\n", "timed_out", True)
     assert sh.run('echo "$x ${PWD##*/}"').stdout == "1 d\n"
 
@@ -125,7 +125,7 @@ def test_60_a_timeout_keeps_partial_output_and_state(sh: Session) -> None:
 def test_64_a_tree_of_children_is_ended_whole(sh: Session) -> None:
     seconds = unique_seconds()
     tree = f"bash -c 'sleep {seconds} & (sleep {seconds} & wait) & wait' & wait"
-    result = sh.run(f"echo up; {tree}", timeout=0.15)
+    result = sh.run(f"echo up; {tree}", timeout=0.4)
     assert (result.stdout, result.outcome) == ("up\n", "timed_out")
     wait_until(lambda: not with_argument(seconds), "the sleeps are gone")
     assert len(result.killed) >= 2

@@ -33,7 +33,7 @@ from shellsession import (
     connect,
 )
 
-SOON = 0.15
+SOON = 0.3
 
 
 class Blocking:

@@ -150,7 +150,7 @@ def test_a_command_that_ended_by_itself_is_not_anothers(daemon: Daemon, sh: Remo
 def test_an_end_that_nobody_waited_for_is_kept_whole_for_who_has_the_command(
     daemon: Daemon, sh: RemoteSession, place: Path, then: str
 ) -> None:
-    assert sh.run(begin(place) + "; (exit 7)", timeout=0.1, on_timeout="yield").stdout == "one\n"
+    assert sh.run(begin(place) + "; (exit 7)", timeout=0.3, on_timeout="yield").stdout == "one\n"
     with connect(sh.agent, daemon.socket, False) as other:
         (place / "open").touch()
         wait_until(lambda: other.state == "idle", "its end")

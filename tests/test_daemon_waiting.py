@@ -15,7 +15,7 @@ from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, Session
 from shellsession.daemon.wire import encode
 from shellsession.errors import GONE
 
-SOON = 0.15
+SOON = 0.3
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ WAITS = b"echo early; until [ -e go ]; do sleep 0.01; done; echo late; (exit 4)"
 
 
 def test_who_died_while_he_waited_keeps_nobody_else_waiting(daemon: Daemon, sh: RemoteSession) -> None:
-    assert sh.run(WAITS, timeout=0.1, on_timeout="yield").stdout == "early\n"
+    assert sh.run(WAITS, timeout=SOON, on_timeout="yield").stdout == "early\n"
     leave_behind(daemon, sh, "wait", timeout=None)
     assert (sh.poll().outcome, sh.wait(0.05).outcome) == ("running", "running")
     Path(sh.cwd, "go").touch()
@@ -266,7 +266,7 @@ def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh:
 def test_an_end_that_nobody_heard_comes_whole_to_who_was_handed_back_the_command(
     daemon: Daemon, sh: RemoteSession
 ) -> None:
-    assert sh.run(WAITS, timeout=0.1, on_timeout="yield").stdout == "early\n"
+    assert sh.run(WAITS, timeout=SOON, on_timeout="yield").stdout == "early\n"
     with Raw(daemon.socket) as other:
         leave_behind(daemon, sh, "wait", timeout=None)
         Path(sh.cwd, "go").touch()  # before it is known that he has left for good

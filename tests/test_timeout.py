@@ -26,7 +26,7 @@ from shellsession import (
 Make = Callable[..., Session]
 
 # Long enough for bash to begin, short enough to wait for.
-SOON = 0.1
+SOON = 0.3
 BAD_SECONDS = [0, 0.0, -1, -0.001, float("nan"), float("inf"), 1e10, True, "5", b"5", [1]]
 
 
