@@ -47,6 +47,17 @@ def test_a_call_without_children_names_none(sh: Session) -> None:
     assert sh.jobs() == []
 
 
+def test_what_runs_at_the_prompt_is_no_job_of_the_command(sh: Session) -> None:
+    """As direnv, starship and others have it."""
+    sh.run("hook() { local s=$?; n=$(sleep 0.03; echo $((n + 1))); return $s; }; PROMPT_COMMAND=hook")
+    assert sh.run("(exit 4)").exit_code == 4
+    left = sh.run(f"sleep {unique_seconds()} & echo $!")
+    assert left.background == (int(left.stdout),)
+    again = sh.run("echo $?")
+    assert (again.stdout, again.background) == ("0\n", ())
+    assert [job.pids for job in sh.jobs()] == [left.background]
+
+
 def test_a_later_call_does_not_name_older_children(sh: Session) -> None:
     older = sh.run(f"sleep {unique_seconds()} &").background
     assert sh.run("true").background == ()

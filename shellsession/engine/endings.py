@@ -31,6 +31,8 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 _STARVED: Final = 5.0
 _TURN: Final = 0.05
 _LOOKS: Final = 3  # one alone may fall into the moment between two children
+# What runs at the prompt for longer than this, in seconds, is taken for something that the command has left.
+_PROMPT: Final = 1.0
 _TRACING: Final = frozenset(b"xvT")
 OVERFLOWED: Final = "the output went over the limit"
 
@@ -55,7 +57,7 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
         call.unread = shell.keyboard.reset()
     if call.request.stdin is not None:
         shell.files.remove("stdin")
-    engine.had_children = shell.family.has_children()
+    engine.had_children = shell.family.has_children() and (yield from _has_children_at_prompt(shell, call))
     background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
     if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
@@ -68,6 +70,14 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     if call.ending is None and call.overflowed:  # so quick that nobody could end it
         outcome, call.reason = "overflow", OVERFLOWED
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
+
+
+def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
+    """What PROMPT_COMMAND runs is no job of the command; bash waits for it before it reads on."""
+    until = time.monotonic() + _PROMPT
+    while shell.family.newer(call.older) and shell.prepares_prompt() and time.monotonic() < until:
+        yield Wait((), time.monotonic() + TICK)
+    return shell.family.has_children()
 
 
 def is_traced(shell: Shell) -> Steps[bool]:

@@ -195,6 +195,11 @@ def idle_at(pid: int, fd_target: str) -> bool:
     )
 
 
+def may_look(pid: int) -> bool:
+    """Does the kernel tell us what that process is about (ptrace_scope)?"""
+    return _read(f"/proc/{pid}/syscall") != b""
+
+
 def link(path: str) -> str:
     """Where a symbolic link points; "" when it may not be read."""
     try:

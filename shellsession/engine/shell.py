@@ -202,6 +202,10 @@ class Shell:
         """Does bash sit at its prompt with nothing left to read?"""
         return processes.idle_at(self.pid, self.control_name)
 
+    def prepares_prompt(self) -> bool:
+        """Is bash, after a command, not yet where it reads the next one? False where the kernel forbids the look."""
+        return not self.idle() and processes.may_look(self.pid)
+
     # -- ending
 
     def signal(self, number: int) -> None:
