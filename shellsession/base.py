@@ -221,10 +221,13 @@ class Base:
         reason = "another thread, task or client stays with it: what it prints comes with the result there"
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
-    def _came_of(self, command: bytes) -> Result | None:
-        """What came of the command begun last, if it is this very one: who awaited it was cancelled."""
-        call = self._engine.last
-        return call.result if call is not None and call.request.command is command else None
+    def _came_of(self, command: bytes | None = None) -> Result | None:
+        """What came of the command begun last (if it is this very one): who awaited it was cancelled, and is told."""
+        engine, call = self._engine, self._engine.last
+        if call is None or (command is not None and call.request.command is not command):
+            return None
+        engine.untold = None if engine.untold is call.result else engine.untold
+        return call.result
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout

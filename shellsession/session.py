@@ -18,6 +18,9 @@ from .engine.waiting import Poller, Steps, T, drive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 
+# How long a thread waits for another's restart until it looks again, in seconds.
+_A_WHILE = 1.0
+
 
 class Session(Base):
     """One bash that stays open: cwd, variables, functions, aliases and options live from call to call.
@@ -28,8 +31,8 @@ class Session(Base):
     def _prepare(self) -> None:
         self._poller = Poller()
         self._lock = threading.RLock()  # held during a verb
-        self._restarts = 0  # that are waited for: before all else
-        self._restarted = threading.Condition(self._lock)
+        self._restarting: set[int] = set()  # threads in a restart: it is before all else
+        self._restarted = threading.Condition()
         # Held at its end and by who asks for its end; reentrant: a signal handler may call us there.
         self._door = threading.RLock()
         self._callers: set[int] = set()  # threads in a verb, or waiting for their turn
@@ -40,15 +43,17 @@ class Session(Base):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _do(self, steps: Steps[T], first: bool = False) -> T:
+    def _do(self, steps: Steps[T]) -> T:
         self._refuse_callbacks()
-        me = threading.get_ident()
+        me, restarting = threading.get_ident(), self._restarting
         try:
             self._callers.add(me)
-            with self._lock:
-                if self._restarts and not first:
-                    self._restarted.wait_for(lambda: not self._restarts)
-                return self._do_now(steps)
+            while True:
+                with self._lock:
+                    if not restarting or me in restarting:
+                        return self._do_now(steps)
+                with self._restarted:  # for a while: Ctrl-C may have struck who was to tell
+                    self._restarted.wait_for(lambda: not restarting, _A_WHILE)
         finally:
             self._callers.discard(me)
 
@@ -60,7 +65,16 @@ class Session(Base):
         finally:
             with self._door:
                 self._callers.discard(threading.get_ident())
-                self._leave()
+                self._leave_or_end()
+
+    def _leave_or_end(self) -> None:
+        try:
+            self._leave()
+        except BaseException:  # Ctrl-C: nobody gets the result by which the command was handed back
+            self._engine.stop_unattended()
+            if self._engine.call is not None:
+                drive(self._engine.interrupt(), self._poller)
+            raise
 
     def _refuse_callbacks(self) -> None:
         unattended = self._engine.unattended
@@ -243,14 +257,14 @@ class Session(Base):
     def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
         self._refuse_callbacks()
-        with self._door:
-            self._restarts += 1
+        me = threading.get_ident()
         try:
+            self._restarting.add(me)
             self._kill_running("the session was restarted meanwhile")
-            self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one
+            self._do(self._mine().restart())  # what queues for a turn is run in the fresh one
         finally:
-            with self._lock, self._door:
-                self._restarts -= 1
+            self._restarting.discard(me)
+            with self._restarted:
                 self._restarted.notify_all()
 
     def close(self) -> None:

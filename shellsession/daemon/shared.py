@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
-from ..errors import ENDED, GONE, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
+from ..errors import ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
@@ -265,11 +265,6 @@ class SharedSession:
                 if not result.state_kept:
                     self.lost = result
 
-    def announced(self, lost: Result) -> Result:
-        """What the next command is told, which is not run, when the shell ended and nobody has heard of that."""
-        status, number, cwd = lost.exit_code, lost.signal, lost.cwd
-        return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", state_kept=False, reason=GONE, ran=False)
-
     def _log_end(self, command: bytes, result: Result) -> None:
         text, person = self.told(command)
         for job in self.session.jobs() if person else ():  # what the line has left running is told of by it
@@ -280,10 +275,7 @@ class SharedSession:
 
     def last_result(self, command: bytes | None = None) -> Result | None:
         """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""
-        if command is not None:
-            return self.session._came_of(command)
-        call = self.session._engine.last
-        return None if call is None else call.result
+        return self.session._came_of(command)
 
     def unread(self, result: Result) -> bytes:
         """What was typed for the command whose result this is, and not read before its end."""

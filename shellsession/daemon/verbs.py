@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
+from ..engine.results import announced
 from ..errors import InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
@@ -98,8 +99,8 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
     fanout = shared.begin(command)
     if shared.lost is not None:
-        shared.first_result(command, announced := shared.announced(shared.lost), fanout, request.id)
-        return answer_with(shared, announced)
+        shared.first_result(command, gone := announced(shared.lost), fanout, request.id)
+        return answer_with(shared, gone)
     with shared.attending() as told, _heard(fanout, incoming if request.live else None):
         try:
             result = await shared.session.run(command, on_output=fanout, **options)

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 
 from ..errors import NotRunning, SessionClosed, ShellUnavailable
-from ..models import Options, Result, State
+from ..models import Options, Request, Result, State
 from . import processes
-from .call import Call
+from .call import Call, Typed
 from .draining import DRAINER
 from .jobs import Job, Reader
 from .shell import Shell
@@ -28,7 +28,9 @@ class Core:
         self.shell: Shell | None = None
         self.call: Call | None = None  # a command that was handed back running
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
+        self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
+        self.begun: tuple[Request, Typed, list[int], bytes]  # as it was typed, before its call is made
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False

@@ -40,15 +40,19 @@ class Drainer:
             wake = os.pipe()
         except OSError:
             return False
+        self._wake = wake
+        thread = threading.Thread(target=self._work, args=wake, name="shellsession-jobs", daemon=True)
         try:
-            threading.Thread(target=self._work, args=wake, name="shellsession-jobs", daemon=True).start()
-        except BaseException as error:  # no more threads, or the interpreter ends
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter ends
+            self._wake = None
             for fd in wake:
                 os.close(fd)
-            if isinstance(error, RuntimeError):
-                return False
+            return False
+        except BaseException:  # Ctrl-C, while it was waited for: the pipe is the thread's, if there is one
+            if not thread.is_alive():
+                self._wake = None
             raise
-        self._wake = wake
         return True
 
     def _nudge(self) -> None:
@@ -63,8 +67,8 @@ class Drainer:
     def _work(self, wake: int, wake_end: int) -> None:
         while True:
             with self._lock:
-                if not self._wanted and self._wake == (wake, wake_end):
-                    self._wake = None
+                if not self._wanted or self._wake != (wake, wake_end):  # nothing to do, or another one has its place
+                    self._wake = None if self._wake == (wake, wake_end) else self._wake
                     os.close(wake)
                     os.close(wake_end)
                     return

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from ..errors import GONE
 from ..models import Outcome, Result, Stream as StreamName
 from . import processes
 from .call import Call
@@ -55,17 +56,23 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     family, marks = shell.family, shell.family.marks
     mark = 0 if marks.is_shared else marks.latest
     job = Job(call.request.command.decode("utf-8", "replace"), pids, mark, family.carriers)
-    for name, stream in held:
-        if shell.streams.part_with(stream):
-            engine.forget_fd(stream.fd)
-            job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs.append(job)
     marks.renew(family.descendants())
     for one in engine.jobs:
         if one.mark == marks.latest:  # come round again, or it could not be renewed
             one.mark = 0
+    for name, stream in held:  # at last: Ctrl-C may strike where the reading thread is started
+        if shell.streams.part_with(stream):
+            engine.forget_fd(stream.fd)
+            job.adopt(name, stream, call.fresh_capture(), engine.reader)
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
+
+
+def announced(lost: Result) -> Result:
+    """What the next command is told, which is not run, where the shell ended with another and nobody heard of it."""
+    status, number, cwd = lost.exit_code, lost.signal, lost.cwd
+    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", state_kept=False, reason=GONE, ran=False)
 
 
 def piece(engine: Core, call: Call, handed: HandedBack) -> Result:

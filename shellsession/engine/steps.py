@@ -18,7 +18,7 @@ from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .handshake import handshake
 from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
-from .results import HandedBack, piece
+from .results import HandedBack, announced, piece
 from .signals import undisturbed
 from .spawn import directory, spawn
 from .waiting import Steps, T
@@ -78,7 +78,7 @@ class Engine(Core):
         """Run one command until it ends, is handed back, or is ended."""
         if self.shell is None or self.call is not None or self.closed:
             yield from self._ready()
-        return self._said((yield from self._guarded(self._begin_and_attend(request))))
+        return (yield from self._guarded(self._said(self._begin_and_attend(request))))
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
@@ -130,21 +130,24 @@ class Engine(Core):
         self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
-        if not (shell.lost or shell.dead):
+        if (untold := self.untold) is None and not (shell.lost or shell.dead):
             self.traced = self.prompt_speaks and request.may_trap and (yield from endings.is_traced(shell))
-            call = self.last = typist.start(self, request)
-            return call
+            return typist.start(self, request)
         call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
         call.not_run = True
         call.reason = GONE
-        yield from teardown.shell_died(self, call)
+        if untold is None:
+            yield from teardown.shell_died(self, call)
+        else:
+            self.untold, call.result = None, announced(untold)
         return call
 
     def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
         call = yield from self._begin(request)
         return call.result or (yield from self._attend(call))
 
-    def _said(self, came: Result | HandedBack) -> Result:
+    def _said(self, steps: Steps[Result | HandedBack]) -> Steps[Result]:
+        came = yield from steps
         assert self.last is not None
         return came if isinstance(came, Result) else piece(self, self.last, came)
 
@@ -162,11 +165,11 @@ class Engine(Core):
             shell, call = self.shell, self.last
             if shell is not None and shell.busy:
                 if call is None or call.framer.nonce != shell.busy:
-                    teardown.abandon(self)  # struck between typing it and writing down that we did
-                else:
-                    call.ending = call.ending or "interrupted"
-                    call.mute()
-                    yield from teardown.or_abandon(self, endings.interrupt(self, call))
+                    call = typist.begun(self)  # struck between typing it and writing down that we did
+                call.ending = call.ending or "interrupted"
+                call.mute()
+                end = yield from teardown.or_abandon(self, endings.interrupt(self, call))
+                self.untold = None if end is None or end.state_kept else end
             raise
 
     # -- attend
@@ -212,8 +215,7 @@ class Engine(Core):
         if self.ended is not None:
             result, self.ended = self.ended, None
             return result
-        came = yield from self._guarded(self._attend(call, _FOREVER if until is None else until, "yield"))
-        return self._said(came)
+        return (yield from self._guarded(self._said(self._attend(call, _FOREVER if until is None else until, "yield"))))
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -255,7 +257,7 @@ class Engine(Core):
         if self.closed:
             raise SessionClosed("this session is closed: make a new one")
         directory(self.options.cwd)  # gone meanwhile? then the old shell is better than none
-        self.kill_reason = ""
+        self.kill_reason, self.untold = "", None
         yield from teardown.or_abandon(self, teardown.shut_down(self))
         yield from self.open()
 

@@ -42,12 +42,21 @@ def start(engine: Core, request: Request) -> Call:
         shell.send(_TO_FOREGROUND)
     modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
     try:
-        typed = _type(engine, shell, request)
+        typed, lines = _put(engine, shell, request)
     except LimitReached:  # it is not run, and a terminal that nobody has is raw
         if request.takes_terminal:
             shell.keyboard.reset()
         raise
-    return Call(request, time.monotonic(), typed, older, modes)
+    engine.begun = request, typed, older, modes
+    _send(shell, typed, lines)
+    return begun(engine)
+
+
+def begun(engine: Core) -> Call:
+    """The call of what was typed last; it is noted now, or by who is struck before that."""
+    request, typed, older, modes = engine.begun
+    call = engine.last = Call(request, time.monotonic(), typed, older, modes)
+    return call
 
 
 def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
@@ -60,7 +69,14 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
         shell.terminal.skip()
 
 
-def _type(engine: Core, shell: Shell, request: Request) -> Typed:
+def _send(shell: Shell, typed: Typed, lines: bytes) -> None:
+    shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
+    shell.send(lines)
+    shell.ours_in_history = 1
+
+
+def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
+    """How it is to be typed, and what bash reads then."""
     nonce = fresh_nonce()
     terminal = request.takes_terminal
     for stream in shell.streams.misplaced():
@@ -86,15 +102,12 @@ def _type(engine: Core, shell: Shell, request: Request) -> Typed:
         typed = lines(quote(shell.files.write("text", text)), engine.status)
     elif len(text) > READ_MAX or len(typed := lines(quote(text), engine.status)) > READ_MAX:
         typed = lines(from_file(shell.files.write("text", text), text, engine.status), 0)
-    shell.busy = nonce
-    shell.send(typed)
-    shell.ours_in_history = 1
     streams: list[tuple[StreamName, Stream]] = [("stdout", out)]
     if err is not None:
         streams.append(("stderr", err))
     if not terminal and engine.terminal_job is None:
         streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
-    return Typed(nonce, (out,) if err is None else (out, err), tuple(streams), grouped)
+    return Typed(nonce, (out,) if err is None else (out, err), tuple(streams), grouped), typed
 
 
 def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
@@ -138,7 +151,9 @@ def must_retype(engine: Core, call: Call) -> bool:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    call.typed_as(_type(engine, shell, call.request))
+    typed, lines = _put(engine, shell, call.request)
+    call.typed_as(typed)
+    _send(shell, typed, lines)
     return True
 
 

@@ -108,21 +108,25 @@ class Poller:
 def drive(steps: Steps[T], poller: Poller | None = None) -> T:
     """Run steps to their end in this thread."""
     wait_for = (poller or Poller()).wait
-    try:
-        wait = next(steps)
-        while True:
-            try:
+    wait: Wait | None = None
+    struck: BaseException | None = None
+    while True:
+        try:
+            if struck is not None:
+                told, struck = struck, None
+                wait = steps.throw(told)
+            elif wait is None:
+                wait = next(steps)
+            while True:  # in here, as Ctrl-C strikes where a loop begins again, too
                 wait = steps.send(wait_for(wait))
-            except StopIteration:
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        except BaseException as error:
+            # Ctrl-C strikes anywhere. What came out of the steps has ended them; anything else they must hear of.
+            if not isinstance(steps, GeneratorType) or steps.gi_frame is None:
                 raise
-            except BaseException as error:
-                # Ctrl-C strikes anywhere. What came out of the steps has ended them; anything else they must hear of.
-                if isinstance(steps, GeneratorType) and steps.gi_frame is None:
-                    raise
-                wait = steps.throw(error)
-    except StopIteration as stop:
-        result: T = stop.value
-        return result
+            struck = error
 
 
 class LoopPoller:
