@@ -112,7 +112,8 @@ def directory(wanted: str | None) -> str:
 def _start(launch: Launch, options: Options, control: int, own_stdout: int, mark: int, cwd: str) -> PtyProcess:
     env = environment(options)
     with ExitStack() as undo:
-        calls = [*_if_it_can_be(mark), *_to_its_streams(control, own_stdout), *_to_its_surroundings(cwd)]
+        forgiven = _if_it_can_be(mark)  # first, as all that stands before it is forgiven
+        calls = [*_to_its_streams(control, own_stdout), *_to_its_surroundings(cwd)]
         for group in launch.groups:
             undo.callback(os.close, entrance := cgroups.entrance(group))
             calls.append(("write", (entrance, b"0", 1)))
@@ -123,9 +124,14 @@ def _start(launch: Launch, options: Options, control: int, own_stdout: int, mark
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(os.close, master)
         own_terminal: list[vfork.Call] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
-        process = PtyProcess(vfork.spawn([*own_terminal, *calls], launch.program, launch.argv, env), master)
-        on_failure.pop_all()
-        return process
+        pid = vfork.spawn([*forgiven, *own_terminal, *calls], launch.program, launch.argv, env)
+        on_failure.pop_all()  # from here on the terminal is the process's: twice closed, it could be a stranger's
+        try:
+            return PtyProcess(pid, master)
+        except BaseException:  # Ctrl-C, in a host with threads
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
 
 
 def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:
