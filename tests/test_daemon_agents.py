@@ -243,7 +243,7 @@ def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
         }
         sessions = {agent: connect(agent, daemon.socket, False, cwd="/") for agent in commands}
         pids = {
-            agent: int(session.run(commands[agent], timeout=0.3, on_timeout="yield").stdout)
+            agent: int(session.run(commands[agent], timeout=0.1, on_timeout="yield").stdout)
             for agent, session in sessions.items()
         }
         wait_until(lambda: agents() == ["job", "running"], "the end of the idle one")

@@ -141,6 +141,22 @@ def test_an_interrupted_start_is_no_start(new_session: Callable[..., Session]) -
     assert "startup" in str(errors[0])
 
 
+def test_an_interrupt_that_a_look_has_carried_out_is_told(place: Path) -> None:
+    """The daemon looks whether what was handed back has ended."""
+
+    async def main() -> None:
+        async with AsyncSession(cwd=place) as sh:
+            for _ in range(5):
+                await sh.run("echo hi; sleep 100", timeout=0.05, on_timeout="yield")
+                look = asyncio.create_task(sh._look())
+                await asyncio.sleep(0)
+                assert (await sh.interrupt()).outcome == "interrupted"
+                await look
+                assert (await sh.run("echo on")).stdout == "on\n"
+
+    asyncio.run(main())
+
+
 def test_an_interrupt_between_two_turns_means_the_next(place: Path) -> None:
     async def main() -> None:
         async with AsyncSession(cwd=place, timeout=20) as sh:

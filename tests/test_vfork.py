@@ -16,7 +16,7 @@ import pytest
 from support import descendants, process_ids, stat_fields
 
 from shellsession import Session, ShellUnavailable
-from shellsession.engine import spawn, vfork
+from shellsession.engine import spawn, streams, vfork
 
 WAYS = pytest.mark.parametrize("copied", [False, True], ids=["vfork", "fork"])
 # A host that ignores, handles and blocks signals, lets a descriptor be inherited, and tells what its bash got of it.
@@ -128,7 +128,7 @@ def test_what_may_fail_is_forgiven_and_nothing_else() -> None:
 @WAYS
 @pytest.mark.usefixtures("way")
 def test_without_a_terminal_of_its_own_no_bash_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = spawn.open_terminal
+    real = streams.open_terminal
 
     def with_another(size: tuple[int, int]) -> tuple[int, int]:
         master, slave = real(size)

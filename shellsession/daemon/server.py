@@ -144,6 +144,7 @@ class Server:
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
         incoming.listener.connection.send(reply)
+        incoming.listener.abandon()  # what is still to be told of its output waits for no client that has gone
         incoming.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:

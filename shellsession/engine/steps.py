@@ -245,6 +245,9 @@ class Engine(Core):
 
     def interrupt(self) -> Steps[Result]:
         """End the running command and keep the shell."""
+        if not self.closed and self.ended is not None and self.ended.outcome == "interrupted":
+            result, self.ended = self.ended, None  # a look at it came first, and has done what was asked for
+            return result
         call = self.running("interrupt")
         call.ending, call.reason = "interrupted", "interrupted on request"
         self.call = None
