@@ -230,7 +230,7 @@ def test_there_may_be_more_agents_than_a_usual_limit_of_open_files_has_room_for(
 
 
 def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
-    with running(tmp_path / "daemon", "--idle-ttl", "0.3") as daemon, Raw(daemon.socket) as raw:
+    with running(tmp_path / "daemon", "--idle-ttl", "1") as daemon, Raw(daemon.socket) as raw:
         seconds = unique_seconds()
 
         def agents() -> list[str]:
@@ -241,11 +241,10 @@ def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
             "running": f"echo $$; sleep {seconds}",
             "idle": "echo $$",
         }
-        sessions = {agent: connect(agent, daemon.socket, False, cwd="/") for agent in commands}
-        pids = {
-            agent: int(session.run(commands[agent], timeout=0.1, on_timeout="yield").stdout)
-            for agent, session in sessions.items()
-        }
+        sessions, pids = dict[str, RemoteSession](), dict[str, int]()
+        for agent, command in commands.items():
+            sessions[agent] = connect(agent, daemon.socket, False, cwd="/")
+            pids[agent] = int(sessions[agent].run(command, timeout=0.3, on_timeout="yield").stdout)
         wait_until(lambda: agents() == ["job", "running"], "the end of the idle one")
         wait_until(lambda: not is_alive(pids["idle"]), "the end of its bash")
         with pytest.raises(SessionClosed, match="connect again"):
