@@ -381,6 +381,20 @@ def test_a_request_is_cancelled(daemon: Daemon, sh: RemoteSession) -> None:
     assert sh.run("echo $X").stdout == "1\n"
 
 
+def test_a_command_that_was_handed_back_to_who_had_given_up_is_ended(daemon: Daemon, sh: RemoteSession) -> None:
+    """He asks for it to be cancelled while the answer is on its way: nobody else knows of that command."""
+    seconds = unique_seconds()
+    sh.run("X=1")
+    with Raw(daemon.socket) as raw:
+        reply = raw.ask("run", f"sleep {seconds}".encode(), agent=sh.agent, timeout=0.05, on_timeout="yield").header
+        assert reply["result"]["outcome"] == "running"
+        end = raw.ask("cancel", request=reply["id"]).header
+        assert (end["value"], end["result"]["outcome"]) == (True, "interrupted")
+        assert with_argument(seconds) == []
+        assert raw.ask("cancel", request=reply["id"]).header["value"] is False
+    assert sh.run("echo $X").stdout == "1\n"
+
+
 def test_a_request_that_waits_for_its_turn_is_cancelled(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
     with Raw(daemon.socket) as raw, Raw(daemon.socket) as other:
         first = raw.say("run", begin(place).encode(), agent=sh.agent)

@@ -22,10 +22,12 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
-    cancelled = await server.cancel(incoming.request.request)
-    if cancelled is None or cancelled.partial is None:
+    request = incoming.request.request
+    cancelled = await server.cancel(request)
+    partial = cancelled.partial if cancelled is not None else await server.end_untold(request)
+    if partial is None:
         return Answer({"value": cancelled is not None})
-    header, parts = from_result(cancelled.partial)
+    header, parts = from_result(partial)
     return Answer({"value": True, "result": header}, parts)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..agents import AsyncAgents
 from ..engine.environment import AGENT_ENV
 from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, SessionBusy, ShellSessionError
-from ..models import VERSION
+from ..models import VERSION, Result
 from ..policy.secrets import Secrets
 from . import requests
 from .audience import Audience
@@ -179,6 +179,15 @@ class Server:
         served.task.cancel()
         await asyncio.wait([served.task])
         return served.listener
+
+    async def end_untold(self, request: str) -> Result | None:
+        """End the command which that request handed back: its client gave up before it was told. None: it has none."""
+        for shared in list(self._sessions.values()):
+            if shared.is_left(request):
+                with suppress(ShellSessionError):  # it has ended by itself
+                    shared.next_result(result := await shared.session.interrupt())
+                    return result
+        return None
 
     # -- agents
 

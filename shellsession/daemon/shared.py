@@ -282,6 +282,10 @@ class SharedSession:
         call = self.session._engine.last
         return call.unread if call is not None and call.result is result else b""
 
+    def is_left(self, request: str) -> bool:
+        """Was a command handed back to that request, and does nobody stay with it?"""
+        return self._unfinished is not None and self._unfinished[0] == request and not self._attending
+
     async def drain(self, seconds: float) -> None:
         """Stay with a command that was handed back, if there is one, for so long."""
         if self._unfinished is not None and seconds > 0:
