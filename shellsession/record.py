@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, Self, dataclass_transform
 
 
 def _signature(made: Any) -> object:
     from inspect import signature
 
     return signature(made)
+
+
+def _frozen(said: str) -> Exception:
+    from dataclasses import FrozenInstanceError
+
+    return FrozenInstanceError(said)
 
 
 class _AsDataclass:
@@ -34,12 +40,13 @@ class Record:
     Two are equal where they are of one class, and all their fields are.
     """
 
-    __dataclass_fields__: ClassVar[Any] = _AsDataclass(lambda twin: twin.__dataclass_fields__)
-    __dataclass_params__: ClassVar[Any] = _AsDataclass(lambda twin: twin.__dataclass_params__)
-    __signature__: ClassVar[Any] = _AsDataclass(_signature)
-    _types: ClassVar[dict[str, Any]] = {}
-    _defaults: ClassVar[dict[str, Any]] = {}
-    _unshown: ClassVar[tuple[str, ...]] = ()
+    # Without annotations, which typing.get_type_hints would tell of as of fields.
+    __dataclass_fields__ = _AsDataclass(lambda twin: twin.__dataclass_fields__)
+    __dataclass_params__ = _AsDataclass(lambda twin: twin.__dataclass_params__)
+    __signature__ = _AsDataclass(_signature)
+    _types = dict[str, Any]()  # noqa: RUF012  # each class has its own
+    _defaults = dict[str, Any]()  # noqa: RUF012
+    _unshown = tuple[str, ...]()
 
     def __init_subclass__(cls, unshown: tuple[str, ...] = ()) -> None:
         """``unshown``: fields that ``repr`` leaves out."""
@@ -47,6 +54,7 @@ class Record:
         cls._types = {**cls._types, **own}
         cls._defaults = {**cls._defaults, **{name: cls.__dict__[name] for name in own if name in cls.__dict__}}
         cls._unshown = (*cls._unshown, *unshown)
+        setattr(cls, "__match_args__", tuple(cls._types))  # noqa: B010  # mypy knows of it, and wants to set it itself
 
     def __init__(self, *values: Any, **named: Any) -> None:
         placed = dict(zip(self._types, values, strict=False))
@@ -60,11 +68,14 @@ class Record:
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
 
+    def __replace__(self, **changes: Any) -> Self:
+        return type(self)(**{**self.__dict__, **changes})
+
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be set")
+        raise _frozen(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be deleted")
+        raise _frozen(f"cannot delete field {name!r}")
 
     def __eq__(self, other: object) -> bool:
         return self.__dict__ == other.__dict__ if type(other) is type(self) else NotImplemented

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import FrozenInstanceError, asdict, fields, is_dataclass, replace
 from inspect import signature
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
@@ -74,9 +74,9 @@ def test_each_way_to_make_one_is_checked(make: Callable[[int], Point]) -> None:
 
 def test_none_is_changed() -> None:
     point = Point(1)
-    with pytest.raises(AttributeError, match="Point is frozen: x cannot be set"):
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'x'"):
         point.x = 2  # type: ignore[misc]  # what is tested
-    with pytest.raises(AttributeError, match="cannot be deleted"):
+    with pytest.raises(FrozenInstanceError, match="cannot delete field 'x'"):
         del point.x
     assert (replace(point, y=5), point) == (Point(1, 5), Point(1))
 
@@ -96,3 +96,12 @@ def test_one_is_a_dataclass_to_whoever_asks() -> None:
     assert TypeAdapter(Limits).validate_python({"max_output": 5}) == Limits(max_output=5)
     assert TypeAdapter(Limits).dump_python(Limits(max_output=5)) == asdict(Limits(max_output=5))
     assert is_dataclass(Point(1))
+    assert list(get_type_hints(Place)) == ["x", "y", "note", "name"]
+
+
+def test_one_is_taken_apart_by_match() -> None:
+    match Place(1, 2, "seen"):
+        case Place(x, y, note):
+            assert (x, y, note) == (1, 2, "seen")
+        case _:
+            pytest.fail("no place")
