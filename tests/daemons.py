@@ -55,6 +55,21 @@ class Daemon:
         return [line for line in lines if line["agent"] == agent]
 
 
+class stopped:
+    """A process that stands still meanwhile (0: none)."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def __enter__(self) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGSTOP)
+
+    def __exit__(self, *_: object) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGCONT)
+
+
 def command(socket: str, *options: str) -> list[str]:
     return [sys.executable, "-m", "shellsession", "serve", "--socket", socket, *options]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from commands import cli
-from daemons import Daemon
+from daemons import Daemon, stopped
 from persons import CTRL_C, Sits
 from support import PATIENCE, unique_seconds, wait_until
 
@@ -40,6 +41,15 @@ def test_others_are_refused(sits: Sits, client: RemoteSession) -> None:
         client.run("true")
     person.leaves()
     assert client.run("true").ok
+
+
+def test_who_leaves_waits_until_the_others_are_let_in_but_not_for_ever(sits: Sits, daemon: Daemon) -> None:
+    person = sits()
+    person.prompt()
+    with stopped(daemon.pid):
+        begin = time.monotonic()
+        person.leaves()
+        assert time.monotonic() - begin >= 1
 
 
 def test_a_second_person_is_next(sits: Sits, client: RemoteSession) -> None:

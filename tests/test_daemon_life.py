@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Raw, answers, running, serving
+from daemons import Daemon, Raw, answers, running, serving, stopped
 from support import (
     PATIENCE,
     command_line,
@@ -357,21 +357,6 @@ def watchers(socket: str) -> list[int]:
 def watcher(daemon: Daemon) -> int:
     (pid,) = wait_until(lambda: watchers(daemon.socket), "its watcher")
     return pid
-
-
-class stopped:
-    """A process that stands still meanwhile (0: none)."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def __enter__(self) -> None:
-        if self._pid:
-            os.kill(self._pid, signal.SIGSTOP)
-
-    def __exit__(self, *_: object) -> None:
-        if self._pid:
-            os.kill(self._pid, signal.SIGCONT)
 
 
 def _moved_and_back(path: str) -> None:

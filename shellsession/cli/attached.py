@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import socket
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from ..daemon.audit import default_path
+from ..daemon.link import ConnectionLost
 from ..daemon.opening import limits_fields
 from ..daemon.records import to_error
 from ..daemon.remote import told
@@ -29,6 +32,8 @@ from .terminal import Disturbed, History, Terminal, as_a_line
 _QUICK: Final = 0.1
 # What is kept of the person's own command's output for who looks at it later; here it was seen.
 _KEPT: Final = Limits(max_output=1 << 16)
+# How long who leaves waits until the others are let in again, in seconds: a daemon that stands still keeps nobody here.
+_FAREWELL: Final = 1.0
 
 
 class Attached(Typing):
@@ -66,8 +71,23 @@ class Attached(Typing):
         self.terminal.calm()
         if self._found is not None:
             self._ask("resize", columns=self._found[0], rows=self._found[1])
+        self._let_go()
         goes_on = "its command goes on, and " if self._busy else ""
         self.say(f"left {self.name}: {goes_on}`shellsession attach {shlex.quote(self.name)}` comes back to it")
+
+    def _let_go(self) -> None:
+        """End the connection, and with it the hold: whoever calls after attach has ended is let in.
+
+        The daemon ends its side once it has freed the session, not before.
+        """
+        with suppress(OSError), socket.fromfd(self.line.fd, socket.AF_UNIX, socket.SOCK_STREAM) as ours:
+            ours.shutdown(socket.SHUT_WR)
+        until = time.monotonic() + _FAREWELL
+        with suppress(ConnectionLost):
+            while time.monotonic() < until:
+                self.terminal.wait(self.line.fd, until=until)
+                for _ in self.line.heard():
+                    pass  # what happens from now on is not for us
 
     # -- between commands
 
