@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from daemons import Daemon, running
+from daemons import Daemon, running, stopped
 from persons import LEAVE, TERMINAL, Sits, Tmux
-from support import PATIENCE, wait_until
+from support import PATIENCE, stat_fields, wait_until
 
-from shellsession.cli.terminal import as_a_line
+from shellsession.cli.attached import as_a_line
 
 
 @pytest.mark.parametrize("library", ["asyncio", "pydantic", "pexpect", "subprocess"])
@@ -145,6 +145,51 @@ def test_no_key_is_lost_however_often_it_is_disturbed(prompt: tuple[pexpect.spaw
     screen.expect(r"typed (\w+)\r\n")
     match: re.Match[str] = screen.match  # type: ignore[assignment]  # as above
     assert match[1] == text
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+@pytest.mark.parametrize("other", [signal.SIGCONT, signal.SIGWINCH], ids=lambda number: number.name)
+def test_a_signal_at_the_prompt_is_not_lost_beside_another(
+    prompt: tuple[pexpect.spawn[str], socket.socket], number: signal.Signals, other: signal.Signals
+) -> None:
+    """Both wait when it goes on: what the one raises has the other on top of it."""
+    screen, _ = prompt
+    pid = screen.pid or 0
+    with stopped(pid):
+        wait_until(lambda: stat_fields(pid)[0] == "T", "its standstill")
+        os.kill(pid, number)
+        os.kill(pid, other)
+    screen.expect(pexpect.EOF)
+    said = screen.before or ""
+    assert ("KeyboardInterrupt" in said) == (number == signal.SIGINT)
+    assert "SystemError" not in said
+    screen.wait()
+    assert screen.signalstatus == number or screen.exitstatus == 128 + number
+
+
+STRUCK_IN_THE_HOOK = """
+import functools, os, signal, sys
+from shellsession.cli.terminal import Terminal
+
+class Struck(Terminal):
+    def _prepare_prompt(self):
+        super()._prepare_prompt()
+        self._readline = self  # for the hook, which knows nothing else
+        self.insert_text = len  # does nothing
+        self.redisplay = functools.partial(os.kill, os.getpid(), int(sys.argv[1]))
+
+with Struck() as terminal:
+    terminal.line("> ", "begun", os.pipe()[0])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_is_not_lost_in_readlines_hook(number: signal.Signals) -> None:
+    words = ["-c", STRUCK_IN_THE_HOOK, str(int(number))]
+    screen = pexpect.spawn(sys.executable, words, env=TERMINAL, encoding="utf-8", timeout=PATIENCE)
+    screen.expect(pexpect.EOF)
+    screen.wait()
+    assert screen.signalstatus == number or screen.exitstatus == 128 + number
 
 
 # -- in tmux

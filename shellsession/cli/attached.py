@@ -25,7 +25,7 @@ from .completeness import wants_more
 from .keys import BUSY, Typing
 from .listing import escaped
 from .spectator import LEAVE, Line
-from .terminal import Disturbed, History, Terminal, as_a_line
+from .terminal import ESCAPE, Disturbed, History, Terminal
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
 # once, with "input".) Until then, but not for twice as long, keys are left for the next prompt: they may be pasted.
@@ -260,3 +260,16 @@ class Attached(Typing):
         self._shown = b""
         for message in kept:
             super().take(message)
+
+
+def as_a_line(keys: bytes) -> str:
+    """What was typed, as the prompt would have it."""
+    line: list[str] = []
+    for key in ESCAPE.sub(b"", keys).decode("utf-8", "replace"):
+        if key in "\x03\x15":
+            line = []
+        elif key == "\x7f":
+            del line[-1:]
+        elif key.isprintable() or key in "\r\n":
+            line.append("\n" if key == "\r" else key)
+    return "".join(line)

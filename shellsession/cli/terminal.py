@@ -11,7 +11,7 @@ import signal
 import termios
 from contextlib import ExitStack, suppress
 from types import FrameType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Self
 
 from ..engine.directories import make_private
 from ..engine.waiting import Poller, Wait
@@ -60,7 +60,9 @@ class Terminal:
         self._escapes = False
         self._keyed = False  # it was raw once
         self._struck = False  # by a SIGINT that is to be the key
-        self._disturber: int | None = None  # the socket of ``line``
+        self._asking = False  # in ``line``
+        self._disturber: int | None = None  # the socket of ``line``, while we may raise to end it
+        self._ended: int | None = None  # the signal that ends the program
         self.leaves = False  # did Ctrl-] end the last line?
         self._begun: str | None = None  # what the next line begins with, until readline has it
         self._undo = ExitStack()
@@ -74,7 +76,7 @@ class Terminal:
             undo.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(ring, warn_on_full_buffer=False))
             self._bell = bell
             for number in (signal.SIGTERM, signal.SIGHUP):
-                undo.callback(signal.signal, number, signal.signal(number, _end))
+                undo.callback(signal.signal, number, signal.signal(number, self._end))
             undo.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, self._interrupted))
             # Before readline is loaded: it hears of a new size as well when it finds a handler, and calls that.
             undo.callback(signal.signal, signal.SIGWINCH, signal.signal(signal.SIGWINCH, lambda *_: None))
@@ -209,6 +211,7 @@ class Terminal:
         Raises Disturbed when the socket can be read meanwhile, KeyboardInterrupt.
         """
         self.begin_line()
+        self._asking = True
         self.cook()
         self._begun, self.leaves = begun, False
         lines: list[str] = []
@@ -227,11 +230,16 @@ class Terminal:
         except Disturbed:
             if not lines:
                 raise
+        except SystemError as error:
+            raise _first_raised(error) from None
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             os.set_blocking(_OUT, blocking)
             self.raw()
+            self._asking = False
             self._tail = b"" if lines else b"?"  # at the start of a line, or somewhere in one
+            if self._ended is not None:  # whatever has become of what ``_end`` raised
+                raise SystemExit(128 + self._ended)
         return lines[0]
 
     def _note_leaving(self, _text: str, _state: int) -> None:
@@ -243,22 +251,50 @@ class Terminal:
             self._readline.redisplay()
         self._begun = None
 
-    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
-        if self._disturber is not None or not self._keyed:
-            raise KeyboardInterrupt
-        self._struck = True
+    # Signals. ``input`` looks for them once more when a handler has raised: of what the next one raises on top of that
+    # the first is lost, and where it returns that is a SystemError. Hence nothing but the end is raised on top.
+
+    def _interrupted(self, _number: int, frame: FrameType | None) -> None:
+        if (self._disturber is None and self._keyed) or _is_swallowed(frame):
+            self._struck = True
+            return
+        self._disturber = None
+        raise KeyboardInterrupt
 
     def _glance(self, number: int, frame: FrameType | None) -> None:
         """SIGALRM: is there something to show? SIGCONT, after Ctrl-Z: all is to be shown again, in our modes."""
         if self._disturber is None:
-            if number == signal.SIGCONT and self._keyed:
+            if number == signal.SIGCONT and self._keyed and not self._asking:
                 self.raw()
             return
-        if frame is not None and frame.f_code is Terminal._begin_typing.__code__:
-            return  # readline swallows what is raised in its hook
+        if _is_swallowed(frame):
+            return
+        if self._ended is not None:
+            self._end(self._ended, frame)
+        if self._struck:
+            self._struck, self._disturber = False, None
+            raise KeyboardInterrupt
         if number == signal.SIGCONT or self._poller.wait(Wait((self._disturber,), 0)):
             self._disturber = None
             raise Disturbed(self._readline.get_line_buffer() if self._begun is None else self._begun)
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._ended = number
+        if not _is_swallowed(frame):  # else the next glance raises
+            self._disturber = None
+            raise SystemExit(128 + number)
+
+
+def _is_swallowed(frame: FrameType | None) -> bool:
+    """Is this readline's hook, where what is raised comes to nothing?"""
+    return frame is not None and frame.f_code is Terminal._begin_typing.__code__
+
+
+def _first_raised(error: BaseException) -> BaseException:
+    """What a signal's handler raised before others returned on top of it."""
+    while isinstance(error, SystemError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
 
 
 class History:
@@ -281,20 +317,3 @@ class History:
             self._readline.add_history(line)
             with suppress(OSError):
                 self._readline.append_history_file(1, self._path)
-
-
-def as_a_line(keys: bytes) -> str:
-    """What was typed, as the prompt would have it."""
-    line: list[str] = []
-    for key in ESCAPE.sub(b"", keys).decode("utf-8", "replace"):
-        if key in "\x03\x15":
-            line = []
-        elif key == "\x7f":
-            del line[-1:]
-        elif key.isprintable() or key in "\r\n":
-            line.append("\n" if key == "\r" else key)
-    return "".join(line)
-
-
-def _end(number: int, _: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
