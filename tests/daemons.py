@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from support import PATIENCE, wait_until
+from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import AsyncAgents, RemoteSession, SessionBusy
 from shellsession.daemon.connection import Connection
@@ -64,6 +64,7 @@ class stopped:
     def __enter__(self) -> None:
         if self._pid:
             os.kill(self._pid, signal.SIGSTOP)
+            wait_until(lambda: stat_fields(self._pid)[0] == "T", "its standstill")
 
     def __exit__(self, *_: object) -> None:
         if self._pid:
@@ -86,7 +87,7 @@ def running(directory: Path, *options: str, env: Mapping[str, str] | None = None
     ):
         daemon = Daemon(process, socket, audit)
         try:
-            wait_until(lambda: answers(socket) or process.poll() is not None, "the daemon")
+            wait_until(lambda: answers(socket, process.pid) or process.poll() is not None, "the daemon")
             assert process.poll() is None, daemon.said
             yield daemon
         finally:
@@ -123,13 +124,13 @@ def serving(path: str) -> Iterator[Server]:
         loop.close()
 
 
-def answers(path: str) -> bool:
-    """Does a daemon at that socket greet?"""
+def answers(path: str, pid: int | None = None) -> bool:
+    """Does a daemon at that socket greet; this one, where it is named?"""
     try:
-        Raw(path).close()
+        with Raw(path) as raw:
+            return pid in (None, raw.hello["pid"])
     except (OSError, EOFError):
         return False
-    return True
 
 
 def settled(question: Callable[[], int], meanwhile: Callable[[], object]) -> int:

@@ -16,7 +16,7 @@ import pexpect
 import pytest
 from daemons import Daemon, running, stopped
 from persons import LEAVE, TERMINAL, Sits, Tmux
-from support import PATIENCE, stat_fields, wait_until
+from support import PATIENCE, wait_until
 
 from shellsession.cli.attached import as_a_line
 
@@ -156,7 +156,6 @@ def test_a_signal_at_the_prompt_is_not_lost_beside_another(
     screen, _ = prompt
     pid = screen.pid or 0
     with stopped(pid):
-        wait_until(lambda: stat_fields(pid)[0] == "T", "its standstill")
         os.kill(pid, number)
         os.kill(pid, other)
     screen.expect(pexpect.EOF)

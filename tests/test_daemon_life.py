@@ -466,8 +466,10 @@ def test_killed_after_its_socket_was_made_again_it_leaves_nothing(
 def test_it_ends_where_another_daemon_took_its_place(patient: Daemon, tmp_path: Path, place: Path) -> None:
     with connect("a1", patient.socket, False, cwd=place) as session:
         pid = session.run("echo $$").stdout.strip()
-    os.unlink(patient.socket)
-    with running(Path(patient.socket).parent.parent) as other:
+    with ExitStack() as after:
+        with stopped(patient.pid):  # else it may make its socket again before the other one listens
+            os.unlink(patient.socket)
+            other = after.enter_context(running(Path(patient.socket).parent.parent))
         wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of the first daemon's sessions")
         wait_until(lambda: patient.process.poll() is not None, "its own end")
         assert answers(other.socket)
