@@ -58,8 +58,7 @@ class AsyncSession(Base):
         import asyncio
 
         loop = asyncio.get_running_loop()
-        if self._engine.callback_tasks and asyncio.current_task() in self._engine.callback_tasks:
-            raise SessionBusy(IN_CALLBACK)
+        self._refuse_callbacks()
         if self._turns is None or self._turns.loop is not loop:
             self._turns = Turns(loop, asyncio.Lock(), [], asyncio.Event())
             self._waiters.clear()  # of tasks of another loop
@@ -85,7 +84,14 @@ class AsyncSession(Base):
             if not turns.callers and self._turns is turns and self._waiters:
                 self._leave()  # who was to tell them was cancelled while it waited for its turn
 
+    def _refuse_callbacks(self) -> None:
+        import asyncio
+
+        if self._engine.callback_tasks and asyncio.current_task() in self._engine.callback_tasks:
+            raise SessionBusy(IN_CALLBACK)
+
     def _kill_running(self, why: str) -> None:
+        self._refuse_callbacks()
         if self._is_in_use():
             self._engine.kill_running(why)
 
@@ -259,6 +265,7 @@ class AsyncSession(Base):
 
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
+        self._refuse_callbacks()
         self._restarts += 1
         try:
             self._kill_running("the session was restarted meanwhile")

@@ -274,3 +274,22 @@ def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
             assert (await session.run("echo $kept")).stdout == "1\n"
 
     asyncio.run(main())
+
+
+def test_a_callback_that_may_not_end_its_session_ends_nothing(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("kept=1")
+            refused = []
+
+            async def ends_it(*_: object) -> None:
+                for end in (sh.restart, sh.close):
+                    with pytest.raises(SessionBusy):
+                        await end()
+                    refused.append(end)
+
+            result = await sh.run("echo one", on_output=ends_it)
+            assert (result.outcome, len(refused)) == ("exited", 2)
+            assert (await sh.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())
