@@ -97,6 +97,7 @@ class AsyncRemoteSession(Remote):
                     yield message
         except ShellSessionError as error:
             exchange.done = True
+            self._unlearn(said, error)
             raise self._meaning(error) from None
         finally:
             if not exchange.done:
@@ -146,11 +147,11 @@ class AsyncRemoteSession(Remote):
     def _ask_now(self, said: Said) -> Message:
         """Without a coroutine: a property is asked while the loop stands still (0.2 ms)."""
         twin = RemoteSession(self.agent, self._path, False, self._opening)
-        twin._incarnation = self._incarnation
+        twin._incarnation, twin._handed = self._incarnation, self._handed
         try:
             return twin.ask(said)
         finally:  # what it has learned of the session and its daemon is ours to know
-            self._incarnation, self._closed = twin._incarnation, twin._closed
+            self._incarnation, self._handed, self._closed = twin._incarnation, twin._handed, twin._closed
             twin.disconnect()
 
     # -- the verbs, as Session has them

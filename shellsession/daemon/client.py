@@ -69,6 +69,7 @@ class RemoteSession(Remote):
                     yield message
         except ShellSessionError as error:
             exchange.done = True
+            self._unlearn(said, error)
             raise self._meaning(error) from None
         finally:
             if not exchange.done:

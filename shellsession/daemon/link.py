@@ -131,11 +131,17 @@ class Pool:
         self._idle: list[Wire] = []
         self._owner = os.getpid()
 
-    def take(self) -> Wire | None:
+    def take(self, incarnation: str = "") -> Wire | None:
+        """One to that very daemon, if it is named; those to another are of no use any more."""
         if self._owner != os.getpid():  # a forked child must not talk on its parent's connections
             self.close()
             self._owner = os.getpid()
-        return self._idle.pop() if self._idle else None
+        while self._idle:
+            wire = self._idle.pop()
+            if incarnation in ("", wire.incarnation):
+                return wire
+            wire.close()
+        return None
 
     def give_back(self, wire: Wire) -> None:
         if len(self._idle) < _KEPT:
@@ -167,7 +173,7 @@ class Exchange:
         self._tried = 0.0  # when the first of them failed
         self._pause = self._since = 0.0  # before the next; and when the last began
         self._heard = 0  # bytes of its output
-        self.wire: Wire | None = pool.take()
+        self.wire: Wire | None = pool.take(expected)
 
     @property
     def may_start(self) -> bool:

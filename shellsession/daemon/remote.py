@@ -16,6 +16,7 @@ from ..errors import (
     DaemonUnavailable,
     InvalidRequest,
     NoSuchAgent,
+    NotRunning,
     OutcomeUnknown,
     SessionBusy,
     SessionClosed,
@@ -169,6 +170,8 @@ class Remote:
     def _opened(self, message: Message) -> None:
         self._incarnation = field(message.header, "id", str).partition(".")[0]
         self.opened_here = bool(message.header.get("value"))
+        if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
+            self._handed = ""  # a fresh session knows nothing of it, and would refuse what names it for ever
 
     def _hear(self, caller: object, on_output: OnOutput, message: Message) -> object:
         """Give a piece of output to its callback, which cannot use the session whose command waits for it."""
@@ -185,6 +188,16 @@ class Remote:
     def _check_open(self) -> None:
         if self._closed:
             raise SessionClosed(f"the session of agent {self.agent!r} is closed: connect again for a new one")
+
+    def _unlearn(self, said: Said, error: ShellSessionError) -> None:
+        """Who asked how that very command ended, and hears that this is not known any more, asks no more for it.
+
+        Where something was to be typed for it, NotRunning says only that it has ended: how, is still to be asked for.
+        """
+        header = said[0]
+        asked = header["verb"] in ("wait", "poll") and header.get("command") == self._handed
+        if asked and isinstance(error, NotRunning):
+            self._handed = ""
 
     def _meaning(self, error: ShellSessionError) -> ShellSessionError:
         """What an error of a request means for the session."""
