@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 from cancelling import OK, begun, endless
 from daemons import Daemon
-from support import is_alive
+from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, aconnect, connect
 from shellsession.contracts import bashtool, strands
 from shellsession.contracts.bashtool import Cancelled
-from shellsession.contracts.waiting import CancelToken
+from shellsession.contracts.waiting import CallCancelled, CancelToken, arun
+from shellsession.daemon.async_client import AsyncRemoteSession
+from shellsession.daemon.control import stats
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
 
@@ -68,6 +71,57 @@ def test_so_does_it_for_asyncio(daemon: Daemon, started: Path, where: str) -> No
         else:
             async with await aconnect("strands", socket=daemon.socket) as remote:
                 await cancelled(strands.tool(remote))
+
+    asyncio.run(main())
+
+
+def test_two_that_are_cancelled_at_once_have_each_its_own_output(
+    daemon: Daemon, started: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is told of its end before the first has looked at what came of it."""
+    cancel, told = AsyncRemoteSession._cancel, [asyncio.Event(), asyncio.Event()]
+
+    requests: list[str] = []
+
+    async def one_by_one(session: AsyncRemoteSession, exchange: Any) -> None:
+        me = len(requests)
+        requests.append(exchange.request)
+        if me:
+            await told[0].wait()  # and the first made way for it
+            await asyncio.to_thread(wait_until, (place / "on").exists, "the second command")
+        await cancel(session, exchange)
+        told[me].set()
+        await told[1].wait()
+
+    async def main() -> None:
+        async with await aconnect("both", socket=daemon.socket) as session:
+            tokens = CancelToken(), CancelToken()
+            texts = endless(started, _PRINTS)["command"].encode(), f"echo other; touch {place}/on; sleep 1000".encode()
+            first = asyncio.create_task(arun(session, texts[0], {}, tokens[0]))
+            await asyncio.to_thread(begun, started)
+            second = asyncio.create_task(arun(session, texts[1], {}, tokens[1]))
+            await asyncio.to_thread(wait_until, lambda: stats(daemon.socket)["serving"] == 3, "the second")
+            for token in tokens:
+                token.cancel()
+            ends = await asyncio.gather(first, second, return_exceptions=True)
+            results = [end.result for end in ends if isinstance(end, CallCancelled)]
+            assert [result and result.stdout for result in results] == ["out\n", "other\n"]
+
+    monkeypatch.setattr(AsyncRemoteSession, "_cancel", one_by_one)
+    asyncio.run(main())
+
+
+def test_what_came_of_a_cancelled_command_is_not_kept_for_nobody(daemon: Daemon, started: Path) -> None:
+    async def main() -> None:
+        async with await aconnect("unkept", socket=daemon.socket) as session:
+            call = asyncio.create_task(session.run(endless(started, _PRINTS)["command"]))
+            await asyncio.to_thread(begun, started)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            del call
+            gc.collect()
+            assert [kept for kept in gc.get_objects() if isinstance(kept, Result) and kept.stdout == "out\n"] == []
 
     asyncio.run(main())
 

@@ -17,7 +17,6 @@ from .arguments import INTERRUPTED, REFUSED
 from .listing import show_json, span, talk
 
 if TYPE_CHECKING:
-    from ..daemon.client import RemoteSession
     from ..daemon.wire import Message
 
 _CHUNK: Final = 1 << 16
@@ -37,6 +36,14 @@ _WAITS: Final = "waits for input from the terminal"
 _ASKED: Final = "with `shellsession run -i` it can be answered"
 
 
+class LeftByCtrlC(KeyboardInterrupt):
+    """Nothing is known to have come of it; ``ended``: the daemon knows that nothing has been begun for it."""
+
+    def __init__(self, ended: bool) -> None:
+        super().__init__()
+        self.ended = ended
+
+
 def status(result: Result, interrupted: bool = False) -> int:
     """The exit status that says how it went; 124 also for a command that runs on, 130 after Ctrl-C."""
     if interrupted:
@@ -48,16 +55,19 @@ def status(result: Result, interrupted: bool = False) -> int:
     return REFUSED if result.exit_code is None else result.exit_code
 
 
-def until_ctrl_c(session: RemoteSession, text: bytes, verb: Callable[[], Result]) -> tuple[Result, bool]:
-    """What came of a verb with that text; and did Ctrl-C end it? Raises KeyboardInterrupt where nothing is known."""
-    try:
-        return verb(), False
-    except KeyboardInterrupt:
-        if (partial := session._came_of(text)) is None:
-            raise
-        from dataclasses import replace  # dear, and seldom needed
+def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
+    """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
+    from ..daemon.link import GivenUp  # loaded by who has a verb
 
-        return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True
+    with GivenUp() as given_up:
+        try:
+            return verb(), False
+        except KeyboardInterrupt:
+            if (partial := given_up.result) is None:
+                raise LeftByCtrlC(given_up.ended) from None
+    from dataclasses import replace  # dear, and seldom needed
+
+    return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True
 
 
 def explain(result: Result, agent: str, interrupted: bool = False) -> None:

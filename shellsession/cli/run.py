@@ -121,9 +121,9 @@ def _run(session: RemoteSession, script: bytes, given: argparse.Namespace) -> tu
 
     stdin = _stdin(given, len(script))
     try:
-        return results.until_ctrl_c(session, script, run)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_NOT_RUN if session._given_up(script) else _UNKNOWN) from None
+        return results.until_ctrl_c(run)
+    except results.LeftByCtrlC as left:
+        raise KeyboardInterrupt(_NOT_RUN if left.ended else _UNKNOWN) from None
 
 
 def _stdin(given: argparse.Namespace, beside: int) -> Stdin:

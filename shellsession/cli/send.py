@@ -43,6 +43,6 @@ def main(words: Sequence[str]) -> int:
 
     text = os.fsencode(given.text if given.n else given.text + "\n")
     with Visit(given.agent, given.socket) as visit:
-        result, interrupted = results.until_ctrl_c(visit, text, lambda: visit.send(text, given.timeout))
+        result, interrupted = results.until_ctrl_c(lambda: visit.send(text, given.timeout))
     results.tell(result, given.agent, given.json, interrupted)
     return 0 if result.runs_on else results.status(result, interrupted)

@@ -35,6 +35,6 @@ def main(words: Sequence[str]) -> int:
     from ..daemon.control import Visit
 
     with Visit(given.agent, given.socket) as visit:
-        result, interrupted = results.until_ctrl_c(visit, b"", lambda: visit.wait(given.timeout))
+        result, interrupted = results.until_ctrl_c(lambda: visit.wait(given.timeout))
     results.tell(result, given.agent, given.json, interrupted)
     return results.status(result, interrupted)

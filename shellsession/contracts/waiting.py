@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from ..base import Base
 from ..errors import ShellSessionError
 from ..models import Result
 
@@ -171,11 +172,14 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    try:
-        return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    except CallCancelled as error:
-        error.result = session._came_of(command)
-        raise
+    from ..daemon.link import GivenUp  # sockets and the wire: only once something is run that may be cancelled
+
+    with GivenUp() as given_up:
+        try:
+            return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
+        except CallCancelled as error:
+            error.result = session._came_of(command) if isinstance(session, Base) else given_up.result
+            raise
 
 
 async def cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, cancel: CancelToken | None) -> Any:

@@ -118,7 +118,8 @@ class AsyncRemoteSession(Remote):
         if exchange.request:
             with suppress(ShellSessionError):
                 async for answer in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
-                    self._note_cancelled(exchange.parts, answer)
+                    if exchange.given_up is not None:
+                        exchange.given_up.note(answer)
 
     async def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

@@ -87,7 +87,8 @@ class RemoteSession(Remote):
         if exchange.request:
             with suppress(ShellSessionError):
                 for answer in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
-                    self._note_cancelled(exchange.parts, answer)
+                    if exchange.given_up is not None:
+                        exchange.given_up.note(answer)
 
     def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

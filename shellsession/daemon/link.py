@@ -9,13 +9,14 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from contextvars import ContextVar, Token
+from typing import Any, Final, Self
 
 from ..engine.waiting import LoopPoller, Poller, Steps, Wait
 from ..errors import DaemonUnavailable, OutcomeUnknown, ResultExpired, ShellSessionError, VersionMismatch
-from ..models import VERSION
+from ..models import VERSION, Result
 from .endpoint import PATIENCE, peer
-from .records import field, only_part, to_error
+from .records import field, only_part, to_error, to_result
 from .wire import PROTOCOL, Decoder, Message, encode
 
 # More, and memory is mapped and unmapped for each recv, which takes 15 us.
@@ -154,6 +155,35 @@ class Pool:
             self._idle.pop().close()
 
 
+class GivenUp:
+    """What came of a request that its caller gave up (Ctrl-C, a cancelled task) while it was within this.
+
+    Only who asks so beforehand is told: what came may be megabytes, and most callers never look.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False  # the daemon has ended it: where there is no result, nothing was begun for it
+        self.result: Result | None = None
+
+    def __enter__(self) -> Self:
+        self._before: Token[GivenUp | None] = _TELLS.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _TELLS.reset(self._before)
+
+    def note(self, answer: Message) -> None:
+        """The daemon's, to who had it cancelled."""
+        if answer.header.get("value"):
+            self.ended = True
+            if (header := answer.header.get("result")) is not None:
+                self.result = to_result(header, answer.parts)
+
+
+# Whom a request tells what came of it: of this thread or task, as several may be in one session.
+_TELLS: Final[ContextVar[GivenUp | None]] = ContextVar("shellsession-given-up", default=None)
+
+
 class Exchange:
     """One request and its answer. While ``wire`` is None it needs a connection: ``use`` gives it one.
 
@@ -164,7 +194,9 @@ class Exchange:
         self, pool: Pool, path: str, header: Mapping[str, object], parts: tuple[bytes, ...] = (), expected: str = ""
     ) -> None:
         self._pool, self._path = pool, path
-        self._header, self.parts = header, parts
+        self._header, self._parts = header, parts
+        # To give up a cancellation, too, says nothing of what was to be cancelled.
+        self.given_up = None if header["verb"] == "cancel" else _TELLS.get()
         self._expected = expected
         self._sent = self._resent = False
         self.request = ""  # its id, once it was sent
@@ -261,7 +293,7 @@ class Exchange:
         self.request = self.request or wire.next_id()
         self._sent = True
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}
-        yield from wire.send(encode(header, *self.parts))
+        yield from wire.send(encode(header, *self._parts))
         self._attempts = 0  # it lives, and has it: what was begun will be heard of
 
     def unreachable(self, error: DaemonUnavailable) -> ShellSessionError:

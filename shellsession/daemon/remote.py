@@ -51,7 +51,6 @@ class Remote:
         self._incarnation = ""  # of the daemon that has our session; "" while none has
         self.opened_here = False  # was the session made for us, and not there before?
         self._handed = ""  # the command that this client was handed back; "" for none
-        self._cancelled: tuple[bytes, Result | None] = b"", None  # the last request's text, and what came of it
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
@@ -274,20 +273,6 @@ class Remote:
         }
         parts = (text,) if data is None else (text, data)
         return self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
-
-    def _note_cancelled(self, parts: tuple[bytes, ...], answer: Message) -> None:
-        """The daemon's answer, when what was asked for with these parts was cancelled."""
-        if answer.header.get("value"):
-            self._cancelled = parts[0] if parts else b"", told(answer) if "result" in answer.header else None
-
-    def _given_up(self, text: bytes) -> bool:
-        """Was the request that was cancelled last that of this very text? Nothing was run where nothing came of it."""
-        return self._cancelled[0] is text
-
-    def _came_of(self, text: bytes) -> Result | None:
-        """What came of the request that was cancelled last, if it is that of this very text (b"": it had none)."""
-        of, result = self._cancelled
-        return result if of is text else None
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""
