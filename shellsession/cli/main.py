@@ -60,7 +60,9 @@ def _guarded(words: Sequence[str]) -> int:
         tell_error(error.code, f"{text}; {hint}" if hint else text)
     except KeyboardInterrupt as interrupt:
         if Asked.json:  # a program reads that, and is told of every end; a person has pressed it
-            tell_error(_INTERRUPTED_CODE, str(interrupt) or "ended by Ctrl-C")
+            # Who only joins a command may leave it running, or have typed nothing yet.
+            done = "left" if words[0] in ("wait", "send") else "ended"
+            tell_error(_INTERRUPTED_CODE, str(interrupt) or f"{done} by Ctrl-C")
         return INTERRUPTED
     except BrokenPipeError:
         _end_as_others_do()

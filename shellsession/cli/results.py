@@ -127,9 +127,14 @@ def tell(result: Result, agent: str, json: bool, interrupted: bool = False) -> N
         ("stderr", result.stderr_bytes, result.stderr_omitted),
     ):
         write("stdout" if stream == "stdout" else "stderr", data)
-        if omitted:
-            talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
+        tell_of_gap(stream, omitted)
     explain(result, agent, interrupted)
+
+
+def tell_of_gap(stream: str, omitted: int) -> None:
+    """Say on stderr how many bytes of that stream nobody has kept, if there are any."""
+    if omitted:
+        talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
 
 
 def as_json(result: Result) -> dict[str, object]:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from ..engine.waiting import Poller, Wait
 from ..errors import InvalidRequest
-from ..models import MAX_COMMAND, TTY, Result, Stdin
+from ..models import MAX_COMMAND, TTY, Result, Stdin, Stream
 from . import arguments, results
 from .listing import show_json, talk
 
@@ -37,6 +39,9 @@ session's shell. If this process itself is killed, the command runs on."""
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
 _NOT_RUN: Final = "given up by Ctrl-C before its turn had come: nothing was run"
 _UNKNOWN: Final = "left by Ctrl-C, and what came of the command is not known: look at what it was to do"
+_CTRL_C: Final = (signal.SIGINT,)
+# No pipe that can be written at all blocks for so few bytes: pipe(7), PIPE_BUF.
+_PIECE: Final = 4096
 _REDIRECT: Final = "put it into a file, and have the command read that (`COMMAND <FILE`)"
 
 
@@ -95,15 +100,50 @@ def main(words: Sequence[str]) -> int:
             talk(f"agent {agent!r} has a session, which stays where it is: --cwd is for a new one")
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.tell_of_waiting(agent, message)
-        result, interrupted = _run(session, script, given)
+        passed = Passed()
+        result, interrupted = _run(session, script, given, passed)
     if given.json:
         show_json(results.as_json(result))
     else:
+        if interrupted:
+            passed.rest(result)
         results.explain(result, agent, interrupted)
     return results.status(result, interrupted)
 
 
-def _run(session: RemoteSession, script: bytes, given: argparse.Namespace) -> tuple[Result, bool]:
+class Passed:
+    """What was passed on of each stream as it came, and what is left of it after Ctrl-C. Called as ``on_output`` is."""
+
+    def __init__(self) -> None:
+        self._written: dict[Stream, int] = {"stdout": 0, "stderr": 0}
+        self._poller = Poller()
+
+    def __call__(self, stream: Stream, data: bytes) -> None:
+        """Write it, so that Ctrl-C strikes while we wait for who reads, and not between a byte and its count."""
+        ready = Wait(write=(1 if stream == "stdout" else 2,))
+        for at in range(0, len(data), _PIECE):
+            self._poller.wait(ready)
+            piece = data[at : at + _PIECE]
+            try:
+                signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
+                results.write(stream, piece)
+                self._written[stream] += len(piece)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _CTRL_C)
+
+    def rest(self, result: Result) -> None:
+        """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""
+        streams: tuple[tuple[Stream, bytes, int, int], ...] = (
+            ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
+            ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
+        )
+        for stream, data, omitted, cut in streams:
+            written = self._written[stream]
+            results.write(stream, data[written:cut] + data[max(cut, written - omitted) :])
+            results.tell_of_gap(stream, max(0, cut + omitted - max(written, cut)))
+
+
+def _run(session: RemoteSession, script: bytes, given: argparse.Namespace, passed: Passed) -> tuple[Result, bool]:
     """What came of it; and was it ended by Ctrl-C? Raises KeyboardInterrupt where nothing is known to have come."""
 
     def run() -> Result:
@@ -116,7 +156,7 @@ def _run(session: RemoteSession, script: bytes, given: argparse.Namespace) -> tu
             tty=given.tty or given.interactive,
             merge_stderr=given.merge_stderr,
             isolated=given.isolated,
-            on_output=None if given.json else results.write,
+            on_output=None if given.json else passed,
         )
 
     stdin = _stdin(given, len(script))
