@@ -199,6 +199,15 @@ def test_a_directory_that_others_may_write_to_is_refused(home: Home, mode: int) 
     assert not os.path.exists(home.socket)
 
 
+def test_who_wants_no_daemon_started_is_not_told_where_one_could_be(home: Home) -> None:
+    os.mkdir(os.path.dirname(home.socket))
+    os.chmod(os.path.dirname(home.socket), 0o777)
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(home.socket)
+    with pytest.raises(DaemonUnavailable, match="no daemon listens at"):
+        connect("nobody", home.socket, start=False)
+
+
 def test_a_daemon_that_cannot_start_is_told_as_such(home: Home) -> None:
     os.mkdir(os.path.dirname(home.socket))
     os.chmod(os.path.dirname(home.socket), 0o777)
