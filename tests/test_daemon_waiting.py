@@ -318,3 +318,20 @@ def test_an_end_that_expect_saw_is_told_and_logged_though_nobody_waits_for_it(
         ("read x; (exit 3)", 3),
         ("echo next", 0),
     ]
+
+
+def test_a_shell_whose_death_expect_saw_is_announced_by_the_next_command_once(sh: RemoteSession) -> None:
+    assert sh.run("X=kept; read x; kill -9 $$", stdin=TTY).outcome == "input"
+    sh.type("go\n")
+    assert sh.expect(pexpect.EOF) == 0
+    told = sh.run("echo [$X]")
+    assert (told.outcome, told.ran, told.state_kept, told.reason) == ("shell_exited", False, False, GONE)
+    assert sh.run("echo [$X]").stdout == "[]\n"
+
+
+def test_a_shell_whose_death_expect_saw_and_wait_told_is_not_announced_again(sh: RemoteSession) -> None:
+    assert sh.run("read x; echo last; kill -9 $$", stdin=TTY).outcome == "input"
+    sh.type("go\n")
+    assert sh.expect(pexpect.EOF) == 0
+    assert not sh.wait().state_kept
+    assert sh.run("echo next").stdout == "next\n"

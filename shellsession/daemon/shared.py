@@ -265,6 +265,12 @@ class SharedSession:
                 if not result.state_kept:
                     self.lost = result
 
+    def glimpsed_end(self, end: Result) -> None:
+        """It was seen to end by ``expect``, which tells nobody what became of the shell: the next command is told."""
+        if self._unfinished is not None and not end.state_kept:
+            self.lost = end
+        self.next_result(end)
+
     def _log_end(self, command: bytes, result: Result) -> None:
         text, person = self.told(command)
         for job in self.session.jobs() if person else ():  # what the line has left running is told of by it

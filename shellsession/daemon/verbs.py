@@ -190,7 +190,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     with shared.attending(), shared.observing(incoming.listener):
         text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
     if (end := shared.session._engine.ended) is not None:  # perhaps nobody waits for it any more
-        shared.next_result(end)
+        shared.glimpsed_end(end)
     return Answer({"value": ended}, (text,))
 
 
