@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from daemons import Daemon
 from support import is_alive, mentioning, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, RemoteSession, connect
+from shellsession.cli.main import main as command_line
 
 # What the name of an agent may hold: it clears the screen, turns the writing around, and ends the line.
 NASTY = "\x1b[2Jnas\u202ety\n\x9b"
@@ -363,3 +365,14 @@ def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
     done = cli("", "log", "--audit", str(tmp_path / name))
     assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr.decode().endswith("; --audit names another\n")
+
+
+def test_ctrl_c_before_the_verb_is_known_is_told_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def struck(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", struck)
+    assert command_line(["run", "--json", "--", "true"]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "interrupted"

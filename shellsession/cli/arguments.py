@@ -90,7 +90,7 @@ class _Parser(argparse.ArgumentParser):
     _words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words = args or ()
+        self._words, Asked.json = args or (), False
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _guarded(words: Sequence[str]) -> int:
     """The verb's exit status, or that of what went wrong, which is told."""
-    Asked.json = False
+    Asked.json = "--json" in words  # until the parser knows better: Ctrl-C may strike before that
     try:
         try:
             status = _run(words)
@@ -84,7 +84,6 @@ def _run(words: Sequence[str]) -> int:
         show(f"shellsession {VERSION}")
         return 0
     if words[0] not in VERBS:
-        Asked.json = "--json" in words
         raise InvalidRequest(f"there is no verb {words[0]!r}: `shellsession --help` lists them")
     status: int = importlib.import_module(f".{words[0]}", __package__).main(words[1:])
     return status
