@@ -105,14 +105,24 @@ def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Sessio
     assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
 
 
-def test_a_restart_that_was_struck_keeps_nobody_waiting(sh: Session, strikes: Strikes) -> None:
+def test_a_restart_that_was_struck_keeps_nobody_waiting(
+    sh: Session, strikes: Strikes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sh.run("X=1")
-    strikes(sh, "_kill_running", True)
+    kill, queued = sh._kill_running, []
+
+    def kill_with_another_in_the_queue(why: str) -> None:
+        queued.append(in_thread(lambda: sh.run("echo ${X-fresh}").stdout))
+        wait_until(lambda: sh._callers, "the other thread")
+        kill(why)
+
+    monkeypatch.setattr(sh, "_kill_running", kill_with_another_in_the_queue)
+    strikes(sh._restarted, "notify_all", False)
     with pytest.raises(KeyboardInterrupt):
         sh.restart()
-    thread, came = in_thread(lambda: sh.run("echo $X").stdout)
+    [(thread, came)] = queued
     thread.join(PATIENCE)
-    assert came == ["1\n"]
+    assert came == ["fresh\n"]
 
 
 def test_a_signal_handler_may_use_the_session_that_is_being_restarted(sh: Session, strikes: Strikes) -> None:

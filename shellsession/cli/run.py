@@ -39,7 +39,7 @@ session's shell. If this process itself is killed, the command runs on."""
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
 _NOT_RUN: Final = "given up by Ctrl-C before its turn had come: nothing was run"
 _UNKNOWN: Final = "left by Ctrl-C, and what came of the command is not known: look at what it was to do"
-_CTRL_C: Final = (signal.SIGINT,)
+_SIGINT: Final = (signal.SIGINT,)
 # No pipe that can be written at all blocks for so few bytes: pipe(7), PIPE_BUF.
 _PIECE: Final = 4096
 _REDIRECT: Final = "put it into a file, and have the command read that (`COMMAND <FILE`)"
@@ -125,11 +125,11 @@ class Passed:
             self._poller.wait(ready)
             piece = data[at : at + _PIECE]
             try:
-                signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
+                signal.pthread_sigmask(signal.SIG_BLOCK, _SIGINT)
                 results.write(stream, piece)
                 self._written[stream] += len(piece)
             finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _CTRL_C)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
 
     def rest(self, result: Result) -> None:
         """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""

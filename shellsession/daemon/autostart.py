@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from contextlib import ExitStack
 from typing import Final
 
 from ..errors import DaemonUnavailable
@@ -23,16 +22,14 @@ def find(path: str, start: bool) -> socket.socket:
     if (found := reach(path)) is not None:
         return found
     if start or os.path.lexists(path):  # it may be just about to listen there
-        with ExitStack() as stack:
-            try:
-                lock = stack.enter_context(locked(path))
-            except DaemonUnavailable:
-                if start:
-                    raise
-            else:  # none of ours listens where the lock is refused: why, matters only to who would start one
+        try:
+            with locked(path) as lock:
                 if (found := reach(path)) is None and start:
                     _start(path, lock)
                     found = reach(path)
+        except DaemonUnavailable:
+            if start:  # else none of ours listens where the lock is refused, and why does not matter
+                raise
     if found is None and not start:
         raise DaemonUnavailable(
             f"no daemon listens at {path}, so no agent has a session there: `shellsession run` starts one"

@@ -75,7 +75,7 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
 def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
     """What PROMPT_COMMAND runs is no job of the command; bash waits for it before it reads on."""
     until = time.monotonic() + _PROMPT
-    while shell.family.newer(call.older) and shell.prepares_prompt() and time.monotonic() < until:
+    while shell.prepares_prompt() and shell.family.newer(call.older) and time.monotonic() < until:
         yield Wait((), time.monotonic() + TICK)
     return shell.family.has_children()
 
