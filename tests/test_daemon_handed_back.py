@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, running
-from support import PATIENCE
+from daemons import Daemon, Raw, running, served
+from support import PATIENCE, wait_until
 
 from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, aconnect, connect
+from shellsession.daemon.wire import encode
 
 SOON = 0.3
 
@@ -74,3 +75,23 @@ def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: R
         with pytest.raises(NotRunning, match="how is no longer known"):
             sh.wait(1)
         assert sh.send("hi\n").stdout == "got hi\n"
+
+
+def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_told_too(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
+    """The client had gone when it was handed the command back, which ended before it came again for the answer."""
+    sh.open()
+    with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
+        run = lost.header("run", agent=sh.agent, timeout=0.3, on_timeout="yield")
+        lost.socket.sendall(encode(run, b"echo one; until [ -e open ]; do sleep 0.01; done; echo two; (exit 7)"))
+        wait_until(lambda: sh.state == "running", "the command")
+        lost.close()
+        wait_until(lambda: served(other) == 1, "the handing back")  # that question alone
+    (place / "open").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    with Raw(daemon.socket) as back:
+        back.socket.sendall(encode(run, b""))
+        assert back.receive().parts[0] == b"one\n"
+        end = back.ask("wait", agent=sh.agent, timeout=PATIENCE, command=run["id"])
+        assert (end.parts[0], end.header["result"]["exit_code"]) == (b"two\n", 7)

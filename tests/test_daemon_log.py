@@ -14,6 +14,9 @@ from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, NotRunning, RemoteSession, SessionBusy, ShellSessionError
 
+# By then a busy machine has printed a word, and begun to sleep.
+SOON = 0.3
+
 
 @pytest.fixture
 def sh(remote: RemoteSession) -> RemoteSession:
@@ -21,7 +24,7 @@ def sh(remote: RemoteSession) -> RemoteSession:
 
 
 def handed_back(session: RemoteSession, command: str) -> None:
-    assert session.run(command, timeout=0.05, on_timeout="yield").outcome == "running"
+    assert session.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
 
 
 def interrupted_by_another(session: RemoteSession) -> None:
@@ -48,7 +51,7 @@ def left_to(session: RemoteSession, verb: str) -> None:
 
 
 def in_pieces(session: RemoteSession) -> None:
-    handed_back(session, "echo 1; sleep 0.1; echo 23; sleep 0.1; echo 456 >&2")
+    handed_back(session, "echo 1; sleep 0.4; echo 23; sleep 0.1; echo 456 >&2")
     while session.wait(0.06).outcome == "running":
         pass
 
@@ -59,8 +62,8 @@ def in_a_dialogue(session: RemoteSession) -> None:
 
 
 def unheard(session: RemoteSession) -> None:
-    handed_back(session, "sleep 0.1; echo 12")
-    wait_until(lambda: not with_argument("0.1"), "its end")
+    handed_back(session, "sleep 0.4; echo 12")
+    wait_until(lambda: not with_argument("0.4"), "its end")
     with suppress(SessionBusy):
         session.run("echo next")
         return
@@ -69,20 +72,26 @@ def unheard(session: RemoteSession) -> None:
 
 
 def left_early(session: RemoteSession) -> None:
-    stream = session.stream("echo 12; sleep 100")
+    seconds = unique_seconds()
+    stream = session.stream(f"echo 12; sleep {seconds}")
     next(stream)
+    wait_until(lambda: with_argument(seconds), "the command")
     stream.close()  # type: ignore[attr-defined]
 
 
 def wait_left_early(session: RemoteSession) -> None:
-    handed_back(session, "echo 12; sleep 100")
+    seconds = unique_seconds()
+    handed_back(session, f"echo 12; sleep {seconds}")
+    wait_until(lambda: with_argument(seconds), "the command")
     with Raw(session._path) as raw, Raw(session._path) as other:
         request = raw.say("wait", agent=session.agent, timeout=None)
         wait_until(lambda: other.ask("cancel", request=request).header["value"], "the cancelling")
 
 
 def refused_ones(session: RemoteSession) -> None:
-    handed_back(session, "sleep 100")
+    seconds = unique_seconds()
+    handed_back(session, f"sleep {seconds}")
+    wait_until(lambda: with_argument(seconds), "the command")
     with suppress(ShellSessionError):
         session.run("echo never")
     with suppress(ShellSessionError):
@@ -96,8 +105,8 @@ def refused_ones(session: RemoteSession) -> None:
 Line = tuple[int | None, str, int, int]
 STORIES: dict[str, tuple[Callable[[RemoteSession], object], list[Line]]] = {
     "run": (lambda sh: sh.run("echo 12; echo 3456 >&2; (exit 3)"), [(3, "exited", 3, 5)]),
-    "timed out": (lambda sh: sh.run("echo 12; sleep 100", timeout=0.1), [(130, "timed_out", 3, 0)]),
-    "killed": (lambda sh: sh.run("echo 12; sleep 100", timeout=0.1, on_timeout="kill"), [(137, "timed_out", 3, 0)]),
+    "timed out": (lambda sh: sh.run("echo 12; sleep 100", timeout=SOON), [(130, "timed_out", 3, 0)]),
+    "killed": (lambda sh: sh.run("echo 12; sleep 100", timeout=SOON, on_timeout="kill"), [(137, "timed_out", 3, 0)]),
     "large": (lambda sh: sh.run("head -c 5000000 /dev/zero"), [(0, "exited", 5_000_000, 0)]),
     "in pieces": (in_pieces, [(0, "exited", 5, 4)]),
     "in a dialogue": (in_a_dialogue, [(0, "exited", 3, 4)]),
@@ -141,7 +150,7 @@ def test_the_log_tells_who_did_what_and_how_long_it_took(daemon: Daemon, sh: Rem
     assert line["command"] == "curl -H ***; sleep 0.1; echo output-of-mine"
     assert 0.1 <= line["duration"] < 5
     sh.run("x=out; echo ${x}put-of-mine $API_TOKEN")
-    sh.run("sleep 100 & sleep 100", timeout=0.1, on_timeout="kill")
+    sh.run("sleep 100 & sleep 100", timeout=SOON, on_timeout="kill")
     wait_until(lambda: len(daemon.logged(sh.agent)) == 3, "the log")
     log = daemon.logged(sh.agent)
     assert "output-of-mine" not in json.dumps(log[1:])

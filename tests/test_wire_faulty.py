@@ -73,6 +73,7 @@ ANSWERS: dict[str, tuple[str, Reply, Verb]] = {
     "output from nowhere": ("run", ({**OUTPUT, "at": None}, (b"x",)), listening),
     "output of no stream": ("run", ({**OUTPUT, "stream": 1}, (b"x",)), listening),
     "output without any": ("run", (OUTPUT, ()), listening),
+    "an answer to something else": ("poll", ({"id": "x.1.1", "value": 1}, ()), lambda sh: sh.poll()),
     "no pid": ("info", ({"value": {}}, (b"",)), lambda sh: sh.pid),
     "no state": ("info", ({"value": {}}, (b"",)), lambda sh: sh.state),
     "no idle": ("info", ({"value": {"idle": "x"}}, (b"",)), lambda sh: sh.idle),

@@ -13,7 +13,14 @@ from contextvars import ContextVar, Token
 from typing import Any, Final, Self
 
 from ..engine.waiting import LoopPoller, Poller, Steps, Wait
-from ..errors import DaemonUnavailable, OutcomeUnknown, ResultExpired, ShellSessionError, VersionMismatch
+from ..errors import (
+    DaemonUnavailable,
+    OutcomeUnknown,
+    ProtocolError,
+    ResultExpired,
+    ShellSessionError,
+    VersionMismatch,
+)
 from ..models import VERSION, Result
 from .endpoint import PATIENCE, peer
 from .records import field, only_part, to_error, to_result
@@ -267,6 +274,8 @@ class Exchange:
         """The next message, but for output that was heard over an earlier connection. Raises ResultExpired."""
         while True:
             message = yield from wire.receive()
+            if message.header.get("id") not in (self.request, None):  # None: what it said was not understood
+                raise ProtocolError("the peer sent an answer to something that was not asked: end that daemon")
             if message.header.get("event") != "output":
                 return message
             at = field(message.header, "at", int)

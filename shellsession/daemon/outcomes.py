@@ -6,14 +6,22 @@ who names it. Of each, who names it hears how it ended. A command goes by the id
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import NotRunning
 from ..models import Result
-from .pieces import counted, joined, together
+from .pieces import counted, joined
 
 # Ends that are kept for who has not asked yet; the last alone with its output.
 _KEPT: Final = 16
+
+
+class Missed(NamedTuple):
+    """What was to be told by the answer to a request whose client had gone. It may come back for that."""
+
+    request: str
+    command: str
+    result: Result
 
 
 class Outcomes:
@@ -21,53 +29,42 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.current = ""  # handed back last, and nobody was told of its end; "" for none
-        self._results: dict[str, Result] = {}  # an end; or a piece that nobody was told
-        self._unheard = self._asked = ""  # what nobody was told though somebody asked, and that request
+        self._missed: Missed | None = None  # of the command begun last
+        self._ends: dict[str, Result] = {}  # with the output that nobody was told, but for what was missed
 
     def begin(self) -> None:
         """Another command begins, or the shell has ended: what is kept is for who names it."""
-        self.current = self._unheard = self._asked = ""
-
-    def keep(self, command: str, result: Result) -> None:
-        """What came of it. An end is final; of pieces the last is kept, or they would pile up."""
-        if (before := self._results.pop(command, None)) is not None:
-            piece = together(counted(before), result) if result.runs_on else joined(before, result)
-            result = piece if before.runs_on else before
-        self._results = {other: counted(one) for other, one in self._results.items()}
-        self._results[command] = result
-        if len(self._results) > _KEPT:
-            del self._results[next(iter(self._results))]
-
-    def miss(self, request: str, command: str, result: Result) -> None:
-        """The client whose request was to tell it has gone. It may come back (see ``hear``)."""
-        self.keep(command, result)
-        self._unheard, self._asked = command, request
-        if not result.runs_on:
-            self.current = ""
-
-    def hear(self, request: str | None = None) -> None:
-        """That client came back (None: another one had waited with it), and was told: it is nobody else's any more."""
-        if request in (None, self._asked) and self._unheard in self._results:
-            self._told(self._unheard)
-
-    def tell(self, result: Result) -> Result:
-        """Somebody is told of the current one: all that nobody was told of it."""
-        command = self.current
-        if not command:
-            return result
-        if result.runs_on:
-            before = self._results.pop(command, None)
-            return result if before is None else joined(before, result)
+        if self._missed is not None:
+            _, command, _ = self._missed
+            self._put(command, self._taken(command))
         self.current = ""
-        self.keep(command, result)
-        return self._told(command)
 
-    def _told(self, command: str) -> Result:
-        self._unheard = self._asked = ""
-        result = self._results.pop(command)
-        if not result.runs_on:
-            self._results[command] = counted(result)
+    def keep(self, command: str, end: Result) -> None:
+        """How it ended, which nobody was told as yet."""
+        if command not in self._ends:
+            self._put(command, end)
+
+    def tell(self, result: Result, missed_by: str = "") -> Result:
+        """All that nobody was told of the command begun last, and this: somebody is told now.
+
+        ``missed_by``: or would be, but the client of that request has gone (see ``hear``).
+        """
+        command, missed = self.current or missed_by, self._missed
+        if missed is not None and missed.command == command:
+            # Of pieces that one client after the other has missed the last is kept, or they would pile up.
+            before = counted(missed.result) if missed_by and result.runs_on else missed.result
+            result, self._missed = joined(before, result), None
+        if self.current and not result.runs_on:
+            self.current = ""
+            self._put(command, counted(result))
+        if missed_by:
+            self._missed = Missed(missed_by, command, result)
         return result
+
+    def hear(self, request: str) -> None:
+        """That client came back, and was told: it is nobody else's any more."""
+        if self._missed is not None and self._missed.request == request:
+            self._missed = None
 
     def end_of(self, command: str | None) -> Result | None:
         """The end of that one, or of what nobody was told; None where it is the session's to tell.
@@ -75,10 +72,12 @@ class Outcomes:
         Raises NotRunning where it is not known any more.
         """
         if command and command != self.current:
-            if (result := self._results.pop(command, None)) is None:
-                raise NotRunning("the command that was handed back here has ended, and how is no longer known")
+            result = self._taken(command)
+            self._ends.pop(command, None)
             return result
-        return None if self.current or self._unheard not in self._results else self._told(self._unheard)
+        if self.current or self._missed is None:
+            return None
+        return self._taken(self._missed.command)
 
     def check(self, command: str | None) -> None:
         """Refuse to go on with a command that has ended. Raises NotRunning."""
@@ -86,3 +85,24 @@ class Outcomes:
             raise NotRunning(
                 "there is no running command to send to: the one that was handed back here has ended; wait() tells how"
             )
+
+    def _taken(self, command: str) -> Result:
+        """All that nobody was told of one that has ended; how, is still known. Raises NotRunning where it is not."""
+        end, missed = self._ends.get(command), self._missed
+        if missed is None or missed.command != command:
+            if end is None:
+                raise NotRunning("the command that was handed back here has ended, and how is no longer known")
+            result = end
+        else:
+            self._missed = None
+            result = joined(missed.result, end) if end is not None and missed.result.runs_on else missed.result
+        if end is not None:
+            self._ends[command] = counted(end)
+        return result
+
+    def _put(self, command: str, end: Result) -> None:
+        self._ends.pop(command, None)
+        self._ends = {other: counted(one) for other, one in self._ends.items()}
+        self._ends[command] = end
+        if len(self._ends) > _KEPT:
+            del self._ends[next(iter(self._ends))]

@@ -39,5 +39,10 @@ def together(before: Result, now: Result) -> Result:
 
 def joined(before: Result, now: Result) -> Result:
     """The later piece, with the output of both."""
-    stdout, stderr = before.stdout_bytes + now.stdout_bytes, before.stderr_bytes + now.stderr_bytes
-    return replace(together(before, now), stdout_bytes=stdout, stderr_bytes=stderr)
+    return replace(
+        together(before, now),
+        stdout_bytes=before.stdout_bytes + now.stdout_bytes,
+        stderr_bytes=before.stderr_bytes + now.stderr_bytes,
+        stdout_cut=before.stdout_cut if before.stdout_omitted else len(before.stdout_bytes) + now.stdout_cut,
+        stderr_cut=before.stderr_cut if before.stderr_omitted else len(before.stderr_bytes) + now.stderr_cut,
+    )

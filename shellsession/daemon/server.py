@@ -104,9 +104,7 @@ class Server:
             connection.served()
             return
         if isinstance(claim, bytes):
-            connection.send(claim)
-            if isinstance(request, requests.OfAgent) and (shared := self._sessions.get(request.agent)) is not None:
-                shared.outcomes.hear(request.id)
+            self._answer_again(connection, request, claim)
             connection.served()
         elif claim is Claim.RUNNING:
             if not connection.is_gone:  # else it was taken late, and has come again elsewhere
@@ -120,6 +118,12 @@ class Server:
             work = self._serve(incoming)
             served.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
             self._await_reconnect(served)  # it may have been on its way while its client left
+
+    def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
+        connection.send(reply)
+        shared = self._sessions.get(request.agent) if isinstance(request, requests.OfAgent) else None
+        if shared is not None and not connection.is_gone:  # else it was taken late: the client asks elsewhere
+            shared.outcomes.hear(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id

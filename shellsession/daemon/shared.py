@@ -167,8 +167,7 @@ class SharedSession:
             if not stay.done():
                 return self.session._elsewhere()
             if not stay.cancelled() and not (result := stay.result()).runs_on:
-                self.outcomes.hear()
-                return result
+                return self.outcomes.end_of(None) or result  # the former if who stayed with it has gone
 
     @contextmanager
     def observing(self, listener: Listener) -> Iterator[None]:
@@ -229,15 +228,9 @@ class SharedSession:
         fanout.begin()
         if result.runs_on:
             self.outcomes.current = request
-            call = self.session._engine.call
-            if call is not None and call.request.command is command:
-                self._unfinished, self.fanout = (request, command, counted(result)), fanout
-                return
-            if (end := self.last_result(command)) is not None:  # another ended it while its client took the output
-                result = together(counted(result), end)
-            self.outcomes.keep(request, counted(result))
-            self.outcomes.begin()
-        self._log_end(command, result)
+            self._unfinished, self.fanout = (request, command, counted(result)), fanout
+        else:
+            self._log_end(command, result)
 
     def next_result(self, result: Result) -> None:
         """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""

@@ -114,9 +114,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         told.set_result(result)
     shared.first_result(command, result, fanout, request.id)
-    if incoming.listener.connection.is_gone:
-        shared.outcomes.miss(request.id, request.id, result)
-    return answer_with(shared, result, request.id)
+    return answer_with(shared, shared.outcomes.tell(result, _missed_by(incoming)), request.id)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -161,11 +159,7 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
             raise
         told.set_result(result)
     shared.next_result(result)
-    if incoming.listener.connection.is_gone:
-        request = incoming.request.id
-        shared.outcomes.miss(request, shared.outcomes.current or request, result)
-        return answer_with(shared, result)
-    return answer_with(shared, shared.outcomes.tell(result))
+    return answer_with(shared, shared.outcomes.tell(result, _missed_by(incoming)))
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -287,6 +281,11 @@ def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
     given = incoming.limit.get("timeout", shared.session.default_timeout)
     check_seconds("timeout", given)
     return None if given is None else time.monotonic() + given
+
+
+def _missed_by(incoming: Incoming) -> str:
+    """The request, if its client has gone; "" while it is there to be told."""
+    return incoming.request.id if incoming.listener.connection.is_gone else ""
 
 
 @contextmanager
