@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .async_output import Outlet, Pieces
 from .base import A_MOMENT, Base, Seconds, Text
@@ -18,21 +18,11 @@ from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .turns import Turns
 
 if TYPE_CHECKING:
-    import asyncio
-
     from .engine.call import Call
     from .engine.steps import Engine
-
-
-class Turns(NamedTuple):
-    """Whose turn it is on one loop, and who is in a verb or waits for a turn."""
-
-    loop: asyncio.AbstractEventLoop
-    lock: asyncio.Lock
-    callers: list[object]
-    restarted: asyncio.Event  # nobody waits for a restart
 
 
 class AsyncSession(Base):
@@ -42,7 +32,6 @@ class AsyncSession(Base):
         self._poller = LoopPoller()
         self._turns: Turns | None = None
         self._turn = object()
-        self._restarts = 0  # that are waited for: before all else
         self._drainer = LoopDrainer()
         self._engine.reader = self._drainer
         self._engine.forget_fd = self._poller.forget
@@ -60,29 +49,24 @@ class AsyncSession(Base):
         loop = asyncio.get_running_loop()
         self._refuse_callbacks()
         if self._turns is None or self._turns.loop is not loop:
-            self._turns = Turns(loop, asyncio.Lock(), [], asyncio.Event())
+            self._turns = Turns(loop)
             self._waiters.clear()  # of tasks of another loop
             self._drainer.enter(loop)
-        turns, turn = self._turns, object()
-        turns.callers.append(turn)
+        turns = self._turns
         try:
-            await turns.lock.acquire()
-            while self._restarts and not first:
-                turns.lock.release()
-                await turns.restarted.wait()
-                await turns.lock.acquire()
-            try:
-                self._turn = turn
-                self._engine.stop_unattended()
-                return await adrive(steps, self._poller)
-            finally:
-                turns.lock.release()
-                if self._turn is turn:  # else this is collected long after its loop was closed
-                    self._leave()
+            await turns.take(first)
+        except BaseException:
+            if self._turns is turns and not turns.taken:
+                self._leave()  # it was to tell who waits with it
+            raise
+        self._turn = turn = object()
+        try:
+            self._engine.stop_unattended()
+            return await adrive(steps, self._poller)
         finally:
-            turns.callers.remove(turn)
-            if not turns.callers and self._turns is turns and self._waiters:
-                self._leave()  # who was to tell them was cancelled while it waited for its turn
+            turns.give_up()
+            if self._turn is turn:  # else this is collected long after its loop was closed
+                self._leave()
 
     def _refuse_callbacks(self) -> None:
         import asyncio
@@ -100,7 +84,7 @@ class AsyncSession(Base):
         import asyncio
 
         turns = self._turns
-        return turns is not None and turns.loop is asyncio.get_running_loop() and bool(turns.callers)
+        return turns is not None and turns.loop is asyncio.get_running_loop() and turns.taken
 
     async def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
@@ -266,15 +250,8 @@ class AsyncSession(Base):
     async def restart(self) -> None:
         """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
         self._refuse_callbacks()
-        self._restarts += 1
-        try:
-            self._kill_running("the session was restarted meanwhile")
-            await self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one
-        finally:
-            self._restarts -= 1
-            if self._turns is not None and not self._restarts:
-                self._turns.restarted.set()
-                self._turns.restarted.clear()
+        self._kill_running("the session was restarted meanwhile")
+        await self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one
 
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""

@@ -46,7 +46,7 @@ _LAYERS: Final = (
     ("engine.endings",),
     ("engine.steps",),
     ("engine.dialogue",),
-    ("base", "async_output"),
+    ("base", "async_output", "turns"),
     ("async_session", "session", "registry"),
     ("agents",),
     ("daemon.opening", "daemon.endpoint"),

@@ -1,0 +1,81 @@
+"""Whose turn it is: in order of arrival, but a restart before all others."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from support import PATIENCE, unique_seconds, wait_until, with_argument
+
+from shellsession import AsyncSession
+from shellsession.turns import Turns
+
+
+async def until_asleep(seconds: str) -> None:
+    await asyncio.to_thread(wait_until, lambda: with_argument(seconds), "the command")
+
+
+def test_a_restart_keeps_the_order_of_those_who_wait(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with AsyncSession(cwd=place, timeout=PATIENCE, startup=["sleep 0.1"]) as sh:
+            running = asyncio.create_task(sh.run(f"X=old; sleep {seconds}"))
+            await until_asleep(seconds)
+            before = [asyncio.create_task(sh.run(f"echo {word}$X >>order")) for word in ("one", "two")]
+            await asyncio.sleep(0)
+            restart = asyncio.create_task(sh.restart())
+            await running
+            after = [asyncio.create_task(sh.run(f"echo {word}$X >>order")) for word in ("three", "four")]
+            await asyncio.gather(restart, *before, *after)
+        assert (place / "order").read_text(encoding="ascii").split() == ["one", "two", "three", "four"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("cancelled", list(permutations(range(3), 2)), ids=str)
+def test_who_is_cancelled_keeps_nobody_waiting(cancelled: tuple[int, ...]) -> None:
+    """Before its turn, and in the very moment when it has come."""
+
+    async def main() -> list[int]:
+        turns, came = Turns(asyncio.get_running_loop()), list[int]()
+
+        async def visit(number: int) -> None:
+            await turns.take()
+            came.append(number)
+            turns.give_up()
+
+        await turns.take()
+        tasks = [asyncio.create_task(visit(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        tasks[cancelled[0]].cancel()
+        turns.give_up()  # the next one has it, and has not begun
+        tasks[cancelled[1]].cancel()
+        await asyncio.wait(tasks)
+        assert not turns.taken
+        return came
+
+    assert asyncio.run(main()) == [number for number in range(3) if number not in cancelled]
+
+
+def test_a_restart_comes_before_who_got_the_turn_and_has_not_begun() -> None:
+    async def main() -> list[str]:
+        turns, came = Turns(asyncio.get_running_loop()), list[str]()
+
+        async def visit(name: str) -> None:
+            await turns.take()
+            came.append(name)
+            turns.give_up()
+
+        await turns.take()
+        tasks = [asyncio.create_task(visit(name)) for name in ("one", "two")]
+        await asyncio.sleep(0)
+        turns.give_up()  # `one` has it from now on
+        await turns.take(first=True)
+        came.append("restart")
+        turns.give_up()
+        await asyncio.gather(*tasks)
+        return came
+
+    assert asyncio.run(main()) == ["restart", "one", "two"]
