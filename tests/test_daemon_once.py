@@ -19,7 +19,7 @@ from daemons import Daemon, Proxy, Raw, running, serving, settled
 from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, OutcomeUnknown, Result, ResultExpired, SessionClosed, aconnect, connect
-from shellsession.daemon import link, server
+from shellsession.daemon import exchange, server
 from shellsession.daemon.ledger import Ledger
 from shellsession.daemon.listener import Listener
 from shellsession.daemon.server import Server
@@ -120,7 +120,7 @@ def test_a_client_that_lost_its_connection_asks_again(proxy: Proxy, gate: Gate, 
 def test_a_client_that_cannot_keep_a_connection_does_not_say_that_nothing_ran(
     proxy: Proxy, gate: Gate, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "_TRIED", 0.2)
+    monkeypatch.setattr(exchange, "_TRIED", 0.2)
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(client, "flaky", proxy.path, gate.text)
         gate.until_begun()

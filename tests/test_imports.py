@@ -55,6 +55,7 @@ _LAYERS: Final = (
         "daemon.autostart",
         "daemon.listening_socket",
         "daemon.remote",
+        "daemon.exchange",
         "daemon.connection",
         "daemon.journal",
         "daemon.eager",

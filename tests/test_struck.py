@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from support import PATIENCE, in_thread, unique_seconds, wait_until, with_argument
 
-from shellsession import Session
+from shellsession import RemoteSession, Session
+from shellsession.daemon.link import Pool
 from shellsession.engine import processes
 from shellsession.engine.shell import Shell
 from shellsession.errors import GONE
@@ -93,6 +94,19 @@ def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
         assert os.read(read, 99) == b"precious"
         os.close(read)
         os.close(write)
+
+
+@LATE
+def test_where_the_daemon_has_handed_a_command_back_nobody_has_it_and_it_is_ended(
+    remote: RemoteSession, strikes: Strikes, late: bool
+) -> None:
+    seconds = unique_seconds()
+    remote.run("X=kept")
+    strikes(Pool, "give_back", late)  # as soon as the answer has come
+    with pytest.raises(KeyboardInterrupt):
+        remote.run(f"sleep {seconds}", timeout=0.1, on_timeout="yield")
+    wait_until(lambda: not with_argument(seconds), "its end")
+    assert remote.run("echo $X").stdout == "kept\n"
 
 
 def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Session, strikes: Strikes) -> None:

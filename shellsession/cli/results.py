@@ -57,7 +57,7 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
     """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
-    from ..daemon.link import GivenUp  # loaded by who has a verb
+    from ..daemon.exchange import GivenUp  # loaded by who has a verb
 
     with GivenUp() as given_up:
         try:

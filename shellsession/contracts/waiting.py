@@ -172,7 +172,7 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    from ..daemon.link import GivenUp  # sockets and the wire: only once something is run that may be cancelled
+    from ..daemon.exchange import GivenUp  # sockets and the wire: only once something is run that may be cancelled
 
     with GivenUp() as given_up:
         try:

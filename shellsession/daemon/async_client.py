@@ -17,7 +17,8 @@ from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_f
 from .autostart import find
 from .client import RemoteSession
 from .endpoint import reach, socket_path
-from .link import LOST, Exchange, Wire
+from .exchange import LOST, Exchange
+from .link import Wire
 from .opening import opening
 from .remote import Remote, Seconds, Text
 from .search import Said

@@ -16,7 +16,8 @@ from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 from .autostart import find
 from .endpoint import socket_path
-from .link import LOST, Exchange, Wire
+from .exchange import LOST, Exchange
+from .link import Wire
 from .opening import opening
 from .remote import Remote, Seconds, Text
 from .search import Said
@@ -61,18 +62,20 @@ class RemoteSession(Remote):
     def _exchange(self, said: Said, expected: str = "") -> Generator[Message]:
         """Every event of a request, and its reply as the last; left before that, what it asked for is ended."""
         exchange = Exchange(self._pool, self._path, *said, expected)
+        told = False  # not while it is on its way: Ctrl-C may strike there, too
         try:
             while not exchange.done:
                 wire = exchange.wire or self._connect(exchange)
                 message = drive(exchange.next(), cast(Poller, wire.poller))
                 if message is not LOST:
                     yield message
+            told = True
         except ShellSessionError as error:
-            exchange.done = True
+            told = True
             self._unlearn(said, error)
             raise self._meaning(error) from None
         finally:
-            if not exchange.done:
+            if not told:
                 self._cancel(exchange)
             exchange.close()
 
