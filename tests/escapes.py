@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -39,8 +40,11 @@ def runtime_directories() -> set[str]:
     """What hosts of this user have now, wherever it may be."""
     user = os.getuid()
     bases = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}", "/dev/shm", "/tmp")
-    homes = [Path(base, f"shellsession-{user}") for base in bases if base]
-    return {str(entry) for home in homes if home.is_dir() for entry in home.iterdir()}
+    found = set[str]()
+    for home in (Path(base, f"shellsession-{user}") for base in bases if base):
+        with suppress(FileNotFoundError):  # the last host has left it
+            found.update(map(str, home.iterdir()))
+    return found
 
 
 def of_host(pid: int) -> set[str]:

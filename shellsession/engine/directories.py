@@ -9,6 +9,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
+
+# The last host to leave removes what it was in, perhaps each time when we have just made it.
+_ATTEMPTS: Final = 10
 
 
 def homes() -> Iterator[str]:
@@ -41,10 +45,14 @@ def private_home() -> str:
 
 def make_private(directory: str) -> None:
     """Make a private directory, and those above it that somebody has removed behind our back."""
-    with suppress(FileExistsError):
-        try:
-            os.mkdir(directory, 0o700)
-        except FileNotFoundError:
-            make_private(os.path.dirname(directory))
-            os.mkdir(directory, 0o700)
-        os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves
+    for attempt in range(_ATTEMPTS):
+        with suppress(FileExistsError):
+            try:
+                os.mkdir(directory, 0o700)
+                os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves
+            except FileNotFoundError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                make_private(os.path.dirname(directory))
+                continue
+        return

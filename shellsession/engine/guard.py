@@ -97,15 +97,16 @@ class Guard:
                 self._close()
 
     def _open(self, bash: str) -> str:
-        if not processes.available():
+        home = private_home()
+        if processes.available():
+            sweep(home)
+        else:
             warnings.warn(
                 "no /proc with task/PID/children here: commands run, but what they leave behind is not found,"
                 " nor a command that waits for the terminal; mount /proc to have both",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        home = private_home()
-        sweep(home)
         pid = os.getpid()
         start = str(processes.start_time(pid))
         name = f"{self._number:x}-{processes.namespace()}-{pid}-{start}"
@@ -167,28 +168,35 @@ def _dismiss(watcher: subprocess.Popen[bytes]) -> None:
 
 
 def sweep(home: str) -> None:
-    """Remove what hosts left that were killed together with their watchers."""
-    try:
-        names = os.listdir(home)
-    except OSError:  # another host has just left and removed it
+    """Remove what hosts left that were killed together with their watchers. Others may be doing the same just now."""
+    with suppress(OSError):  # another host has just left and removed it
+        for name in os.listdir(home):
+            with suppress(OSError, ValueError):
+                _sweep_behind(home, name)
+
+
+def _sweep_behind(home: str, name: str) -> None:
+    number, namespace, pid, start = name.split("-")
+    if namespace != processes.namespace() or not processes.is_gone(int(pid), int(start)):
         return
-    for name in names:
-        parts = name.split("-")
-        if len(parts) != 4 or parts[1] != processes.namespace() or not (parts[2].isdigit() and parts[3].isdigit()):
-            continue
-        if processes.start_time(int(parts[2])) == int(parts[3]) and processes.alive(int(parts[2])):
-            continue
-        with suppress(ValueError):
-            first = int(parts[0], 16) * _MARKS
-            for _ in range(_ROUNDS):  # what was forked during a look is found by the next
-                victims = processes.marked(first, first + _MARKS - 1)
-                for pid in victims:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
-                if not victims:
-                    break
-            if all(cgroups.remove(processes.link(str(link))) for link in Path(home, name).glob("*/group-*")):
-                _remove(os.path.join(home, name))
+    first = int(number, 16) * _MARKS
+    for _ in range(_ROUNDS):  # what was forked during a look is found by the next
+        victims = processes.marked(first, first + _MARKS - 1)
+        for pid_left in victims:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid_left, signal.SIGKILL)
+        if not victims:
+            break
+    directory = os.path.join(home, name)
+    if all(cgroups.remove(processes.link(link)) for link in _groups(directory)):
+        _remove(directory)
+
+
+def _groups(directory: str) -> list[str]:
+    """The links to control groups that a host left."""
+    with os.scandir(directory) as seats:
+        inside = [seat.path for seat in seats if seat.is_dir(follow_symlinks=False)]
+    return [os.path.join(seat, name) for seat in inside for name in os.listdir(seat) if name.startswith("group-")]
 
 
 def _unshut(*directories: str) -> None:

@@ -67,6 +67,18 @@ def start_time(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 else 0
 
 
+def is_gone(pid: int, start: int) -> bool:
+    """Has the process that was started at that time ended? Not when we cannot know: without a free descriptor, say."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    except OSError:
+        return False
+    return int(fields[19]) != start or fields[0] in (b"Z", b"X")
+
+
 def processor_time(pid: int) -> float:
     """Seconds that a process has run (infinite where the kernel keeps no count)."""
     words = _read(f"/proc/{pid}/schedstat").split()

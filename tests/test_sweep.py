@@ -1,0 +1,78 @@
+"""What a host left that was killed together with its watcher: the next ones sweep it up, and nothing that lives."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from shellsession.engine import processes
+from shellsession.engine.directories import make_private
+from shellsession.engine.guard import sweep
+
+
+@pytest.fixture
+def ended() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        pass
+    return process.pid
+
+
+def left_by(pid: int, start: int, home: Path) -> Path:
+    """A host's directory, of many sessions."""
+    directory = home / f"5e00000001-{processes.namespace()}-{pid}-{start}"
+    for number in range(60):
+        (directory / str(number)).mkdir(parents=True)
+    return directory
+
+
+def test_many_hosts_may_sweep_at_once(ended: int, tmp_path: Path) -> None:
+    """What one of them lists, another removes: none fails to start for that."""
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(10):
+            directory = left_by(ended, 1, tmp_path)
+            list(threads.map(sweep, [str(tmp_path)] * 4))
+            assert not directory.exists()
+
+
+def come_and_go(directory: Path) -> None:
+    for _ in range(200):
+        make_private(str(directory))
+        directory.rmdir()
+        with suppress(OSError):  # another one is in it
+            directory.parent.rmdir()
+
+
+def test_hosts_that_leave_do_not_keep_others_from_coming(tmp_path: Path) -> None:
+    """The last one removes what they all are in, perhaps just when another has made it."""
+    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as hosts:
+        list(hosts.map(come_and_go, [tmp_path / "home" / str(number) for number in range(4)]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_nobodys_directory_stays(ended: int, tmp_path: Path) -> None:
+    for name in ("socket", "a-b-c-d", f"5e-{processes.namespace()}-x-1", f"5e-1-{ended}-1"):
+        (tmp_path / name).mkdir()
+    sweep(str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_host_that_cannot_be_looked_at_is_not_taken_for_dead(tmp_path: Path) -> None:
+    """Without a free descriptor nobody can read in /proc."""
+    pid = os.getpid()
+    start = processes.start_time(pid)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        gone = processes.is_gone(pid, start)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert not gone
+    assert processes.is_gone(pid, start + 1)
