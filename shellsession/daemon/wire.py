@@ -34,6 +34,8 @@ OUTPUT_MAX: Final = PARTS_MAX // 2
 PARTS_COUNT: Final = 8
 # Characters of a request's id; see ledger.
 ID_MAX: Final = 128
+# Instead of the words of a RecursionError: those of Python 3.14 tell of kilobytes of its own stack.
+_TOO_DEEP: Final = "nested too deeply"
 
 
 class Message(NamedTuple):
@@ -66,7 +68,9 @@ def encode(header: Mapping[str, object], *parts: bytes) -> bytes:
     sizes = [len(part) for part in parts]
     try:
         line = WRITER.encode({**header, "sizes": sizes} if sizes else {**header}).encode("ascii")
-    except (TypeError, ValueError, RecursionError) as error:
+    except RecursionError:
+        raise InvalidRequest(f"a header that is no JSON: {_TOO_DEEP}") from None
+    except (TypeError, ValueError) as error:
         raise InvalidRequest(f"a header that is no JSON: {error}") from None
     if len(line) > HEADER_MAX:
         raise InvalidRequest(f"a header of {len(line)} bytes is over {HEADER_MAX}: send less (of the environment?)")
@@ -190,7 +194,9 @@ def _unreadable(reason: str) -> ProtocolError:
 def _parse(line: bytearray) -> dict[str, Any]:
     try:
         header = READER.decode(line.decode())
-    except (ValueError, RecursionError) as error:  # also bad UTF-8, and an integer of more than 4300 digits
+    except RecursionError:
+        raise _unreadable(f"a line that is no JSON: {_TOO_DEEP}") from None
+    except ValueError as error:  # also bad UTF-8, and an integer of more than 4300 digits
         raise _unreadable(f"a line that is no JSON: {error}") from None
     if not isinstance(header, dict):
         raise _unreadable("a line that is no JSON object")
