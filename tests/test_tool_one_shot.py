@@ -92,9 +92,11 @@ COMMANDS: Final = [
 
 def plain(command: str, name: str = "bash", stderr: int = subprocess.PIPE) -> Outcome:
     # env= as given: Python's readline puts COLUMNS into the environment behind os.environ's back
+    # cwd= as it is: without it Python 3.13 uses posix_spawn, where glibc makes the child ignore signals 32 and 33.
     done = subprocess.run(
         [name, "-c", command],
         executable="/bin/bash",
+        cwd=".",
         env=dict(os.environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
