@@ -122,6 +122,8 @@ _POLICY: Final = {
     "policy.rules",
 }
 _PURE_ROOMS: Final = _CONTRACTS | _POLICY
+# Types alone: who names them touches nothing.
+_NO_IO: Final = {("os", "PathLike")}
 _IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {
@@ -228,6 +230,8 @@ def _imports(module: str, typing_too: bool) -> Iterator[Import]:
                     yield Import(".".join([*base, alias.name]), True, node.lineno)
             else:
                 yield Import(target, True, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and {(node.module, alias.name) for alias in node.names} <= _NO_IO:
+            continue
         elif isinstance(node, ast.ImportFrom):
             first, _, rest = (node.module or "").partition(".")
             yield Import(rest if first == "shellsession" else first, first == "shellsession", node.lineno)

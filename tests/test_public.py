@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -90,6 +90,12 @@ def test_the_names_stand_as_ruff_sorts_them() -> None:
 def test_every_name_can_be_imported(name: str) -> None:
     assert getattr(shellsession, name) is not None
     assert name in dir(shellsession)
+
+
+@pytest.mark.parametrize("name", [name for name in _PUBLIC if name != "TTY"])
+def test_the_annotations_of_every_name_can_be_looked_up(name: str) -> None:
+    """As pydantic does for the fields of a model."""
+    get_type_hints(getattr(shellsession, name))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
+from pydantic import BaseModel, ValidationError
 
 from shellsession import InvalidRequest, Sandbox, Session
 from shellsession.engine import cgroups, processes
@@ -73,6 +74,18 @@ def test_nothing_else_than_the_documented_error(options: dict[str, Any]) -> None
 )
 def test_sizes(given: Any, expected: int) -> None:
     assert Sandbox(memory=given).memory_bytes == expected
+
+
+class Settings(BaseModel):
+    sandbox: Sandbox
+
+
+def test_a_model_may_hold_one() -> None:
+    given = {"write": ["/a", Path("/b")], "memory": "512M"}
+    assert Settings(sandbox=Sandbox(write=["/a"])).sandbox == Sandbox(write=["/a"])
+    assert Settings.model_validate({"sandbox": given}).sandbox == Sandbox(write=["/a", "/b"], memory="512M")
+    with pytest.raises(ValidationError, match=r"sandbox\.write: 'relative' is no absolute path"):
+        Settings.model_validate({"sandbox": {"write": ["relative"]}})
 
 
 @pytest.mark.parametrize("sandbox", [True, {}, "yes", Sandbox])

@@ -9,13 +9,11 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from os import PathLike  # not for type checkers alone: pydantic and get_type_hints look it up here
+from typing import Any, Final
 
 from ..errors import InvalidRequest
 from ..models import to_bytes
-
-if TYPE_CHECKING:
-    from os import PathLike
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.ASCII)
