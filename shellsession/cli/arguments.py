@@ -106,6 +106,19 @@ class _Formatter(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=min(width() or 100, 100) - 2)
 
+    def _set_color(self, *asked: Any, **named: Any) -> None:
+        """Python 3.14 gets its colours for each one, and loads dataclasses for that (12 ms): only help that is shown
+        needs them.
+        """
+        self._asked = asked, named
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("_theme", "_decolor"):  # what _set_color sets
+            raise AttributeError(name)
+        asked, named = self._asked
+        vars(argparse.HelpFormatter)["_set_color"](self, *asked, **named)
+        return vars(self)[name]
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith(_EXAMPLES) else super()._fill_text(text, width, indent)
 
