@@ -10,7 +10,7 @@ import pexpect
 import pytest
 from daemons import Daemon, Raw
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
-from support import PATIENCE, unique_seconds, wait_until
+from support import PATIENCE, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession
 from shellsession.cli.completeness import wants_more
@@ -258,16 +258,39 @@ def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
 
 
 def test_a_python_prompt(sits: Sits) -> None:
+    """The plain one, which Python 3.13 and newer have beside one that draws its lines itself."""
     person = sits()
     person.prompt()
-    person.types(f"{sys.executable} -q -i\r")
+    unique = f"unique={unique_seconds()}"
+    person.types(f"NO_COLOR=1 PYTHON_BASIC_REPL=1 {sys.executable} -q -i -X {unique}\r")
     person.sees(">>> ")
     person.types("6*7\r")
     person.sees("42\r\n>>> ")
+    # Between its prompt and its sleep it notes a Ctrl-C, and does nothing about it until the next key.
+    wait_until(lambda: [stat_fields(pid)[:1] for pid in with_argument(unique)] == [["S"]], "its sleep")
     person.types(CTRL_C)
     person.sees("KeyboardInterrupt\r\n>>> ")
     person.types(CTRL_D)
     person.prompt()
+
+
+def test_a_python_prompt_that_draws_its_lines(sits: Sits) -> None:
+    """As Python 3.13 and newer do, in colours and with a cursor that moves; on older ones it is the plain one again."""
+    person = sits()
+    person.prompt()
+    person.types(f"{sys.executable} -q\r")
+    person.sees(">>> ")
+    person.types("6*7\r")
+    person.sees(r"\n[^\n]*42\r\n")
+    person.sees(">>> ")
+    person.types("never")
+    person.sees("n.*e.*v.*e.*r")  # with a move of the cursor between two of them, perhaps
+    person.types(CTRL_C)
+    person.sees("KeyboardInterrupt")
+    person.sees(">>> ")
+    person.types(CTRL_D)
+    person.prompt()
+    assert person.runs("echo there") == "there\r\n"
 
 
 def test_lines_that_come_at_once_are_run_one_after_the_other(sits: Sits) -> None:
