@@ -49,9 +49,16 @@ class Session(Base):
         try:
             self._callers.add(me)
             while True:
-                with self._lock:
+                # No `with`: on Python 3.14 Ctrl-C may strike between its taking of the lock and its care for it.
+                try:
+                    self._lock.acquire()
                     if not restarting or me in restarting:
                         return self._do_now(steps)
+                finally:
+                    try:  # noqa: SIM105  # nor here: Ctrl-C would strike in what suppresses, before the release
+                        self._lock.release()
+                    except RuntimeError:  # it struck before this thread had it
+                        pass
                 with self._restarted:  # for a while: Ctrl-C may have struck who was to tell
                     self._restarted.wait_for(lambda: not restarting, _A_WHILE)
         finally:

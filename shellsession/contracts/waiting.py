@@ -103,7 +103,7 @@ class _Turn:
 
 
 _turns: weakref.WeakKeyDictionary[Any, _Turn] = weakref.WeakKeyDictionary()
-_turns_lock = threading.Lock()
+_turns_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
 
 
 def _turn(session: Any) -> _Turn:
@@ -114,7 +114,7 @@ def _turn(session: Any) -> _Turn:
 def _forget_turns() -> None:
     """In a forked child: the threads that held them are not there."""
     global _turns, _turns_lock
-    _turns, _turns_lock = weakref.WeakKeyDictionary(), threading.Lock()
+    _turns, _turns_lock = weakref.WeakKeyDictionary(), threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_turns)

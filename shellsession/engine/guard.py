@@ -214,12 +214,14 @@ def _remove(directory: str) -> None:
 
 
 _guard: Guard | None = None
-_lock = threading.Lock()
+_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
 
 
 def the_guard() -> Guard:
     """The guard of this process (a forked child gets its own)."""
     global _guard
+    if (guard := _guard) is not None:
+        return guard
     with _lock:
         if _guard is None:
             _guard = Guard()
@@ -228,7 +230,7 @@ def the_guard() -> Guard:
 
 def _after_fork() -> None:
     global _guard, _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     if _guard is not None:
         _guard.forget()
         _guard = None

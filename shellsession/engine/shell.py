@@ -43,7 +43,7 @@ class Shell:
         launch: Launch,
     ) -> None:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see wake
-        self._wake_lock = threading.Lock()
+        self._wake_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
         self.interrupt_requested = False  # what waking means to who attends a command: it is to be ended
         self.launch = launch
         self.pid: int = process.pid
@@ -242,8 +242,8 @@ class Shell:
         self.streams.close()
         self.keyboard.close()
         with self._wake_lock:
-            os.close(self.wake_fd)
-            self.wake_fd = -1
+            wake_fd, self.wake_fd = self.wake_fd, -1  # first: a signal handler may be about to wake
+            os.close(wake_fd)
         fds = {self.pidfd, self.child_fd, self.own_stdout}
         # First: another thread may be about to signal.
         self.pidfd = self.child_fd = self.own_stdout = -1
