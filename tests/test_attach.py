@@ -244,12 +244,14 @@ def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
     person.prompt()
     assert person.runs("stty size") == "24 80\r\n"
     # No loop of sleeps in bash: that goes on where Ctrl-C comes just as one ends.
-    tell = "signal.signal(signal.SIGWINCH, lambda *_: os.system('stty size'))"
-    waits = "[signal.pause() for _ in iter(int, 1)]"
-    person.types(f'{sys.executable} -c "import os, signal; {tell}; print(chr(117) + chr(112)); {waits}"\r')
+    tell = "signal.signal(signal.SIGWINCH, lambda *_: print(*reversed(os.get_terminal_size()), flush=True))"
+    waits, unique = "[signal.pause() for _ in iter(int, 1)]", f"unique={unique_seconds()}"
+    person.types(f'{sys.executable} -X {unique} -c "import os, signal; {tell}; print(chr(117) + chr(112)); {waits}"\r')
     person.sees("up\r\n")
     person.screen.setwinsize(30, 100)
     person.sees("30 100\r\n")
+    # Python notes a Ctrl-C that comes just before its pause, and sleeps on.
+    wait_until(lambda: [stat_fields(pid)[:1] for pid in with_argument(unique)] == [["S"]], "its pause")
     person.types(CTRL_C)
     person.prompt()
     person.screen.setwinsize(31, 101)
