@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 # The last host to leave removes what it was in, perhaps each time when we have just made it.
-_ATTEMPTS: Final = 10
+_ATTEMPTS: Final = 100
 
 
 def homes() -> Iterator[str]:
