@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import select
 import time
 from collections.abc import Iterator
 
@@ -63,3 +64,29 @@ def test_a_look_that_took_long_is_the_last_one(
     monkeypatch.setattr(time, "monotonic", lambda: next(clock) * step)
     assert not Poller().look(pipe[:1], 20 * step)
     assert (looks.took() > 1) == many  # what runs on our core comes to its end sooner without us
+
+
+@pytest.mark.parametrize("seconds", [None, 2.5, 0.0005])
+def test_no_poll_is_long(monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int], seconds: float | None) -> None:
+    """Ctrl-C that comes just before it is heard only when it returns."""
+    now, polls = [100.0], list[int]()
+
+    class Deaf:
+        def register(self, *_: object) -> None:
+            pass
+
+        def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+            polls.append(milliseconds)
+            now[0] += milliseconds / 1000
+            if len(polls) == 5:
+                raise KeyboardInterrupt
+            return []
+
+    monkeypatch.setattr(select, "poll", Deaf)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    if seconds is None:
+        with pytest.raises(KeyboardInterrupt):
+            Poller().wait(Wait(pipe[:1]))
+    else:
+        assert not Poller().wait(Wait(pipe[:1], now[0] + seconds))
+    assert polls == {None: [1000] * 5, 2.5: [1000, 1000, 500], 0.0005: [1]}[seconds]
