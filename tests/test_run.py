@@ -243,6 +243,23 @@ def test_history_holds_what_the_user_ran_and_nothing_of_ours(sh: Session) -> Non
 
 
 @pytest.mark.parametrize(
+    ("setting", "kept"),
+    [
+        ("history -c", ["false", "echo x", "echo x", " : y", "history"]),
+        ("HISTCONTROL=ignoreboth", ["false", "echo x", "history"]),
+        ("HISTIGNORE='echo x'", ["false", " : y", "history"]),
+        ("HISTSIZE=3", [" : y", "history"]),  # the mark's line needs a place, too
+        ("unset HISTCMD; set -u; IFS=0123456789-", ["false", "echo x", "echo x", " : y", "history"]),
+    ],
+)
+def test_history_keeps_what_the_user_wants_kept(sh: Session, setting: str, kept: list[str]) -> None:
+    sh.run(f"set -o history; {setting}")
+    for command in ("false", "echo x", "echo x", " : y"):
+        sh.run(command)
+    assert [line[7:] for line in sh.run("history").stdout.splitlines()] == kept
+
+
+@pytest.mark.parametrize(
     "question", ["declare -p", "declare -f", "env", "alias", "jobs", "trap", "set", "shopt -p", "hash"]
 )
 def test_nothing_of_ours_is_to_be_seen(sh: Session, question: str) -> None:

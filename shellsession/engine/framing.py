@@ -168,8 +168,10 @@ def _restore(nonce: bytes, status: int, prefix: bytes) -> bytes:
 
 
 def _history(argument: bytes, lines: int) -> bytes:
-    # -s puts its words in place of the line being run; what is left of ours stands before them.
-    return b"\\builtin history -s -- %b; " % argument + b"\\builtin history -d -2; " * (lines - 1)
+    # HISTCMD is the number of the line being run; what is left of ours stands before it, and goes first, as -s looks at
+    # what stands before the text (HISTCONTROL). Bash 5.1 takes no negative number that reaches the first entry. Where
+    # HISTCMD was unset it is -1: the line being run goes, and in any case -s puts its words in place of the last one.
+    return b'\\builtin history -d "$((${HISTCMD-0}-1))"; ' * (lines - 1) + b"\\builtin history -s -- %b; " % argument
 
 
 class Framer:
