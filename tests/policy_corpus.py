@@ -19,6 +19,7 @@ class Case(NamedTuple):
     commands: tuple[str, ...]
     unknown: bool = False
     refused: bool = False  # bash takes it, and the parser does not: it says so
+    since: tuple[int, int] = (4, 4)  # an older bash does not take it
 
 
 CASES: Final = (
@@ -157,7 +158,7 @@ CASES: Final = (
     Case("cat <<E\n$(a # )\nrm x\n)\nE\n", ("cat", "a", "rm x")),
     Case("cat <<E\n$(case x in x) rm x ;; esac)\nE\n", ("cat", "rm x")),
     Case("cat <<E\n$(cat <<'F'\n)\nF\nrm x)\nE\n", ("cat", "cat", "rm x")),
-    Case("a $(case x in x) cat <<E ;; esac\n)\nE\n)", ("a ?", "cat")),
+    Case("a $(case x in x) cat <<E ;; esac\n)\nE\n)", ("a ?", "cat"), since=(5, 2)),
     Case("a || (( 1 << 2 )) && b $((1 << 2))", ("a", "b ?")),
     Case("(cat <<E) | b\na\nE\n", ("cat", "b")),
     Case("a `cat <<E\nb\nE\nrm x`", ("a ?", "cat", "rm x")),

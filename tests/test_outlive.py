@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from bashes import VERSION
 from conftest import chosen
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
@@ -120,7 +121,11 @@ MORE = [
     Outliver("disown -a; sleep NAP & disown; sleep NAP"),
     Outliver(f"'{PYTHON}' -c 'import subprocess as s; s.run([\"sleep\", \"NAP\"])'"),
     Outliver("coproc A { sleep NAP; }; read -u ${A[0]} x"),
-    Outliver("printf -v x '%0100000d' 0; while :; do x=${x//0/00}; x=${x//00/0}; done"),
+    # Before bash 5.2 no interrupt is taken while a pattern is replaced: here that takes seconds.
+    Outliver(
+        "printf -v x '%0100000d' 0; while :; do x=${x//0/00}; x=${x//00/0}; done",
+        "kept" if VERSION >= (5, 2) else "perhaps",
+    ),
     Outliver("(kill -STOP $BASHPID)"),
     # The first of each ignores the interrupt: what comes after it was not interrupted yet when it starts.
     Outliver("(trap '' INT; sleep NAP); while :; do sleep 0.5; done"),

@@ -98,7 +98,7 @@ def ran(text: str, place: Path) -> set[str]:
     """The names that bash ran."""
     confined = ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--kill-child"]
     able = subprocess.run([*confined, "true"], capture_output=True, check=False).returncode == 0
-    line = [*(confined if able else []), "/bin/bash", "-c", _RUN, "bash", text]
+    line = [*(confined if able else []), "bash", "-c", _RUN, "bash", text]
     subprocess.run(line, cwd=place, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
     return set((place / "ran").read_text().split())
 

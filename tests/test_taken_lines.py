@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bashes import VERSION
 from support import wait_until
 
 from shellsession import Session
@@ -13,11 +14,14 @@ from shellsession import Session
 NewSession = Callable[..., Session]
 
 
-def test_a_line_that_a_prompt_command_took_is_no_command_that_ran(new_session: NewSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reader", ["read -t 0.2 taken", "sleep 0.2; read -t 0 && read taken"])
+def test_a_line_that_a_prompt_command_took_is_no_command_that_ran(
+    new_session: NewSession, reader: str, tmp_path: Path
+) -> None:
     session = new_session()
     ready = tmp_path / "ready"
     # With its limit it lets its own command's lines pass, and lies in wait for the next.
-    session.run(f"PROMPT_COMMAND='read -t 0.2 taken; : >>{ready}'")
+    session.run(f"PROMPT_COMMAND='{reader}; : >>{ready}'")
     ready.unlink()
     lost = None
     for number in range(3):  # the one that comes while it reads
@@ -29,8 +33,9 @@ def test_a_line_that_a_prompt_command_took_is_no_command_that_ran(new_session: N
         assert (tmp_path / str(number)).exists()
     assert lost is not None, "every command ran: nothing was taken"
     assert (lost.outcome, lost.state_kept) == ("shell_exited", False)
-    assert "not run" in lost.reason
-    assert not lost.ran
+    # Before bash 5.2 a `read -t` waits in read(2), as bash at its prompt does: we ask for a mark again, and it may run.
+    told = VERSION >= (5, 2) or reader.startswith("sleep")
+    assert ("not run" in lost.reason, lost.ran) == (told, not told)
     assert session.run("echo fresh").stdout == "fresh\n"
 
 

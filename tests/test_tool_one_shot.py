@@ -95,7 +95,7 @@ def plain(command: str, name: str = "bash", stderr: int = subprocess.PIPE) -> Ou
     # cwd= as it is: without it Python 3.13 uses posix_spawn, where glibc makes the child ignore signals 32 and 33.
     done = subprocess.run(
         [name, "-c", command],
-        executable="/bin/bash",
+        executable=shutil.which("bash"),
         cwd=".",
         env=dict(os.environ),
         stdin=subprocess.DEVNULL,

@@ -1,0 +1,27 @@
+"""Which bash the tests run: the one that a session finds."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import Final
+
+BASH: Final = shutil.which("bash") or "/bin/bash"
+
+
+def _version() -> tuple[int, int]:
+    question = [BASH, "-c", "echo ${BASH_VERSINFO[@]:0:2}"]
+    major, minor = subprocess.run(question, capture_output=True, check=True).stdout.split()
+    return int(major), int(minor)
+
+
+def _status_at_prompt(text: bytes) -> int:
+    asked = [BASH, "--noprofile", "--norc", "--noediting", "+o", "history", "-i"]
+    return subprocess.run(asked, input=text, capture_output=True, start_new_session=True, check=False).returncode
+
+
+# (5, 2): what holds for one bash alone asks for it, and says why.
+VERSION: Final = _version()
+# The prompt of bash 5.2 forgot the status of an error in `[[`. One of its patches mends that (5.2.15 lacks it, 5.2.37
+# has it), so the bash is asked.
+FORGETS_STATUS: Final = _status_at_prompt(b"[[ a b ]]\n") == 0
