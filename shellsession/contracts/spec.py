@@ -24,7 +24,9 @@ MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^
 SUFFIX: Final = "... (truncated)"
 # What bash itself says before it gives 127 or 126; a program's own status 127 comes without it. It calls itself so in
 # a ``-c``, in a function there, and where it stays; a ``bash -c`` of the command's own says "bash: line 1: ...".
-_BASH: Final = r"(?:/bin/bash: line \d+: |environment: line \d+: |bash: (?!line \d))(?!(?:cd|pushd): )"
+# Where a script has no interpreter, bash 5.2 says "line 1: ... cannot execute"; 5.1 and 5.3 name no line there.
+_NAMED: Final = r"(?:/bin/bash|environment): (?:line \d+: |(?=.*: bad interpreter: ))"
+_BASH: Final = rf"(?:{_NAMED}|bash: (?!line \d))(?!(?:cd|pushd): )"
 _MISSING: Final = r".*(?:command not found|No such file or directory|cannot execute.*)|exec: .*: not found"
 _FORBIDDEN: Final = r".*(?:Permission denied|Is a directory|bad interpreter: .*|cannot execute.*)"
 _REFUSED: Final = {
