@@ -17,8 +17,11 @@ _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 # Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
 # `wait` gives cannot tell `exit 137` from a SIGKILL; what `jobs` says while the job is not yet forgotten can, and
 # that is in a trap of SIGCHLD alone. What it says goes to a file without a name: nothing is left when we are killed.
+# Since bash 5.3 what a substitution runs ignores an interrupt, and so would the command. (Before that, this would take
+# back what the session itself ignores.)
 _WATCH: Final = r"""
 \builtin set -m
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || \builtin trap - INT QUIT
 \builtin exec {_phoenix_jobs}<>"$_phoenix_place/jobs"
 \command rm -f -- "$_phoenix_place/jobs"
 \builtin trap 'LC_ALL=C; \builtin jobs -l >&"$_phoenix_jobs"' CHLD
