@@ -42,7 +42,7 @@ def runtime_directories() -> set[str]:
     bases = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}", "/dev/shm", "/tmp")
     found = set[str]()
     for home in (Path(base, f"shellsession-{user}") for base in bases if base):
-        with suppress(FileNotFoundError):  # the last host has left it
+        with suppress(FileNotFoundError, NotADirectoryError):  # the last host has left it; no home at all
             found.update(map(str, home.iterdir()))
     return found
 
