@@ -78,6 +78,8 @@ def _check(log: Audit) -> None:
 def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
     given = own_parser().parse_args(words)
+    # To look for plugins of pydantic takes a tenth of a start, and none is to see what clients send.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from ..daemon import audit, service
     from ..daemon.endpoint import socket_path
     from . import logs
