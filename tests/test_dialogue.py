@@ -9,6 +9,7 @@ import pexpect
 import pytest
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
+from shellsession.engine import pump
 
 ASKING = "read -p 'Name? ' n; read -p 'Age? ' a; echo $n is $a; (exit 6)"
 
@@ -24,6 +25,17 @@ def test_a_dialogue(sh: Session) -> None:
     last = sh.wait()
     assert (last.outcome, last.exit_code) == ("exited", 6)
     assert last.stdout == "Zoë is 7\n"
+
+
+def test_the_question_is_told_though_nobody_held_its_stream_before(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine bash opens the stream of its prompt after we have seen it as hung up, and left it out."""
+    monkeypatch.setattr(pump, "_HUNG_PAUSE", 60.0)
+    errors = "e=$(readlink /proc/self/fd/2); exec 2>/dev/null"
+    assert sh.run(f"{errors}; read x; exec 2>$e; read -p 'Name? ' n", stdin=TTY).outcome == "input"
+    asked = sh.send("\n")
+    assert (asked.outcome, asked.stderr) == ("input", "Name? ")
 
 
 def test_before_and_after_are_pexpects(sh: Session) -> None:

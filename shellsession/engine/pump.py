@@ -210,6 +210,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     elif not call.control_closed and shell.idle():
         return MARK if _read_control(shell, call) else _rescue(shell, call)  # it may have come since we waited
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
+        call.hung.clear()  # bash may have opened one only now, to ask there
         read_streams(shell, call, now)  # what it asks may have come since we waited
         return INPUT
     return None
