@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shellsession.engine import processes
-from shellsession.engine.directories import make_private
+from shellsession.engine.directories import make_private, private_home
 from shellsession.engine.guard import sweep
 
 
@@ -55,6 +55,28 @@ def test_hosts_that_leave_do_not_keep_others_from_coming(tmp_path: Path) -> None
     with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as hosts:
         list(hosts.map(come_and_go, [tmp_path / "home" / str(number) for number in range(4)]))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_the_last_host_removes_just_now_is_the_home_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who went elsewhere for that would start a daemon of its own there, beside the one of all others."""
+    home = tmp_path / f"shellsession-{os.getuid()}"
+    home.mkdir(0o700)
+    look, looks = os.lstat, list[object]()
+
+    def look_late(path: str) -> os.stat_result:
+        if path == str(home):
+            looks.append(path)
+            if len(looks) == 1:
+                home.rmdir()
+        return look(path)
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "lstat", look_late)
+        assert private_home() == str(home)
+    assert len(looks) == 2
 
 
 def test_what_is_nobodys_directory_stays(ended: int, tmp_path: Path) -> None:

@@ -26,21 +26,30 @@ def homes() -> Iterator[str]:
 
 def private_home() -> str:
     """The directory of this user's hosts: private, in memory where there is such a place."""
-    user = os.getuid()
     for path in homes():
         with suppress(OSError):
-            with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+            if _is_made_private(path):
+                return path
+    import tempfile
+
+    return tempfile.mkdtemp(prefix="shellsession-")
+
+
+def _is_made_private(path: str) -> bool:
+    """Make it, unless it is there; is it ours, and for nobody else? Raises OSError where nothing can be made."""
+    user = os.getuid()
+    for _ in range(_ATTEMPTS):
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        # Removed since: to go elsewhere would mean another daemon than all others have.
+        with suppress(FileNotFoundError):
             found = os.lstat(path)
             if stat.S_ISDIR(found.st_mode) and found.st_uid == user and stat.S_IMODE(found.st_mode) != 0o700:
                 os.chmod(path, 0o700)  # ours, and made with another umask (which can take our own rights, too)
                 found = os.lstat(path)
             # Somebody else may have made it first, in a directory that all may write to.
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077:
-                return path
-    import tempfile
-
-    return tempfile.mkdtemp(prefix="shellsession-")
+            return stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077
+    return False
 
 
 def make_private(directory: str) -> None:
