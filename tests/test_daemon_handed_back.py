@@ -95,3 +95,44 @@ def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_told_too(
         assert back.receive().parts[0] == b"one\n"
         end = back.ask("wait", agent=sh.agent, timeout=PATIENCE, command=run["id"])
         assert (end.parts[0], end.header["result"]["exit_code"]) == (b"two\n", 7)
+
+
+def connections(raw: Raw) -> int:
+    return int(raw.ask("stats").header["value"]["connections"])
+
+
+def test_an_end_whose_first_client_has_gone_is_told_once_by_who_interrupted(daemon: Daemon, sh: RemoteSession) -> None:
+    """Both are to be told; one is there, and so nobody else is told after it."""
+    sh.open()
+    with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
+        lost.say("run", b"echo one; sleep 60", agent=sh.agent, timeout=PATIENCE)
+        wait_until(lambda: sh.state == "running", "the command")
+        there = connections(other)
+        lost.close()
+        wait_until(lambda: connections(other) == there - 1, "its leaving")
+    assert sh.interrupt().stdout == "one\n"
+    with pytest.raises(NotRunning):
+        sh.poll()
+
+
+@pytest.mark.parametrize("verb", ["run", "wait"])
+def test_who_gives_up_is_told_what_nobody_was_told_before(
+    daemon: Daemon, sh: RemoteSession, place: Path, verb: str
+) -> None:
+    """Also the piece with which the command was handed back to a client that had gone."""
+    sh.open()
+    with Raw(daemon.socket) as lost, Raw(daemon.socket) as other, Raw(daemon.socket) as third:
+        command = b"echo one; until [ -e open ]; do sleep 0.01; done; echo two; touch said; sleep 60"
+        request = run = lost.say("run", command, agent=sh.agent, timeout=0.3, on_timeout="yield")
+        wait_until(lambda: sh.state == "running", "the command")
+        lost.close()
+        wait_until(lambda: served(other) == 1, "the handing back")  # that question alone
+        (place / "open").touch()
+        wait_until((place / "said").exists, "what it prints")
+        if verb == "wait":
+            request = third.say("wait", agent=sh.agent, timeout=PATIENCE)
+            wait_until(lambda: served(other) == 2, "the waiting")
+        end = other.ask("cancel", request=request)
+        assert (end.parts[0], end.header["result"]["outcome"]) == (b"one\ntwo\n", "interrupted")
+        named = other.ask("wait", agent=sh.agent, command=run)
+        assert (named.parts[0], named.header["result"]["exit_code"]) == (b"", 130)

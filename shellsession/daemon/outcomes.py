@@ -50,10 +50,14 @@ class Outcomes:
         ``missed_by``: or would be, but the client of that request has gone (see ``hear``).
         """
         command, missed = self.current or missed_by, self._missed
-        if missed is not None and missed.command == command:
-            # Of pieces that one client after the other has missed the last is kept, or they would pile up.
-            before = counted(missed.result) if missed_by and result.runs_on else missed.result
-            result, self._missed = joined(before, result), None
+        if missed is not None:
+            self._missed, command = None, missed.command
+            if self.current:
+                # Of pieces that one client after the other has missed the last is kept, or they would pile up.
+                before = counted(missed.result) if missed_by and result.runs_on else missed.result
+                result = joined(before, result)
+            else:
+                result = missed.result  # the same end: who was to be told of it beside this one had gone
         if self.current and not result.runs_on:
             self.current = ""
             self._put(command, counted(result))

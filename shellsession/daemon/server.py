@@ -188,9 +188,11 @@ class Server:
         """End the command which that request handed back: its client gave up before it was told. None: it has none."""
         for shared in list(self._sessions.values()):
             if shared.is_left(request):
-                with suppress(ShellSessionError):  # it has ended by itself
-                    shared.next_result(result := await shared.session.interrupt())
-                    return result
+                # Attended, as by any verb: a command that comes meanwhile begins when the outcome is settled.
+                with shared.attending() as told, suppress(ShellSessionError):  # it has ended by itself
+                    told.set_result(result := await shared.session.interrupt())
+                    shared.next_result(result)
+                    return shared.outcomes.tell(result)
         return None
 
     # -- agents

@@ -154,8 +154,8 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
             result = await verb
         except asyncio.CancelledError:
             if (partial := shared.last_result()) is not None:
-                incoming.listener.partial = partial
                 shared.next_result(partial)
+                incoming.listener.partial = shared.outcomes.tell(partial)
             raise
         told.set_result(result)
     shared.next_result(result)
