@@ -12,10 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import sandboxes
+from sandboxes import run_as
 
 from shellsession.engine import processes
 from shellsession.engine.directories import make_private, private_home
 from shellsession.engine.guard import sweep
+
+user, mine = sandboxes.user, sandboxes.mine
 
 
 @pytest.fixture
@@ -77,6 +81,18 @@ def test_a_home_that_the_last_host_removes_just_now_is_the_home_all_the_same(
         patched.setattr(os, "lstat", look_late)
         assert private_home() == str(home)
     assert len(looks) == 2
+
+
+def test_what_a_command_has_shut_is_swept_too(ended: int, mine: Path, user: str) -> None:
+    def scenario() -> None:
+        directory = left_by(ended, 1, mine)
+        (directory / "1" / "file").touch()
+        (directory / "1").chmod(0)
+        (directory / "2").chmod(0o500)
+        sweep(str(mine))
+        assert not directory.exists()
+
+    run_as(user, scenario)
 
 
 def test_what_is_nobodys_directory_stays(ended: int, tmp_path: Path) -> None:

@@ -188,6 +188,7 @@ def _sweep_behind(home: str, name: str) -> None:
         if not victims:
             break
     directory = os.path.join(home, name)
+    _unshut_all(directory)
     if all(cgroups.remove(processes.link(link)) for link in _groups(directory)):
         _remove(directory)
 
@@ -206,10 +207,15 @@ def _unshut(*directories: str) -> None:
             os.chmod(directory, 0o700)
 
 
-def _remove(directory: str) -> None:
+def _unshut_all(directory: str) -> None:
+    """A directory and those in it."""
     _unshut(directory)
     with suppress(OSError), os.scandir(directory) as inside:
         _unshut(*(one.path for one in inside if one.is_dir(follow_symlinks=False)))
+
+
+def _remove(directory: str) -> None:
+    _unshut_all(directory)
     shutil.rmtree(directory, ignore_errors=True)
 
 
