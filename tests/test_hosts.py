@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 from escapes import ESCAPES, all_escapes, of_host, runtime_directories
-from support import is_alive, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
 import shellsession
+from shellsession.engine import guard, processes
 
 # The promise of the issue is 2 s; a slow machine that needs more fails, and that is meant.
 PROMISED = 2.0
@@ -133,6 +134,31 @@ def test_the_watcher_leaves_a_living_host_and_strangers_alone(started: list[subp
     wait_until(lambda: not with_argument(mine) and not of_host(first.pid), "the end of the first", PROMISED)
     assert len(with_argument(yours)) == 1
     assert stranger.poll() is None
+
+
+def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path) -> None:
+    """The watcher's pipe is at its end from the first, so that it looks at the host and at nothing else."""
+    program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'two\\nlines'); print(flush=True); sys.stdin.read()"
+    script = Path(guard.__file__).with_name("watcher.bash")
+    (place := tmp_path / "home" / "host").mkdir(parents=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as host:
+        assert host.stdout
+        host.stdout.readline()
+        told = (host.pid, processes.start_time(host.pid), 1, 0, place)
+        with subprocess.Popen(["bash", str(script), *map(str, told)], stdin=subprocess.DEVNULL) as watcher:
+            wait_until(lambda: watcher.poll() is not None or naps(watcher.pid) > 30, "many looks")
+            assert watcher.poll() is None
+            host.kill()
+            host.wait(PATIENCE)
+            assert watcher.wait(PATIENCE) is not None
+    assert not place.exists()
+
+
+def naps(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def test_a_fork_of_the_host_that_lives_on_does_not_keep_anything_alive(started: list[subprocess.Popen[str]]) -> None:

@@ -7,8 +7,11 @@ ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's 
 
 lives() { # a zombie is gone; the start time tells a new owner of the number from the old
   local line
-  { read -r line <"/proc/$1/stat"; } 2>/dev/null || [[ -d /proc/$1 ]] || return 1
-  [[ $line ]] || return 0 # it could not be opened (too many files are open): it is there, more is not known
+  { read -r -d '' line <"/proc/$1/stat"; } 2>/dev/null # to its end: a name may hold a newline
+  if [[ ! $line ]]; then # it is gone, or could not be opened (too many files are open): then more is not known
+    [[ -d /proc/$1 ]]
+    return
+  fi
   set -- ${line##*) }
   [[ $1 != [ZX] && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
 }
