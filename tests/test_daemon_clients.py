@@ -13,7 +13,17 @@ import pytest
 from daemons import Daemon, Raw, refused, settled
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, InvalidRequest, Limits, NotRunning, RemoteSession, SessionBusy, ShellSessionError, connect
+from shellsession import (
+    TTY,
+    InvalidRequest,
+    Limits,
+    NotRunning,
+    RemoteSession,
+    Result,
+    SessionBusy,
+    ShellSessionError,
+    connect,
+)
 from shellsession.daemon.wire import PARTS_MAX, encode
 
 
@@ -365,6 +375,18 @@ def test_a_command_that_prints_without_end_delays_nobody(daemon: Daemon, sh: Rem
 
 
 # -- who changes his mind
+
+
+def test_a_stream_that_is_left_with_its_result_has_nothing_cancelled(daemon: Daemon, sh: RemoteSession) -> None:
+    def asked() -> int:
+        return int(other.ask("stats").header["value"]["requests"])
+
+    with Raw(daemon.socket) as other:
+        before = asked()
+        for piece in sh.stream("true"):
+            if isinstance(piece, Result):
+                break
+        assert asked() == before + 2  # the command, and that question
 
 
 def test_a_request_is_cancelled(daemon: Daemon, sh: RemoteSession) -> None:

@@ -174,8 +174,7 @@ class RemoteSession(Remote):
             for message in messages:
                 if message.header.get("event") == "output":
                     yield message.header["stream"], message.parts[0]
-                else:
-                    yield self._ran(message)
+        yield self._ran(message)  # out here: who leaves the loop with it has been told, and nothing is to be cancelled
 
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
