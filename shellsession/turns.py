@@ -49,6 +49,8 @@ class Turns:
 
     def give_up(self) -> None:
         """The next one's turn."""
+        if self.loop.is_closed():  # who had it is collected long after: those who wait there cannot be woken any more
+            return
         for line in (self._restarts, self._others):
             while line:
                 if not (turn := line.popleft()).done():

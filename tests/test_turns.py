@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import AsyncSession
+from shellsession import AsyncSession, Result
 from shellsession.turns import Turns
 
 
@@ -79,3 +79,25 @@ def test_a_restart_comes_before_who_got_the_turn_and_has_not_begun() -> None:
         return came
 
     assert asyncio.run(main()) == ["restart", "one", "two"]
+
+
+def test_who_has_the_turn_when_the_loop_is_closed_leaves_in_order(place: Path) -> None:
+    """Though another one waits, who cannot be woken any more."""
+    sh = AsyncSession(cwd=place, timeout=PATIENCE)
+    seconds = unique_seconds()
+    verbs = [sh.run(f"sleep {seconds}"), sh.run("true")]
+
+    async def main() -> list[asyncio.Task[Result]]:
+        tasks = [asyncio.create_task(verb) for verb in verbs]
+        await until_asleep(seconds)
+        return tasks
+
+    loop = asyncio.new_event_loop()
+    tasks = loop.run_until_complete(main())
+    loop.close()
+    for verb in verbs:
+        verb.close()
+    assert sh.state != "running"
+    asyncio.run(sh.close())
+    for task in tasks:  # asyncio would say that they were destroyed
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
