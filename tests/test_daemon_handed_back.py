@@ -136,3 +136,28 @@ def test_who_gives_up_is_told_what_nobody_was_told_before(
         assert (end.parts[0], end.header["result"]["outcome"]) == (b"one\ntwo\n", "interrupted")
         named = other.ask("wait", agent=sh.agent, command=run)
         assert (named.parts[0], named.header["result"]["exit_code"]) == (b"", 130)
+
+
+@pytest.mark.parametrize("asked", ["by nobody", "again", "by another"])
+def test_a_shells_end_of_which_nobody_was_told_is_announced_by_the_next_command(
+    daemon: Daemon, sh: RemoteSession, place: Path, asked: str
+) -> None:
+    """It ended with a command whose client had gone."""
+    sh.run("X=1")
+    with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
+        run = lost.header("run", agent=sh.agent, timeout=PATIENCE)
+        lost.socket.sendall(encode(run, b"until [ -e open ]; do sleep 0.01; done; exit 3"))
+        wait_until(lambda: sh.state == "running", "the command")
+        there = connections(other)
+        lost.close()
+        wait_until(lambda: connections(other) == there - 1, "its leaving")
+        (place / "open").touch()
+        wait_until(lambda: served(other) == 1, "the shell's end")
+        if asked == "again":
+            other.socket.sendall(encode(run, b""))
+            assert other.receive().header["result"]["exit_code"] == 3
+        if asked == "by another":
+            assert not sh.wait().state_kept
+    first = sh.run("echo $X")
+    assert (first.ran, first.state_kept) == ((False, False) if asked == "by nobody" else (True, True))
+    assert sh.run("echo on").stdout == "on\n"

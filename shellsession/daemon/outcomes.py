@@ -65,10 +65,12 @@ class Outcomes:
             self._missed = Missed(missed_by, command, result)
         return result
 
-    def hear(self, request: str) -> None:
-        """That client came back, and was told: it is nobody else's any more."""
-        if self._missed is not None and self._missed.request == request:
-            self._missed = None
+    def hear(self, request: str) -> Result | None:
+        """That client came back, and was told (what nobody else had been told): it is nobody else's any more."""
+        if self._missed is None or self._missed.request != request:
+            return None
+        heard, self._missed = self._missed.result, None
+        return heard
 
     def end_of(self, command: str | None) -> Result | None:
         """The end of that one, or of what nobody was told; None where it is the session's to tell.

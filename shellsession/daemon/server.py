@@ -123,7 +123,7 @@ class Server:
         connection.send(reply)
         shared = self._sessions.get(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else it was taken late: the client asks elsewhere
-            shared.outcomes.hear(request.id)
+            shared.hear(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id

@@ -245,6 +245,11 @@ class SharedSession:
             self.outcomes.keep(request, result)
             self._log_end(command, so_far)
 
+    def hear(self, request: str) -> None:
+        """The client of that request came back, and was told."""
+        if (heard := self.outcomes.hear(request)) is not None and heard is self.lost:
+            self.lost = None
+
     def _look_at_end(self) -> None:
         if self.session._engine.call is not None and not self._looks:
             self._looks.add(look := asyncio.create_task(self._notice_end()))

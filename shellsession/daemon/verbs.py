@@ -114,7 +114,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         told.set_result(result)
     shared.first_result(command, result, fanout, request.id)
-    return answer_with(shared, shared.outcomes.tell(result, _missed_by(incoming)), request.id)
+    return _answer(shared, incoming, result, request.id)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -159,7 +159,7 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
             raise
         told.set_result(result)
     shared.next_result(result)
-    return answer_with(shared, shared.outcomes.tell(result, _missed_by(incoming)))
+    return _answer(shared, incoming, result)
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -283,9 +283,14 @@ def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
     return None if given is None else time.monotonic() + given
 
 
-def _missed_by(incoming: Incoming) -> str:
-    """The request, if its client has gone; "" while it is there to be told."""
-    return incoming.request.id if incoming.listener.connection.is_gone else ""
+def _answer(shared: SharedSession, incoming: Incoming, result: Result, command: str = "") -> Answer:
+    """What its client is to be told; once that has gone, it is kept for who comes next."""
+    missed_by = incoming.request.id if incoming.listener.connection.is_gone else ""
+    result = shared.outcomes.tell(result, missed_by)
+    answer = answer_with(shared, result, command)
+    if missed_by and not result.state_kept:
+        shared.lost = result  # that shell's end is announced by the next command, unless somebody asks before
+    return answer
 
 
 @contextmanager
