@@ -161,3 +161,26 @@ def test_a_shells_end_of_which_nobody_was_told_is_announced_by_the_next_command(
     first = sh.run("echo $X")
     assert (first.ran, first.state_kept) == ((False, False) if asked == "by nobody" else (True, True))
     assert sh.run("echo on").stdout == "on\n"
+
+
+@pytest.mark.parametrize("end", ["echo one", "exit 3"])
+def test_an_end_that_two_waited_for_who_have_both_gone_is_told_to_who_comes_next(
+    daemon: Daemon, sh: RemoteSession, place: Path, end: str
+) -> None:
+    sh.open()
+    with Raw(daemon.socket) as lost, Raw(daemon.socket) as lost_too, Raw(daemon.socket) as other:
+        command = f"until [ -e open ]; do sleep 0.01; done; {end}".encode()
+        lost.say("run", command, agent=sh.agent, timeout=PATIENCE)
+        wait_until(lambda: sh.state == "running", "the command")
+        lost_too.say("wait", agent=sh.agent, timeout=PATIENCE)
+        wait_until(lambda: served(other) == 3, "who waits with it")
+        there = connections(other)
+        lost.close()
+        lost_too.close()
+        wait_until(lambda: connections(other) == there - 2, "their leaving")
+        (place / "open").touch()
+        wait_until(lambda: served(other) == 1, "its end")
+    if end == "exit 3":
+        assert not sh.run("true").ran
+    else:
+        assert sh.wait(PATIENCE).stdout == "one\n"

@@ -167,6 +167,8 @@ class SharedSession:
             if not stay.done():
                 return self.session._elsewhere()
             if not stay.cancelled() and not (result := stay.result()).runs_on:
+                if listener.connection.is_gone:  # what nobody was told is not told to who has gone, too
+                    return result
                 return self.outcomes.end_of(None) or result  # the former if who stayed with it has gone
 
     @contextmanager

@@ -123,7 +123,7 @@ async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
     if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
-        return answer_with(shared, result)
+        return answer_with(shared, result, told=not incoming.listener.connection.is_gone)
     left = None if until is None else max(0.001, until - time.monotonic())
     with shared.observing(incoming.listener):
         return await _stay(shared, incoming, shared.session.wait(left))
@@ -131,7 +131,7 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
 
 async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
     if (result := await shared.share_end(time.monotonic(), incoming.listener, incoming.request.command)) is not None:
-        return answer_with(shared, result)
+        return answer_with(shared, result, told=not incoming.listener.connection.is_gone)
     return await _stay(shared, incoming, shared.session.poll())
 
 
