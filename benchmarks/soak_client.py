@@ -97,6 +97,8 @@ class Client:
         if owned.session.state == "running":
             with suppress(NotRunning):
                 owned.session.interrupt()
+        if not owned.session.run("true").ran:  # it has ended its shell, and was not there to be told
+            owned.counts = {0}
         owned.plain()
 
     # -- those that it shares
