@@ -76,7 +76,7 @@ def is_gone(pid: int, start: int) -> bool:
         return True
     except OSError:
         return False
-    return int(fields[19]) != start or fields[0] in (b"Z", b"X")
+    return len(fields) > 19 and (int(fields[19]) != start or fields[0] in (b"Z", b"X"))
 
 
 def processor_time(pid: int) -> float:
