@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from daemons import Daemon, Raw, running, served
-from support import PATIENCE, wait_until
+from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, aconnect, connect
 from shellsession.daemon.wire import encode
@@ -104,9 +104,10 @@ def connections(raw: Raw) -> int:
 def test_an_end_whose_first_client_has_gone_is_told_once_by_who_interrupted(daemon: Daemon, sh: RemoteSession) -> None:
     """Both are to be told; one is there, and so nobody else is told after it."""
     sh.open()
+    seconds = unique_seconds()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
-        lost.say("run", b"echo one; sleep 60", agent=sh.agent, timeout=PATIENCE)
-        wait_until(lambda: sh.state == "running", "the command")
+        lost.say("run", f"echo one; sleep {seconds}".encode(), agent=sh.agent, timeout=PATIENCE)
+        wait_until(lambda: with_argument(seconds), "the command")
         there = connections(other)
         lost.close()
         wait_until(lambda: connections(other) == there - 1, "its leaving")
@@ -122,13 +123,13 @@ def test_who_gives_up_is_told_what_nobody_was_told_before(
     """Also the piece with which the command was handed back to a client that had gone."""
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other, Raw(daemon.socket) as third:
-        command = b"echo one; until [ -e open ]; do sleep 0.01; done; echo two; touch said; sleep 60"
-        request = run = lost.say("run", command, agent=sh.agent, timeout=0.3, on_timeout="yield")
+        command = f"echo one; until [ -e open ]; do sleep 0.01; done; echo two; sleep {(seconds := unique_seconds())}"
+        request = run = lost.say("run", command.encode(), agent=sh.agent, timeout=0.3, on_timeout="yield")
         wait_until(lambda: sh.state == "running", "the command")
         lost.close()
         wait_until(lambda: served(other) == 1, "the handing back")  # that question alone
         (place / "open").touch()
-        wait_until((place / "said").exists, "what it prints")
+        wait_until(lambda: with_argument(seconds), "what it prints")
         if verb == "wait":
             request = third.say("wait", agent=sh.agent, timeout=PATIENCE)
             wait_until(lambda: served(other) == 2, "the waiting")
