@@ -36,23 +36,42 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def test_after_a_long_command_nobody_looks_until_one_was_quick_again(
-    monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int]
-) -> None:
-    looks, poller = Looks(monkeypatch), Poller()
-    reader, writer = pipe
+class Clock:
+    """A clock that passes while something is waited for, a microsecond at each look at it, and never by itself."""
 
-    def wait(seconds: float) -> bool:
-        return bool(poller.wait(Wait((reader,), time.monotonic() + seconds, keen=SOON)))
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now, self.readable = 100.0, False
+        monkeypatch.setattr(time, "monotonic", self.now)
+        monkeypatch.setattr(select, "poll", lambda: self)
 
-    assert not wait(0.02)
+    def now(self) -> float:
+        self._now += 1e-6
+        return self._now
+
+    def register(self, *_: object) -> None:
+        pass
+
+    def poll(self, milliseconds: int) -> list[tuple[int, int]]:
+        if self.readable:
+            return [(0, select.POLLIN)]
+        self._now += milliseconds / 1000
+        return []
+
+
+def test_after_a_long_command_nobody_looks_until_one_was_quick_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, clock, poller = Looks(monkeypatch), Clock(monkeypatch), Poller()
+
+    def wait() -> bool:
+        return bool(poller.wait(Wait((0,), clock.now() + 0.02, keen=SOON)))
+
+    assert not wait()
     assert looks.took() > 0  # it may come within microseconds
-    assert not wait(0.02)
+    assert not wait()
     assert looks.took() == 0  # the last one did not
-    os.write(writer, b"x")
-    assert wait(20)
+    clock.readable = True
+    assert wait()
     assert looks.took() == 0
-    assert wait(20)
+    assert wait()
     assert looks.took() > 0  # the last one did
 
 
@@ -67,26 +86,21 @@ def test_a_look_that_took_long_is_the_last_one(
 
 
 @pytest.mark.parametrize("seconds", [None, 2.5, 0.0005])
-def test_no_poll_is_long(monkeypatch: pytest.MonkeyPatch, pipe: tuple[int, int], seconds: float | None) -> None:
+def test_no_poll_is_long(monkeypatch: pytest.MonkeyPatch, seconds: float | None) -> None:
     """Ctrl-C that comes just before it is heard only when it returns."""
-    now, polls = [100.0], list[int]()
+    clock, polls = Clock(monkeypatch), list[int]()
+    asleep = clock.poll
 
-    class Deaf:
-        def register(self, *_: object) -> None:
-            pass
+    def poll(milliseconds: int) -> list[tuple[int, int]]:
+        polls.append(milliseconds)
+        if len(polls) == 5:
+            raise KeyboardInterrupt
+        return asleep(milliseconds)
 
-        def poll(self, milliseconds: int) -> list[tuple[int, int]]:
-            polls.append(milliseconds)
-            now[0] += milliseconds / 1000
-            if len(polls) == 5:
-                raise KeyboardInterrupt
-            return []
-
-    monkeypatch.setattr(select, "poll", Deaf)
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock, "poll", poll)
     if seconds is None:
         with pytest.raises(KeyboardInterrupt):
-            Poller().wait(Wait(pipe[:1]))
+            Poller().wait(Wait((0,)))
     else:
-        assert not Poller().wait(Wait(pipe[:1], now[0] + seconds))
+        assert not Poller().wait(Wait((0,), clock.now() + seconds))
     assert polls == {None: [1000] * 5, 2.5: [1000, 1000, 500], 0.0005: [1]}[seconds]
