@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import sandboxes
 from sandboxes import run_as
+from support import unique_seconds
 
-from shellsession.engine import processes
+from shellsession.engine import marks, processes
 from shellsession.engine.directories import make_private, private_home
 from shellsession.engine.guard import sweep
 
@@ -114,3 +115,16 @@ def test_a_host_that_cannot_be_looked_at_is_not_taken_for_dead(tmp_path: Path) -
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not gone
     assert processes.is_gone(pid, start + 1)
+
+
+def test_who_forks_and_ends_while_it_is_looked_for_is_not_lost_with_its_child(
+    ended: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A double fork: at the first look there is the parent, gone when it is looked at, and not yet the child."""
+    with subprocess.Popen(["sleep", unique_seconds()]) as child:
+        resource.prlimit(child.pid, marks.LIMIT, (4711, resource.RLIM_INFINITY))
+        listings = iter([[ended], [ended, child.pid], [ended, child.pid]])
+        monkeypatch.setattr(processes, "everyone", lambda: next(listings))
+        found = processes.marked(4711, 4711)
+        child.kill()
+    assert found == [child.pid]

@@ -18,6 +18,7 @@ _READ, _POLLS = {
     "aarch64": (63, {72, 73, 22}),
 }.get(os.uname().machine, (-1, set()))
 
+_LISTINGS = 20  # of all processes; others may come and go all the time
 _LINKS = 40  # as many as the kernel follows: what leads round in a circle leads nowhere
 _PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct pidfd_info
 _PIDFD_INFO_EXIT = 1 << 3
@@ -141,8 +142,19 @@ def mark(pid: int) -> int:
 
 
 def marked(low: int, high: int) -> list[int]:
-    """Living processes whose mark lies in the range: what a session started, whoever adopted it."""
-    return [pid for pid in everyone() if low <= mark(pid) <= high and alive(pid)]
+    """Living processes whose mark lies in the range: what a session started, whoever adopted it.
+
+    One that forks and ends meanwhile is not seen, and its child was not there yet: before it is said that there is
+    none, those who have come since are looked at, too.
+    """
+    seen: set[int] = set()
+    for _ in range(_LISTINGS):
+        fresh = set(everyone()) - seen
+        found = [pid for pid in sorted(fresh) if low <= mark(pid) <= high and alive(pid)]
+        if found or not fresh:
+            return found
+        seen |= fresh
+    return []
 
 
 def holders(files: set[tuple[int, int]]) -> list[int]:
