@@ -59,10 +59,10 @@ class Incoming(NamedTuple):
         return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
 
 
-def answer_with(shared: SharedSession, result: Result, command: str = "", told: bool = True) -> Answer:
+def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str = "") -> Answer:
     """The answer that brings a result, which command runs on, and what was typed for it in vain."""
-    if told and not result.state_kept:
-        shared.lost = None
+    if not result.state_kept and not incoming.listener.connection.is_gone:
+        shared.lost = None  # told
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:

@@ -100,7 +100,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     fanout = shared.begin(command)
     if shared.lost is not None:
         shared.first_result(command, gone := announced(shared.lost), fanout, request.id)
-        return answer_with(shared, gone)
+        return answer_with(shared, incoming, gone)
     with shared.attending() as told, _heard(fanout, incoming if request.live else None):
         try:
             result = await shared.session.run(command, on_output=fanout, **options)
@@ -123,7 +123,7 @@ async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
     if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
-        return answer_with(shared, result, told=not incoming.listener.connection.is_gone)
+        return answer_with(shared, incoming, result)
     left = None if until is None else max(0.001, until - time.monotonic())
     with shared.observing(incoming.listener):
         return await _stay(shared, incoming, shared.session.wait(left))
@@ -131,7 +131,7 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
 
 async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
     if (result := await shared.share_end(time.monotonic(), incoming.listener, incoming.request.command)) is not None:
-        return answer_with(shared, result, told=not incoming.listener.connection.is_gone)
+        return answer_with(shared, incoming, result)
     return await _stay(shared, incoming, shared.session.poll())
 
 
@@ -287,7 +287,7 @@ def _answer(shared: SharedSession, incoming: Incoming, result: Result, command: 
     """What its client is to be told; once that has gone, it is kept for who comes next."""
     missed_by = incoming.request.id if incoming.listener.connection.is_gone else ""
     result = shared.outcomes.tell(result, missed_by)
-    answer = answer_with(shared, result, command)
+    answer = answer_with(shared, incoming, result, command)
     if missed_by and not result.state_kept:
         shared.lost = result  # that shell's end is announced by the next command, unless somebody asks before
     return answer
