@@ -62,12 +62,17 @@ class Base:
     ) -> None:
         """Prepare a session; bash starts at the first command, or at ``open()``.
 
-        ``cwd``: where it starts (default: the host's, at that moment). ``env`` as in subprocess: None inherits, a
-        mapping replaces; ``extra_env`` adds. ``agent_env`` adds PAGER=cat, TERM=dumb and the like to what is inherited.
-        ``timeout`` (seconds), ``on_timeout``, ``tty`` and ``limits`` are the defaults of ``run``. ``startup``: commands
-        run after every start. ``size``: the terminal's (columns, rows). ``bash``: name or path of bash 4.4 or newer.
-        ``sandbox``: what bash and all that it starts is confined to; SandboxUnavailable is raised when it starts where
-        that cannot be had. Raises InvalidRequest.
+        * ``cwd``: where bash starts; None is the host's directory at that moment.
+        * ``env``: its environment, as in subprocess: None inherits, a mapping replaces. ``extra_env`` adds to either.
+        * ``agent_env``: add PAGER=cat, TERM=dumb and the like to an inherited environment.
+        * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
+        * ``startup``: commands that are run after every start.
+        * ``size``: the terminal's (columns, rows).
+        * ``bash``: name or path of bash 4.4 or newer.
+        * ``sandbox``: what bash and all that it starts is confined to; where that cannot be had, the start raises
+          SandboxUnavailable.
+
+        Raises InvalidRequest.
         """
         if limits is not None:
             check_limits(limits)

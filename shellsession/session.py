@@ -115,17 +115,27 @@ class Session(Base):
         echo: bool = False,
         check: bool = False,
     ) -> Result:
-        """Run a command (any bash text) and say what it did.
+        """Run a command (any bash text; str is sent as UTF-8, bytes unchanged) and return what it did.
 
-        The command gets three streams of its own: an ``exec >file`` in it ends with it; all else persists.
-        ``timeout``: seconds it may run (``...``: the session's; None: for ever). ``idle_timeout``: seconds without
-        output. ``on_timeout``: "interrupt" ends the command and keeps the shell, "kill" ends the shell too, "yield"
-        hands it back running (see ``wait``). ``stdin``: None is /dev/null, str or bytes are fed whole, ``TTY`` gives it
-        the terminal in cooked mode (``echo=True`` for an echo). ``tty``: stdout is a terminal (columns, colours) or,
-        with False, a pipe (ten times the throughput). ``merge_stderr``: one stream, in order. ``isolated``: in a
-        subshell that sees the session's state and leaves none (``$$`` and the jobs there are still the session's).
-        ``on_output(stream, data)`` is called as output comes. ``check`` raises CommandFailed, CommandTimeout.
-        Also raises InvalidRequest before anything runs, SessionBusy, SessionClosed and ShellUnavailable.
+        Each command gets three streams of its own, so an ``exec >file`` ends with it; all other state persists.
+
+        * ``timeout``: seconds it may run, from its start. ``...`` is the session's default, None no limit.
+        * ``idle_timeout``: seconds it may run without printing anything.
+        * ``on_timeout``: "interrupt" ends the command and keeps the shell; "kill" ends the shell as well; "yield"
+          lets the command run on and returns ``outcome="running"`` (go on with ``wait``, ``send``, ``interrupt``).
+        * ``stdin``: None is /dev/null; str or bytes are fed whole; ``TTY`` is the session's terminal in cooked mode.
+        * ``tty``: stdout is a terminal (columns, colours), or with False a pipe, which is ten times as fast.
+        * ``merge_stderr``: stderr goes where stdout goes, in the order in which it was written.
+        * ``isolated``: in a subshell, which sees the session's state and leaves none behind; ``$$`` is still the
+          session's, and its jobs are not children of the subshell.
+        * ``limits``: how much output is kept, see ``Limits``.
+        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes.
+        * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
+        * ``check``: raise CommandFailed for a status other than 0, CommandTimeout for a time limit.
+
+        A time limit is no error unless ``check`` makes it one, and the output so far is always in the result.
+        Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
+        SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
         """
         check_flag("check", check)
         request = self._request(
@@ -145,9 +155,9 @@ class Session(Base):
         isolated: bool = False,
         limits: Limits | None = None,
     ) -> Iterator[tuple[Stream, bytes] | Result]:
-        """Run a command and iterate over its output as it comes; the last item is its Result.
+        """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
 
-        Leaving the loop early interrupts the command.
+        The arguments are those of ``run``. Leaving the loop early interrupts the command.
         """
         request = self._request(
             command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
@@ -165,10 +175,11 @@ class Session(Base):
                 self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:
-        """Stay with a running command: until it ends, waits for input, or seconds pass.
+        """Stay with a running command until it ends, waits for input, or ``timeout`` seconds have passed.
 
-        The end of a command that another thread is in (``run``, ``wait``) is told to both. Ctrl-C in it ends the
-        command, as in ``run``: to look for a while only, give it a ``timeout``.
+        The Result has the output since the previous one. When another thread is in the command (``run``, ``wait``),
+        both are told of its end. Ctrl-C ends the command, as in ``run``; the ``timeout`` ends only the waiting.
+        Raises NotRunning when no command runs.
         """
         engine, until = self._mine(), self._until(timeout)
         if (told := self._along(until)) is not None:
@@ -176,31 +187,36 @@ class Session(Base):
         return self._do(engine.wait(until))
 
     def poll(self) -> Result:
-        """What the running command printed since the last time, without waiting."""
+        """As ``wait``, without waiting: what the running command has printed since the previous result."""
         engine = self._mine()
         if (told := self._along(time.monotonic() + A_MOMENT)) is not None:
             return told
         return self._do(engine.poll())
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
-        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does.
+
+        Raises InvalidRequest when the command was not run with ``stdin=TTY``, NotRunning when none runs, and
+        SessionBusy when it is another thread's and was not handed back within ``timeout`` seconds.
+        """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         self._await_turn(until)
         return self._do(engine.send(data, until))
 
     def type(self, text: Text) -> None:
-        """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``.
+        """As ``send``, without staying with the command: for use with ``expect``.
 
-        A terminal takes about 4 KiB; for more it is waited, up to the session's ``timeout``, until the command reads.
+        A terminal holds about 4 KiB; more than that waits for the command to read, up to the session's ``timeout``.
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
         self._await_turn(until)
         self._do(engine.type(data, until))
 
     def interrupt(self) -> Result:
-        """End the running command, as a time limit does, and keep the shell.
+        """End the running command and all that it started, as a time limit does, and keep the shell.
 
-        It ends a command that another thread is in, too (``run``, ``wait``); both then get the same Result.
+        It may be called while another thread is in the command (``run``, ``wait``): both then get the same Result.
+        Raises NotRunning when no command runs.
         """
         engine = self._mine()
         if (told := self._along(None, engine.request_interrupt)) is not None:
@@ -236,10 +252,11 @@ class Session(Base):
             self._lock.release()
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
+        """Wait until the running command has printed something that matches; pexpect's ``expect``.
 
-        ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
-        Raises pexpect.TIMEOUT, pexpect.EOF.
+        ``pattern``: a regular expression, or a list of them; the index of the one that matched is returned, and
+        ``before``, ``after`` and ``match`` are set as pexpect sets them. What it reads is in the next Result too.
+        Raises pexpect.TIMEOUT after ``timeout`` seconds, pexpect.EOF when the command has ended.
         """
         return self._expect(pattern, self._until(timeout), exact=False)
 
@@ -262,7 +279,11 @@ class Session(Base):
                 self._lock.release()
 
     def restart(self) -> None:
-        """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
+        """Start a fresh bash in the first cwd and environment, and run the startup commands again.
+
+        What runs is ended first; a command that another thread is in returns with ``outcome="shell_exited"``.
+        Raises ShellUnavailable and SessionClosed.
+        """
         self._refuse_callbacks()
         me = threading.get_ident()
         try:
@@ -275,7 +296,10 @@ class Session(Base):
                 self._restarted.notify_all()
 
     def close(self) -> None:
-        """End the session and everything it started; a second time does nothing."""
+        """End the session and every process it has started; nothing is left when this returns.
+
+        A command that another thread is in returns with ``outcome="shell_exited"``. Closing twice does nothing.
+        """
         if self._owner == os.getpid():
             self._kill_running("the session was closed meanwhile")
             self._engine.closed = True  # who queues for a turn is told at once
