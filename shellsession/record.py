@@ -57,13 +57,20 @@ class Record:
         setattr(cls, "__match_args__", tuple(cls._types))  # noqa: B010  # mypy knows of it, and wants to set it itself
 
     def __init__(self, *values: Any, **named: Any) -> None:
+        if len(values) == len(self._types) and not named:  # as each command makes them: 2 us less
+            self.__dict__.update(zip(self._types, values, strict=True))
+        else:
+            self.__dict__.update(self._completed(values, named))
+        self.__post_init__()
+
+    def _completed(self, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """The fields that were given, and the defaults of the others. Raises TypeError."""
         placed = dict(zip(self._types, values, strict=False))
         fields = {**self._defaults, **placed, **named}
         if fields.keys() != self._types.keys() or len(placed) < len(values) or placed.keys() & named.keys():
             kind: Any = type(self)
-            _dataclass(kind)(*values, **named)  # raises TypeError, and says what is wrong
-        self.__dict__.update(fields)
-        self.__post_init__()
+            _dataclass(kind)(*values, **named)  # says what is wrong
+        return fields
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
