@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
+from shellsession.engine import processes
 
 Make = Callable[..., Session]
+KERNEL = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 
 # The command, what bash would report of itself, the signal that killed it.
 ENDINGS = {
@@ -30,8 +35,8 @@ ENDINGS = {
 }
 
 
-@pytest.mark.parametrize(("command", "status", "signal"), ENDINGS.values(), ids=ENDINGS)
-def test_the_end_of_the_shell_is_told(sh: Session, place: Path, command: str, status: int, signal: int | None) -> None:
+@pytest.mark.parametrize(("command", "status", "number"), ENDINGS.values(), ids=ENDINGS)
+def test_the_end_of_the_shell_is_told(sh: Session, place: Path, command: str, status: int, number: int | None) -> None:
     sh.run("X=1")
     if command == "false":
         sh.run("set -e")
@@ -40,7 +45,7 @@ def test_the_end_of_the_shell_is_told(sh: Session, place: Path, command: str, st
     if "-u" in command and result.outcome == "exited":
         assert result.exit_code == status  # a prompt goes on after it
         return
-    assert (result.outcome, result.exit_code, result.signal) == ("shell_exited", status, signal)
+    assert (result.outcome, result.exit_code, result.signal) == ("shell_exited", status, number)
     assert not result.state_kept
     assert result.stdout.startswith("partial\n")
     assert result.stderr.startswith("perr\n")
@@ -49,6 +54,34 @@ def test_the_end_of_the_shell_is_told(sh: Session, place: Path, command: str, st
     nxt = sh.run("echo [$X] $? $PWD")
     assert (nxt.stdout, nxt.outcome) == (f"[] 0 {place}\n", "exited")
     assert sh.pid != first
+
+
+@pytest.fixture
+def _ignored_children() -> Iterator[None]:
+    """The kernel reaps this process's children itself, and waitpid(2) has no status to tell."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.skipif(
+    KERNEL < (6, 15), reason="before Linux 6.15 no pidfd tells of an end that somebody else was told of"
+)
+@pytest.mark.parametrize(("command", "status", "number"), [("exit 3", 3, None), ("kill -9 $$", 137, 9)])
+@pytest.mark.usefixtures("_ignored_children")
+def test_a_status_that_went_elsewhere_is_told_by_the_kernel(
+    sh: Session, command: str, status: int, number: int | None
+) -> None:
+    result = sh.run(command)
+    assert (result.outcome, result.exit_code, result.signal, result.reason) == ("shell_exited", status, number, "")
+
+
+@pytest.mark.usefixtures("_ignored_children")
+def test_where_no_kernel_tells_it_the_result_says_so(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "exit_status", lambda pidfd: None)
+    result = sh.run("echo partial; exit 3")
+    assert (result.outcome, result.exit_code, result.stdout) == ("shell_exited", None, "partial\n")
+    assert "SIGCHLD is ignored" in result.reason
 
 
 def test_exec_gives_its_program_the_calls_streams(sh: Session) -> None:

@@ -275,6 +275,8 @@ def _holds_terminal(pid: int, controlling: str) -> bool:
 
 def exit_status(pidfd: int) -> int | None:
     """How a process ended that somebody else has reaped, as wait(2) has it; None before Linux 6.15, which tells it."""
+    if pidfd < 0:
+        return None
     info = bytearray(struct.pack("Q", _PIDFD_INFO_EXIT).ljust(64, b"\0"))
     try:
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)

@@ -220,15 +220,16 @@ class Shell:
     def dead(self) -> bool:
         """Has bash ended? Then ``status`` says how."""
         if not self._reaped:
+            told: int | None
             try:
-                pid, status = os.waitpid(self._child, os.WNOHANG)
-            except ChildProcessError:  # the host reaps all its children itself: the status went there
-                self._reaped = True
-            else:
-                if pid:
-                    if self.pid != self._child and (told := processes.exit_status(self.pidfd)) is not None:
-                        status = told  # bubblewrap has made a status of the signal
-                    self._reaped, self.status = True, os.waitstatus_to_exitcode(status)
+                pid, told = os.waitpid(self._child, os.WNOHANG)
+            except ChildProcessError:  # the host reaps all its children itself, or ignores SIGCHLD
+                pid, told = self._child, None
+            if pid:
+                if told is None or self.pid != self._child:  # of the signal bubblewrap has made a status
+                    known = processes.exit_status(self.pidfd)
+                    told = told if known is None else known
+                self._reaped, self.status = True, None if told is None else os.waitstatus_to_exitcode(told)
         return self._reaped
 
     def strays(self) -> list[int]:
