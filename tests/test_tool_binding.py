@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shlex
 import signal
 import subprocess
 import weakref
@@ -24,6 +25,18 @@ def environment(text: str) -> dict[str, str]:
     pairs = dict(entry.split("=", 1) for entry in text.split("\0") if entry)
     del pairs["_"]  # the path of env itself, or how it was called
     return pairs
+
+
+@pytest.mark.parametrize("contract", [spec, phoenix])
+def test_who_looks_on_sees_the_models_command_first(contract: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = f"echo 'it''s' $(id -u) >>{log}"
+    with Session() as session:
+        contract.tool(session)({"command": f"{first}\necho more"})
+        assert session._engine.last is not None
+        text = session._engine.last.request.command.decode()
+    assert text.startswith(f"\\builtin : {shlex.quote(first + ' ...')} && ")
+    assert log.read_text() == f"its {os.getuid()}\n"  # run once: it is only shown there
 
 
 @pytest.mark.parametrize("before", [None, "/usr", "/nonexistent"])

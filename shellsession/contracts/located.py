@@ -9,6 +9,7 @@ they may have been set for it.
 from __future__ import annotations
 
 import os
+import shlex
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic
@@ -23,6 +24,7 @@ from .one_shot import bash_c
 from .surroundings import changes, cwd, enter, its_bash, since_start
 
 _PLACE: Final = "{working_directory}"  # in a description
+_TITLE_MAX: Final = 200  # bytes of a command that others are told first
 
 
 class Located(Generic[P]):
@@ -104,6 +106,7 @@ class Located(Generic[P]):
         prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))
         if self._policy is not None:  # who made this session may have hidden less
             prelude += changes(self.contract.session_options(now)["env"], environ)
+        prelude.insert(0, _title(request.command))
         return after(" && ".join(prelude), bash_c(request.command, self.contract.shell) if text is None else text)
 
 
@@ -116,6 +119,13 @@ def _held(agent: object) -> Callable[[], object]:
     except TypeError:
         said = f"an agent is a name (str), or an object that can be held weakly, not {agent!r}"
         raise InvalidRequest(said) from None
+
+
+def _title(command: bytes) -> str:
+    """Bash text that does nothing: by it who looks on (lists, logs, jobs) sees at once what all the rest is to run."""
+    line, _, more = command.strip().partition(b"\n")
+    shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
+    return f"\\builtin : {shlex.quote(shown + ' ...' if more or len(line) > _TITLE_MAX else shown)}"
 
 
 def _options(request: Request) -> dict[str, Any]:
