@@ -185,3 +185,25 @@ def test_an_end_that_two_waited_for_who_have_both_gone_is_told_to_who_comes_next
         assert not sh.run("true").ran
     else:
         assert sh.wait(PATIENCE).stdout == "one\n"
+
+
+def test_who_interrupts_a_restart_and_leaves_takes_nothing_from_the_command_behind_it(
+    daemon: Daemon, place: Path
+) -> None:
+    """It ends the startup command; that is nothing for the client whose command was waiting for its turn."""
+    go = place / "go"
+    go.touch()
+    startup = f"until [ -e {go} ]; do sleep 0.01; done; echo of the startup"
+    with connect("restarted", daemon.socket, cwd=place, startup=[startup]) as sh, Raw(daemon.socket) as other:
+        sh.run("true")
+        go.unlink()
+        other.say("restart", agent=sh.agent)
+        wait_until(lambda: sh.state == "running", "the startup command")
+        run = other.say("run", b"echo mine", agent=sh.agent, timeout=PATIENCE)
+        with Raw(daemon.socket) as lost:
+            lost.say("interrupt", agent=sh.agent)
+        assert other.receive().header["error"]["code"] == "unavailable"  # a start that was interrupted is none
+        go.touch()
+        answer = other.receive()
+        assert (answer.header["id"], answer.header["result"]["outcome"], answer.parts[0]) == (run, "exited", b"mine\n")
+        sh.close()

@@ -9,7 +9,8 @@ import pytest
 from shellsession import NotRunning, Result
 from shellsession.daemon.outcomes import Outcomes
 
-OURS = "5f.1.1"  # the request that ran the command
+OURS, NEXT = "5f.1.1", "5f.1.2"  # the requests that ran the command, and another after it
+BESIDE = "5f.3.1"  # an interrupt() that is told of the end which run() brings
 
 
 class Command:
@@ -17,7 +18,7 @@ class Command:
 
     def __init__(self) -> None:
         self.outcomes = Outcomes()
-        self.outcomes.begin()
+        self.outcomes.begin(OURS)
         self.outcomes.current = OURS
         self.heard = b""
         self.omitted = 0
@@ -46,7 +47,7 @@ class Command:
     def asked(self, ends: bool = False) -> None:
         self._gone = None  # it may still come back, but another one is told in its place
         if self.outcomes.current:
-            self._hear(self.outcomes.tell(self._take(ends)))
+            self._hear(self.outcomes.tell(OURS, self._take(ends)))
         elif (end := self.outcomes.end_of(None)) is not None:
             self._hear(end)
 
@@ -54,7 +55,7 @@ class Command:
         if self.outcomes.current:
             self._asked += 1
             request = f"5f.2.{self._asked}"
-            self._gone = request, self.outcomes.tell(self._take(ends), request)
+            self._gone = request, self.outcomes.tell(OURS, self._take(ends), request)
 
     def back(self) -> None:
         if self._gone is not None:
@@ -75,7 +76,7 @@ class Command:
         if not named:
             self.asked()
             return
-        self.outcomes.begin()
+        self.outcomes.begin(NEXT)
         end = self.outcomes.end_of(OURS)
         assert end is not None
         assert end.exit_code == 7
@@ -96,3 +97,30 @@ def test_each_byte_is_told_once(named: bool) -> None:
         assert len(command.heard) + command.omitted == len(printed), steps
         if "missed missed" not in " ".join(one for one in steps if one != "seen"):
             assert command.heard == printed, steps
+
+
+def ended(output: bytes) -> Result:
+    return Result(output, b"", 0, None, "/", 0.1, "exited")
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
+def test_who_is_told_of_an_end_after_the_next_command_has_begun_changes_nothing_of_that(gone: bool) -> None:
+    outcomes = Outcomes()
+    outcomes.begin(OURS)
+    assert outcomes.tell(OURS, first := ended(b"first")) is first
+    outcomes.begin(NEXT)
+    assert outcomes.tell(OURS, first, BESIDE if gone else "") is first
+    assert outcomes.end_of(None) is None
+    assert outcomes.tell(NEXT, second := ended(b"second")) is second
+
+
+@pytest.mark.parametrize("runner_gone", [False, True], ids=["runner there", "runner gone"])
+@pytest.mark.parametrize("other_gone", [False, True], ids=["other there", "other gone"])
+def test_an_end_that_two_are_told_of_is_kept_where_both_have_gone(runner_gone: bool, other_gone: bool) -> None:
+    outcomes = Outcomes()
+    outcomes.begin(OURS)
+    end = ended(b"out")
+    outcomes.tell(OURS, end, OURS if runner_gone else "")
+    assert outcomes.tell(OURS, end, BESIDE if other_gone else "") is end
+    assert outcomes.misses(end) is (runner_gone and other_gone)
+    assert outcomes.end_of(None) is (end if runner_gone and other_gone else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import threading
 import warnings
@@ -139,6 +140,28 @@ def test_an_interrupted_start_is_no_start(new_session: Callable[..., Session]) -
     assert sh.interrupt().outcome == "interrupted"
     thread.join(20)
     assert "startup" in str(errors[0])
+
+
+def test_who_waits_while_a_session_opens_is_not_told_of_a_startup_command(
+    new_session: Callable[..., Session], place: Path
+) -> None:
+    os.mkfifo(place / "gate")
+    sh = new_session(startup=["read line <gate; echo of the startup"])
+    opening, _ = in_thread(sh.open)
+    wait_until(lambda: sh._engine.attended, "the startup command")
+    told: list[NotRunning] = []
+
+    def wait() -> None:
+        with pytest.raises(NotRunning) as refused:
+            sh.wait()
+        told.append(refused.value)
+
+    waiting, _ = in_thread(wait)
+    wait_until(lambda: sh._waiters, "who waits")
+    (place / "gate").write_text("go\n")
+    opening.join(20)
+    waiting.join(20)
+    assert len(told) == 1
 
 
 def test_an_interrupt_that_a_look_has_carried_out_is_told(place: Path) -> None:

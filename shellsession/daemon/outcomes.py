@@ -28,42 +28,50 @@ class Outcomes:
     """Of one session."""
 
     def __init__(self) -> None:
-        self.current = ""  # handed back last, and nobody was told of its end; "" for none
+        self.last = ""  # begun last; "" for none of this shell
+        self.current = ""  # that one, if it was handed back and nobody was told of its end
         self._missed: Missed | None = None  # of the command begun last
         self._ends: dict[str, Result] = {}  # with the output that nobody was told, but for what was missed
 
-    def begin(self) -> None:
+    def begin(self, command: str = "") -> None:
         """Another command begins, or the shell has ended: what is kept is for who names it."""
         if self._missed is not None:
-            _, command, _ = self._missed
-            self._put(command, self._taken(command))
-        self.current = ""
+            self._put(self._missed.command, self._taken(self._missed.command))
+        self.last, self.current = command, ""
 
     def keep(self, command: str, end: Result) -> None:
         """How it ended, which nobody was told as yet."""
         if command not in self._ends:
             self._put(command, end)
 
-    def tell(self, result: Result, missed_by: str = "") -> Result:
-        """All that nobody was told of the command begun last, and this: somebody is told now.
+    def tell(self, command: str, result: Result, missed_by: str = "") -> Result:
+        """All that nobody was told of that command, and this: somebody is told now.
 
-        ``missed_by``: or would be, but the client of that request has gone (see ``hear``).
+        ``missed_by``: or would be, but the client of that request has gone (see ``hear``). Nothing is kept for one who
+        was told beside another, nor where another command has begun since: it was told, or kept, before.
         """
-        command, missed = self.current or missed_by, self._missed
-        if missed is not None:
-            self._missed, command = None, missed.command
-            if self.current:
+        if command != self.last:
+            return result
+        missed, self._missed = self._missed, None
+        if self.current:
+            if missed is not None:
                 # Of pieces that one client after the other has missed the last is kept, or they would pile up.
                 before = counted(missed.result) if missed_by and result.runs_on else missed.result
                 result = joined(before, result)
-            else:
-                result = missed.result  # the same end: who was to be told of it beside this one had gone
-        if self.current and not result.runs_on:
-            self.current = ""
-            self._put(command, counted(result))
+            if not result.runs_on:
+                self.current = ""
+                self._put(command, counted(result))
+        elif missed is not None:
+            result = missed.result  # the same end: who was to be told of it beside this one had gone
+        elif missed_by != command:
+            return result
         if missed_by:
             self._missed = Missed(missed_by, command, result)
         return result
+
+    def misses(self, result: Result) -> bool:
+        """Is that one kept, as nobody was told of it?"""
+        return self._missed is not None and self._missed.result is result
 
     def hear(self, request: str) -> Result | None:
         """That client came back, and was told (what nobody else had been told): it is nobody else's any more."""

@@ -191,8 +191,8 @@ class Server:
                 # Attended, as by any verb: a command that comes meanwhile begins when the outcome is settled.
                 with shared.attending() as told, suppress(ShellSessionError):  # it has ended by itself
                     told.set_result(result := await shared.session.interrupt())
-                    shared.next_result(result)
-                    return shared.outcomes.tell(result)
+                    shared.next_result(request, result)
+                    return shared.outcomes.tell(request, result)
         return None
 
     # -- agents

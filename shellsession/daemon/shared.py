@@ -54,7 +54,6 @@ class SharedSession:
         self.hold = Hold(session)
         self.outcomes = Outcomes()
         self.opened = False  # has it had a bash?
-        self.lost: Result | None = None  # the end of what was handed back, and of the shell with it, untold
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._looks: set[asyncio.Task[None]] = set()  # one, while it is seen whether what was handed back has ended
         session._on_change(self._look_at_end)
@@ -63,6 +62,15 @@ class SharedSession:
     def sandbox(self) -> Sandbox | None:
         """What its session is confined to."""
         return self.session._engine.options.sandbox
+
+    @property
+    def lost(self) -> Result | None:
+        """The end of a command, and of the shell with it, of which nobody was told: the next command is."""
+        return self.session._engine.untold
+
+    @lost.setter
+    def lost(self, end: Result | None) -> None:
+        self.session._engine.untold = end
 
     # -- who may use it
 
@@ -216,10 +224,10 @@ class SharedSession:
             await asyncio.sleep(_FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
-    def begin(self, command: bytes) -> Fanout:
+    def begin(self, command: bytes, request: str) -> Fanout:
         """A command is to be run."""
         if self.session._engine.call is None:  # else it is refused, and that one still asked for
-            self.outcomes.begin()
+            self.outcomes.begin(request)
         fanout = Fanout(self.session._engine, self.audience, *self.told(command))
         if self.session.state != "running":  # else it queues, and begins some time later
             fanout.begin()
@@ -234,9 +242,9 @@ class SharedSession:
         else:
             self._log_end(command, result)
 
-    def next_result(self, result: Result) -> None:
-        """A verb that stayed with what was handed back has a result (perhaps one that another verb has told of)."""
-        if self._unfinished is None:
+    def next_result(self, of: str, result: Result) -> None:
+        """A verb that stayed with a command has a result of it: perhaps one that another verb has told of."""
+        if self._unfinished is None or self._unfinished[0] != of:
             return
         request, command, before = self._unfinished
         so_far = together(before, result)
@@ -261,7 +269,7 @@ class SharedSession:
         """What was handed back may have ended: nobody needs to wait for it before the session is free again."""
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
-                self.next_result(result)
+                self.next_result(self.outcomes.last, result)
                 if not result.state_kept:
                     self.lost = result
 
@@ -269,7 +277,7 @@ class SharedSession:
         """It was seen to end by ``expect``, which tells nobody what became of the shell: the next command is told."""
         if self._unfinished is not None and not end.state_kept:
             self.lost = end
-        self.next_result(end)
+        self.next_result(self.outcomes.last, end)
 
     def _log_end(self, command: bytes, result: Result) -> None:
         text, person = self.told(command)
@@ -296,7 +304,7 @@ class SharedSession:
         """Stay with a command that was handed back, if there is one, for so long."""
         if self._unfinished is not None and seconds > 0:
             with suppress(ShellSessionError):
-                self.next_result(await self.session.wait(seconds))
+                self.next_result(self._unfinished[0], await self.session.wait(seconds))
 
     def lose(self, why: str = "the session was closed meanwhile") -> None:
         """The session ends, and with it what ran in it."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..engine.results import announced
 from ..errors import InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
@@ -97,10 +96,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.part if request.term is None else shared.with_terminal_type(incoming.part, request.term)
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
-    fanout = shared.begin(command)
-    if shared.lost is not None:
-        shared.first_result(command, gone := announced(shared.lost), fanout, request.id)
-        return answer_with(shared, incoming, gone)
+    fanout = shared.begin(command, request.id)
     with shared.attending() as told, _heard(fanout, incoming if request.live else None):
         try:
             result = await shared.session.run(command, on_output=fanout, **options)
@@ -114,7 +110,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         told.set_result(result)
     shared.first_result(command, result, fanout, request.id)
-    return _answer(shared, incoming, result, request.id)
+    return _answer(shared, incoming, request.id, result)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -150,16 +146,17 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
         shared.attending() as told,
         _heard(shared.fanout, incoming if getattr(incoming.request, "live", False) else None),
     ):
+        command = shared.outcomes.last
         try:
             result = await verb
         except asyncio.CancelledError:
-            if (partial := shared.last_result()) is not None:
-                shared.next_result(partial)
-                incoming.listener.partial = shared.outcomes.tell(partial)
+            if command == shared.outcomes.last and (partial := shared.last_result()) is not None:
+                shared.next_result(command, partial)
+                incoming.listener.partial = shared.outcomes.tell(command, partial)
             raise
         told.set_result(result)
-    shared.next_result(result)
-    return _answer(shared, incoming, result)
+    shared.next_result(command, result)
+    return _answer(shared, incoming, command, result)
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -283,14 +280,13 @@ def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
     return None if given is None else time.monotonic() + given
 
 
-def _answer(shared: SharedSession, incoming: Incoming, result: Result, command: str = "") -> Answer:
-    """What its client is to be told; once that has gone, it is kept for who comes next."""
+def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Result) -> Answer:
+    """What its client is to be told of that command; once that has gone, it is kept for who comes next."""
     missed_by = incoming.request.id if incoming.listener.connection.is_gone else ""
-    result = shared.outcomes.tell(result, missed_by)
-    answer = answer_with(shared, incoming, result, command)
-    if missed_by and not result.state_kept:
-        shared.lost = result  # that shell's end is announced by the next command, unless somebody asks before
-    return answer
+    result = shared.outcomes.tell(command, result, missed_by)
+    if not result.state_kept and shared.outcomes.misses(result):
+        shared.lost = result  # the next command is told of that shell's end, unless somebody asks before
+    return answer_with(shared, incoming, result, command)
 
 
 @contextmanager

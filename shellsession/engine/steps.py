@@ -67,6 +67,8 @@ class Engine(Core):
     def _prepare(self, text: bytes) -> Steps[None]:
         call = self.last = typist.start(self, Request(text, tty=False, timeout=self.options.timeout))
         came = yield from self._guarded(self._attend(call))
+        if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
+            self.attended = None
         if self.shell is None:
             raise ShellUnavailable(f"a startup command ended the shell ({call.reason or 'by itself'}): {text!r}")
         if not isinstance(came, Result) or came.outcome != "exited":
