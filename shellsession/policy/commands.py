@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -16,7 +16,7 @@ from .git import setting, settings
 from .grammar import Simple, parse
 from .special import special_of
 from .started import started
-from .words import Word, substitutions
+from .words import BLANK, Word, substitutions
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
@@ -28,9 +28,10 @@ _MOST: Final = 1 << 20
 class Run:
     """What a text runs, as far as the text says.
 
-    ``commands``: the words of each; a word that is known at run time only is None. ``unknown``: what cannot be known,
-    in words. ``fault``: what of the text is no bash, in words ("" when all of it is). ``unread``: why not all of it was
-    looked at ("" when it was). ``renaming``: the variable that makes names mean other programs ("": there is none).
+    ``commands``: the words of each; a word that is known at run time only is None. They are also those of a text that
+    is known in part (``bash -c "cd $X && rm y"``), by the rest of it. ``unknown``: what cannot be known, in words.
+    ``fault``: what of the text is no bash, in words ("" when all of it is). ``unread``: why not all of it was looked at
+    ("" when it was). ``renaming``: the variable that makes names mean other programs ("": there is none).
     """
 
     commands: tuple[tuple[Word, ...], ...]
@@ -57,7 +58,12 @@ _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
 
 def commands(source: bytes) -> Run:
     """What the text runs. Raises InvalidRequest where the parser is missing."""
-    return _Reader().read(source)
+    run = _Reader().read(source)
+    if not run.unknown:
+        return run
+    likely = _Reader(blanked=True).read(source)
+    more = dict.fromkeys(words for words in likely.commands if words[0] is not None and words not in run.commands)
+    return replace(run, commands=(*run.commands, *more), unread=run.unread or likely.unread)
 
 
 class _TooMuch(Exception):
@@ -65,9 +71,11 @@ class _TooMuch(Exception):
 
 
 class _Reader:
-    """Reads texts, and the texts in them."""
+    """Reads texts, and the texts in them. ``blanked``: with a mark in place of what is known at run time only, so that
+    a text with such a part is read, too; what it would not tell is the other reading's to say."""
 
-    def __init__(self) -> None:
+    def __init__(self, blanked: bool = False) -> None:
+        self._blanked = blanked
         self._spent = 0
         self._started: set[tuple[tuple[Word, ...], str | None]] = set()
         self._of_git: dict[tuple[str, str], Word] = {}
@@ -95,7 +103,7 @@ class _Reader:
         if depth > _DEEPEST:
             self.unread = "a text within too many others"
             return
-        text = parse(source)
+        text = parse(source, self._blanked)
         self.fault = self.fault or text.fault
         self.unread = self.unread or text.unread
         self.unknown += text.unknown
@@ -107,10 +115,10 @@ class _Reader:
     def _command(self, simple: Simple, depth: int) -> None:
         todo = [simple.words]
         while todo:
-            words = todo.pop()
+            words = _named(todo.pop())
             if not words:
                 continue
-            self.commands.append(words)
+            self.commands.append(tuple(None if word is None or BLANK in word else word for word in words))
             if words[0] is None:
                 self.unknown.append("the name of a command")
                 continue
@@ -173,6 +181,14 @@ class _Reader:
         self._script(name, simple.fed, depth)
         if simple.live:
             self.unknown.append(f"all that {name} reads")
+
+
+def _named(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The words; of a name with a mark only what follows its last slash is known (``$HOME/bin/x``), if that is."""
+    if not words or words[0] is None or BLANK not in words[0]:
+        return words
+    name = words[0].rpartition("/")[2]
+    return (None if BLANK in name else name, *words[1:])
 
 
 def shown(run: Run) -> Iterator[str]:

@@ -14,7 +14,20 @@ from typing import TYPE_CHECKING, Final
 from ..errors import InvalidRequest
 from .heredocs import Document
 from .lexer import HERE_STRING, cut
-from .words import ESCAPED, QUOTED, Word, groups, is_escaped, name_of, nodes_of, substitutions, text_of, word_of
+from .words import (
+    BLANK,
+    ESCAPED,
+    QUOTED,
+    Word,
+    expansions,
+    groups,
+    is_escaped,
+    name_of,
+    nodes_of,
+    substitutions,
+    text_of,
+    word_of,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -56,9 +69,10 @@ class Text:
     unknown: tuple[str, ...] = ()
 
 
-def parse(source: bytes) -> Text:
-    """The commands of the text, from the outer to the inner ones. Raises InvalidRequest where the parser is missing."""
-    text = _Text()
+def parse(source: bytes, blanked: bool = False) -> Text:
+    """The commands of the text, from the outer to the inner ones. ``blanked``: a mark (``BLANK``) stands for each
+    expansion in a word, which is a text then. Raises InvalidRequest where the parser is missing."""
+    text = _Text(blanked)
     todo = [source.decode("utf-8", "surrogateescape")]
     while todo:
         todo += text.read(todo.pop())
@@ -68,7 +82,8 @@ def parse(source: bytes) -> Text:
 class _Text:
     """What has been found in a text, and in those that stand in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, blanked: bool) -> None:
+        self._blanked = blanked
         self.commands: list[Simple] = []
         self.assignments: list[tuple[str, Word]] = []
         self.fault = ""
@@ -85,6 +100,8 @@ class _Text:
             self.unread = f"it has over {MAX_READ} bytes beside here-documents"
             return []
         root = _tree(rest)
+        if self._blanked:
+            root = _tree(_without_expansions(root))
         inner: list[str] = []
         found: list[str] = []
         for node in nodes_of(root):
@@ -133,6 +150,13 @@ def _tree(source: bytes) -> Node:
         if inner is None or inner.type not in _LITERAL:  # the grammar takes it for a blank, also within a word
             del text[at : at + 2]
     return root if len(text) == size else parser.parse(bytes(text)).root_node
+
+
+def _without_expansions(root: Node) -> bytes:
+    text = bytearray(root.text or b"")
+    for node in sorted(expansions(root), key=lambda one: one.start_byte, reverse=True):
+        text[node.start_byte - root.start_byte : node.end_byte - root.start_byte] = BLANK.encode()
+    return bytes(text)
 
 
 @functools.cache

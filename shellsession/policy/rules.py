@@ -63,7 +63,8 @@ class Policy:
     Of a text, 65536 bytes beside its here-documents are looked at, and 2^20 bytes of all that it runs. What is over
     that is refused, with ``deny_commands`` and ``strict``, and never allowed.
     ``strict``: refuse what cannot be read as bash, and what runs something that the text does not tell (``$CMD x``,
-    ``curl x | bash``). Without it such parts are not denied; they are never allowed.
+    ``curl x | bash``). Without it such parts are not denied; they are never allowed. Of a text with expansions in it
+    (``ssh h "cd $X && sudo y"``) the rest is read, and may be denied.
     ``max_command``: bytes. ``min_timeout``, ``max_timeout``: every time limit is brought between these, in seconds.
     ``hide_prefixes``, ``hide_names``, ``hide_values``: the beginning of a name, patterns in a name, patterns in a value
     of variables that are not in the environment of an agent's bash.

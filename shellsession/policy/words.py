@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 Word = str | None
+# Stands for what comes out only when it runs, in a text that is read for all else in it.
+BLANK: Final = "\ue000"
 
 # What a word of these is comes out only when it runs.
 _LIVE: Final = frozenset(
     {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
 )
+# In these they stand for a part of a word, or for one.
+_HOLDS: Final = frozenset({"string", "concatenation", "command", "variable_assignment"})
 QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
 _ESCAPED_ANSI: Final = re.compile(
@@ -53,6 +57,18 @@ def is_escaped(node: Node) -> bool:
     """Is this a substitution in backticks with others, or here-documents, in it, which the grammar does not see?"""
     text = text_of(node)
     return node.type == "command_substitution" and text[:1] == "`" and ("\\" in text or "<<" in text)
+
+
+def expansions(root: Node) -> Iterator[Node]:
+    """Those that are a word, or stand in one; what stands in them is not looked for."""
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        is_part = node.parent is not None and node.parent.type in _HOLDS
+        if is_part and node.type in _LIVE and node.type != "process_substitution":
+            yield node
+        else:
+            todo += node.children
 
 
 def groups(nodes: Sequence[Node]) -> list[list[Node]]:
