@@ -128,6 +128,40 @@ def test_a_text_that_is_known_in_part_is_read_for_that(command: str, denied: boo
 
 
 @pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        ("echo 'rm x' | bash", True),
+        ('echo -e "ls\\nrm $x" | sh', True),
+        ("printf 'ls\\nrm %s\\n' x | sudo bash -s", True),
+        ("printf %s 'rm x' | tee f | bash", True),
+        ("cat <<'E' | bash\nrm x\nE", True),
+        ("cat <<'E' | sed s/a/b/ | ssh h\nrm x\nE", True),
+        ("cat <<< 'rm x' | bash 2>&1", True),
+        ("echo 'rm x' | at now", True),
+        ("ssh h bash -s <<'E'\nrm x\nE", True),
+        ("ssh h 'cd x && sudo bash' <<'E'\nrm x\nE", True),
+        ("echo 'rm x' | ssh h sh", True),
+        ("echo 'rm x' | ssh h 'cat >f'", False),
+        ("echo 'rm x' | tee f", False),
+        ("cat <<'E' | bash -c cat\nrm x\nE", False),
+        ("echo ls rm | bash", False),
+        ("echo 'echo rm' | bash", False),
+        ("echo 'rm x' && bash", False),
+        ("bash <<'E' | cat\nls\nE", False),
+    ],
+)
+def test_what_is_piped_into_a_shell_is_read(command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=["rm"]), command) == ("'rm' is denied" if denied else "")
+
+
+@pytest.mark.parametrize("command", ["echo ls | bash", "ssh h bash <<'E'\nls\nE", "echo ls | sed s/ls/rm/ | bash"])
+def test_what_is_passed_on_may_be_something_else(command: str) -> None:
+    said = "it does not say all that bash reads"
+    assert verdict(Policy(strict=True), command) == f"{said}: write that out"
+    assert verdict(Policy(allow=["bash", "ssh", "echo", "sed", "ls"]), command) == said
+
+
+@pytest.mark.parametrize(
     "command", ["echo rm", "echo 'a; rm x'", "cat <<'E'\nrm x\nE", "# rm x\nls", "rmdir x", "./norm", "X=rm a", "ls rm"]
 )
 def test_what_is_only_mentioned_is_not_denied(command: str) -> None:

@@ -98,7 +98,8 @@ class _Reader:
         if self._spent > _MOST:
             raise _TooMuch
 
-    def _text(self, source: bytes, depth: int) -> None:
+    def _text(self, source: bytes, depth: int, fed: str | None = None) -> None:
+        """``fed``: what its commands read, as far as that is told, where they have nothing of their own."""
         self._spend(len(source))
         if depth > _DEEPEST:
             self.unread = "a text within too many others"
@@ -110,7 +111,8 @@ class _Reader:
         for name, value in text.assignments:
             self._follow(Assigns(name, value), Simple(("",)), depth)
         for simple in text.commands:
-            self._command(simple, depth)
+            passed = replace(simple, fed=fed, live=True) if simple.fed is None and fed is not None else simple
+            self._command(passed, depth)
 
     def _command(self, simple: Simple, depth: int) -> None:
         todo = [simple.words]
@@ -135,7 +137,7 @@ class _Reader:
     def _follow(self, finding: Finding, simple: Simple, depth: int) -> None:
         match finding:
             case Runs(what, text):
-                self._script(what, text, depth)
+                self._script(what, text, depth, simple.fed)
             case Untold(what):
                 self.unknown.append(what)
             case Reads(known):
@@ -166,11 +168,11 @@ class _Reader:
             for text in inner or []:
                 self._script(name, text, depth)
 
-    def _script(self, what: str, text: Word, depth: int) -> None:
+    def _script(self, what: str, text: Word, depth: int, fed: str | None = None) -> None:
         if text is None:
             self.unknown.append(f"the text that {what} runs")
         else:
-            self._text(text.encode("utf-8", "surrogateescape"), depth + 1)
+            self._text(text.encode("utf-8", "surrogateescape"), depth + 1, fed)
 
     def _input(self, simple: Simple, known: bool, depth: int) -> None:
         """What a shell reads, when it is no file with a name."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import InvalidRequest
+from .feeds import fed, strays, target
 from .heredocs import Document
-from .lexer import HERE_STRING, cut
+from .lexer import cut
 from .words import (
     BLANK,
     ESCAPED,
@@ -49,7 +50,8 @@ _CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
 class Simple:
     """One command of a text: its words, the first of which names it; and the text it is fed, where that stands there.
 
-    ``fed``: the body of its here-document or here-string (None: it has none); ``live``: that one has expansions.
+    ``fed``: the body of its here-document or here-string, or what a pipe brings (None: nothing that the text tells);
+    ``live``: not all of it is told, as it has expansions, or was passed on by others.
     """
 
     words: tuple[Word, ...]
@@ -110,7 +112,7 @@ class _Text:
             inner += _overlooked(node)
             if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
                 self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
-            found += [name for name in [_target(node)] if name in text.documents]
+            found += [name for name in [target(node)] if name in text.documents]
             if node.is_error or node.is_missing or _is_doubtful(node):
                 self._faults(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
         for gap in _gaps(root):
@@ -241,13 +243,13 @@ def _commands(node: Node, documents: Mapping[str, Document]) -> list[Simple]:
         parts = [one for one in node.children if one.type not in _NOT_WORDS and one.type != "$"]
         while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
             parts.pop(0)
-        return _made([*groups(parts), *_strays(node)], node, documents)
+        return _made([*groups(parts), *strays(node)], node, documents)
     if node.type in ("declaration_command", "unset_command"):
         return [Simple((text_of(node.children[0]), *(word_of(group) for group in groups(node.named_children))))]
     if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
         return [Simple(("[",))]
     if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
-        return _made(_strays(node), node, documents)
+        return _made(strays(node), node, documents)
     return []
 
 
@@ -260,52 +262,4 @@ def _assignment(node: Node) -> list[tuple[str, Word]]:
 def _made(groups: list[list[Node]], node: Node, documents: Mapping[str, Document]) -> list[Simple]:
     if not groups:
         return []
-    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *_fed(node, documents))]
-
-
-def _statement(node: Node) -> Node | None:
-    """The statement that says where the input and output of this command go; of a list, that of its last command."""
-    if node.type == "redirected_statement":
-        return node
-    last, around = node, node.parent
-    while around is not None and around.type in ("list", "pipeline", "negated_command"):
-        if last.end_byte != around.end_byte:
-            return None
-        last, around = around, around.parent
-    return around if around is not None and around.type == "redirected_statement" else None
-
-
-def _strays(node: Node) -> list[list[Node]]:
-    """Words of a command that stand after a redirection, which the grammar takes for more of its targets."""
-    statement = _statement(node)
-    strays: list[list[Node]] = []
-    for redirect in [] if statement is None else statement.named_children:
-        if redirect.type == "file_redirect":
-            strays += groups([one for one in redirect.named_children if one.type != "file_descriptor"])[1:]
-    return strays
-
-
-def _target(redirect: Node) -> str:
-    """The file that is redirected to; "" when it is no such thing."""
-    target = redirect.child_by_field_name("destination") if redirect.type == "file_redirect" else None
-    return "" if target is None else text_of(target)
-
-
-def _is_here_string(redirect: Node) -> bool:
-    descriptor = redirect.child_by_field_name("descriptor") if redirect.type == "file_redirect" else None
-    return redirect.type == "herestring_redirect" or (descriptor is not None and text_of(descriptor) == HERE_STRING)
-
-
-def _fed(node: Node, documents: Mapping[str, Document]) -> tuple[str | None, bool]:
-    """The text that a command gets on its standard input, and whether that is only known when it runs."""
-    statement = _statement(node)
-    around = [] if statement is None or statement is node else statement.named_children
-    fed, live = None, False
-    for redirect in [*node.named_children, *around]:
-        if _is_here_string(redirect):
-            value = word_of(groups([child for child in redirect.named_children if child.type != "file_descriptor"])[0])
-            fed, live = ("" if value is None else value), value is None
-        elif (document := documents.get(_target(redirect))) is not None:
-            fed = document.body
-            live = not document.literal and any(mark in fed for mark in "$`\\")
-    return fed, live
+    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *fed(node, documents))]
