@@ -134,6 +134,12 @@ STARTERS: Final = {
     **dict.fromkeys(("npx", "pnpx", "bunx", "npm exec", "npm x", "pnpm exec", "pnpm dlx", "yarn exec"), _NODE),
     **dict.fromkeys(("yarn dlx", "bun x"), _NODE),
     "conda run": Starter("n p name prefix cwd"),
+    **dict.fromkeys(("rye run", "asdf exec"), _PLAIN),
+    **dict.fromkeys(("mise exec", "mise x"), Starter("C E j cd env jobs", texts="c command")),
+    "direnv exec": Starter("", 1),
+    "nix-shell": Starter("p A I E packages attr", ALL, texts="run command", pairs="arg argstr"),
+    "vagrant ssh": Starter("", ALL, texts="c command", shell=True),
+    **dict.fromkeys(("lxc exec", "incus exec"), Starter("cwd env group user mode project", 1)),
     # -- with other limits
     "gosu": Starter("", 1),
     "su-exec": Starter("", 1),
@@ -168,7 +174,9 @@ STARTERS: Final = {
         ("ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
         Starter("library-path preload audit argv0 inhibit-rpath glibc-hwcaps-mask glibc-hwcaps-prepend", only_looks=""),
     ),
-    **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "torsocks", "busybox", "toybox"), _PLAIN),
+    **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "busybox", "toybox"), _PLAIN),
+    **dict.fromkeys(("torsocks", "torify", "tsocks"), _PLAIN),
+    **dict.fromkeys(("proxychains", "proxychains4"), Starter("f")),
     # -- again and again, watched, or in another terminal
     "xargs": Starter("a d E I L n P s arg-file delimiter max-args max-procs max-chars process-slot-var"),
     "parallel": Starter(
@@ -187,6 +195,10 @@ STARTERS: Final = {
     ),
     "watch": Starter("n interval q equexit s shotsdir", joined=True),
     "entr": _PLAIN,
+    "watchexec": Starter(
+        "w W e f i d s j o E watch watch-non-recursive exts filter ignore filter-file ignore-file debounce signal"
+        " stop-signal stop-timeout poll on-busy-update env shell project-origin workdir fs-events map-signal"
+    ),
     "rlwrap": Starter("a b C f g H i l M m O P p q s S t w z"),
     "script": Starter(
         "B E I m o O T echo log-in log-io log-out log-timing logging-format output-limit", ALL, texts="c command"
