@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from shellsession import Agents
-from shellsession.contracts import bashtool, phoenix, spec
+from shellsession import Agents, InvalidRequest
+from shellsession.contracts import bashtool, langchain, phoenix, spec
 from shellsession.contracts.binding import Tool
 
 TOLD: Final = "its state is lost, the next command starts in a fresh one"
@@ -70,3 +70,9 @@ def test_a_command_that_reads_the_terminal_is_told_why_it_was_ended(
         assert "before" in str(found)
         assert "after" not in str(found)
         assert read(found).endswith(f"[{said}]\n")
+
+
+@pytest.mark.parametrize("make", [spec.tool, langchain.tool, bashtool.tool, phoenix.tool])
+def test_what_is_no_yes_or_no_is_refused(make: Any) -> None:
+    with Agents() as agents, pytest.raises(InvalidRequest, match="persistent is True or False, not 'no'"):
+        make(agents, agent="flag", persistent="no")

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypedDict
 from pydantic import Field
 
 from ..errors import ContractError, InvalidRequest, ShellSessionError
-from ..models import Limits, Request, Result, check_seconds, unfinished
+from ..models import Limits, Request, Result, check_flag, check_seconds, unfinished
 from .binding import Binder
 from .contract import (
     Ask,
@@ -115,13 +115,15 @@ class BashTool(Contract[Payload]):
         if confirm is not None and confirm_fn is not None:
             raise InvalidRequest("confirm and confirm_fn are two names of one thing: give one of them")
         confirm = confirm if confirm_fn is None else confirm_fn
-        patterns = tuple(deny_patterns)
-        if isinstance(deny_patterns, str) or not all(isinstance(one, str) for one in patterns):
-            raise InvalidRequest("deny_patterns are texts in a list, not one text")
+        patterns = () if isinstance(deny_patterns, str) or not isinstance(deny_patterns, Iterable) else deny_patterns
+        self.deny_patterns = tuple(patterns)
+        if patterns is not deny_patterns or not all(isinstance(one, str) and one for one in self.deny_patterns):
+            raise InvalidRequest("deny_patterns are texts in a list, not one text, and none of them is empty")
         if confirm is not None and not callable(confirm):
             raise InvalidRequest(f"confirm is a function of the command, not {confirm!r}")
         check_seconds("timeout", timeout)
-        self.deny_patterns, self.confirm = patterns, confirm
+        check_flag("persistent", persistent)
+        self.confirm = confirm
         self.cwd, self.timeout, self.persistent = to_path("cwd", cwd), timeout, persistent
         # Kept from both ends; twice the limit, so that all that is shown is in the first half.
         Limits(max_output_bytes)

@@ -13,7 +13,7 @@ from typing import Final
 
 from pydantic import Field
 
-from ..models import Limits, Result
+from ..models import Limits, Result, check_flag
 from .contract import BadCall, Contract, Dressed, Input, P, quoted, to_text
 
 # Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB): bash reads it then.
@@ -81,11 +81,13 @@ class CommandInput(Input):
 
 
 class OneShot(Contract[P]):
-    """What documents 000 and 002 have word for word. ``persistent``: one bash for all calls, and the model knows."""
+    """What documents 000 and 002 have word for word. ``persistent``: one bash for all calls, and the model knows.
+    Raises InvalidRequest."""
 
     Input = CommandInput
 
     def __init__(self, persistent: bool = False) -> None:
+        check_flag("persistent", persistent)
         self.persistent = persistent
 
     @property

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from ..engine.framing import quote
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
-from ..models import Limits, Result, text_of
+from ..models import Limits, Result, check_flag, text_of
 from .binding import Binder
 from .contract import (
     Action,
@@ -127,6 +127,7 @@ class Phoenix(Contract[ToolResult]):
     ) -> None:
         if trailer is not None and not (isinstance(trailer, str) and trailer.isprintable() and ":" in trailer):
             raise InvalidRequest(f"trailer is one line 'Key: value', or None for no trailer, not {trailer!r}")
+        check_flag("persistent", persistent)
         self._nonce = secrets.token_hex(8).encode()
         self.persistent, self.cwd, self.trailer = persistent, to_path("working_dir", working_dir), trailer
 
