@@ -6,6 +6,7 @@ Law: standard input and output belong to the protocol; bash, and what it runs, n
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
@@ -60,29 +61,29 @@ def server(toolbox: Toolbox) -> MCPServer:
     acts = ToolAnnotations(destructive_hint=True, open_world_hint=True)
     looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
-    @made.tool(description=toolbox.bash.__doc__, annotations=acts, structured_output=False)
+    @made.tool(description=inspect.getdoc(toolbox.bash), annotations=acts, structured_output=False)
     async def bash(
         command: Command, context: Context, timeout: Timeout = None, interactive: Interactive = False
     ) -> str:
         return await _answer(toolbox.bash(command, timeout, interactive), context)
 
-    @made.tool(description=toolbox.send.__doc__, annotations=acts, structured_output=False)
+    @made.tool(description=inspect.getdoc(toolbox.send), annotations=acts, structured_output=False)
     async def send(text: Typed, context: Context) -> str:
         return await _answer(toolbox.send(text), context)
 
-    @made.tool(description=toolbox.wait.__doc__, annotations=looks, structured_output=False)
+    @made.tool(description=inspect.getdoc(toolbox.wait), annotations=looks, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:
         return await _answer(toolbox.wait(seconds), context)
 
-    @made.tool(description=toolbox.interrupt.__doc__, annotations=acts, structured_output=False)
+    @made.tool(description=inspect.getdoc(toolbox.interrupt), annotations=acts, structured_output=False)
     async def interrupt() -> str:
         return await _answer(toolbox.interrupt())
 
-    @made.tool(description=toolbox.restart.__doc__, annotations=acts, structured_output=False)
+    @made.tool(description=inspect.getdoc(toolbox.restart), annotations=acts, structured_output=False)
     async def restart() -> str:
         return await _answer(toolbox.restart())
 
-    @made.tool(description=toolbox.jobs.__doc__, annotations=looks, structured_output=False)
+    @made.tool(description=inspect.getdoc(toolbox.jobs), annotations=looks, structured_output=False)
     async def jobs() -> str:
         return await _answer(toolbox.jobs())
 

@@ -57,6 +57,8 @@ def test_the_tools_are_the_verbs() -> None:
         tools = {tool.name: tool for tool in (await talk.client.list_tools()).tools}
         assert sorted(tools) == ["bash", "interrupt", "jobs", "restart", "send", "wait"]
         assert all(tool.description for tool in tools.values())
+        lines = [line for tool in tools.values() for line in tool.description.split("\n")]
+        assert lines == [line.strip() for line in lines]  # models are not shown how our source is indented
         properties = tools["bash"].input_schema["properties"]
         assert sorted(properties) == ["command", "interactive", "timeout"]
         assert all(described["description"] for described in properties.values())
