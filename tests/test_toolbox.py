@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from support import wait_until
 
-from shellsession import AsyncSession, NotRunning, SessionBusy, ShellSessionError
+from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from shellsession.integrations.telling import told
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 from shellsession.models import Result
@@ -90,6 +92,34 @@ def test_all_that_is_not_shown_is_counted() -> None:
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
             assert " bytes omitted]\n" in await tools.jobs()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("setting", ["patience", "timeout", "tick"])
+@pytest.mark.parametrize("value", [0, -1, None, "3", True, float("nan")])
+def test_bad_limits_are_refused_at_once(setting: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Toolbox(AsyncSession(), **{setting: value})
+    assert str(refused.value) == f"{setting} is a positive number of seconds (at most 1000000000)"
+
+
+@pytest.mark.parametrize("value", [-1, None, "3", True, 1.5])
+def test_bad_amounts_of_output_are_refused_at_once(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="max_output is a number of characters"):
+        Toolbox(AsyncSession(), max_output=value)
+
+
+def test_a_model_is_not_told_that_a_command_may_have_no_limit() -> None:
+    """None, which JSON calls null, is the usual one."""
+
+    async def main() -> None:
+        tools = Toolbox(AsyncSession(), timeout=90)
+        said = "timeout is a positive number of seconds (at most 1000000000); where none is named it is 90"
+        with pytest.raises(InvalidRequest, match=re.escape(said)):
+            await tools.call("bash", {"command": "echo never", "timeout": 0})
+        with pytest.raises(InvalidRequest, match=r"^seconds is a positive number of seconds \(at most 1000000000\)$"):
+            await tools.call("wait", {"seconds": -1})
 
     asyncio.run(main())
 

@@ -15,9 +15,9 @@ from pydantic import Field
 from ..contracts.binding import AsyncTool, Binder, Tool
 from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
 from ..errors import ContractError, InvalidRequest, ShellSessionError
-from ..models import Limits, Request, Result, check_seconds
+from ..models import Request, Result, check_seconds
 from .extras import missing
-from .telling import MAX_OUTPUT, told
+from .telling import MAX_OUTPUT, limits_for, told
 
 # What goes into the request's list of tools; the model brings its own description and schema.
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}
@@ -45,7 +45,7 @@ class Bash(Contract[str]):
     def __init__(self, timeout: float | None = 120.0, max_output: int = MAX_OUTPUT) -> None:
         check_seconds("timeout", timeout)
         self._timeout, self._max_output = timeout, max_output
-        self._limits = Limits(max_output=4 * max_output)
+        self._limits = limits_for(max_output)
 
     @property
     def description(self) -> str:
@@ -74,8 +74,9 @@ tool = Binder(Bash)
 def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
     """Run a ``tool_use`` block (the SDK's object, or its JSON); the ``tool_result`` block that answers it.
 
-    Raises InvalidRequest for a block that is not for this tool.
+    Raises InvalidRequest for a block that is not for this tool, and for a tool for asyncio.
     """
+    _check(bash, Tool, "atool_result")
     block_id, call = _parts(block)
     try:
         return _answer(block_id, bash(call), is_error=False)
@@ -85,6 +86,7 @@ def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, An
 
 async def atool_result(bash: AsyncTool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
     """As ``tool_result``, for asyncio."""
+    _check(bash, AsyncTool, "tool_result")
     block_id, call = _parts(block)
     try:
         return _answer(block_id, await bash(call), is_error=False)
@@ -115,9 +117,19 @@ def _sdk() -> Any:
     return tools
 
 
+def _check(bash: object, kind: type, other: str) -> None:
+    """Refuse a tool that is for asyncio where threads call it, or the other way round: nothing would be run."""
+    if not isinstance(bash, kind):
+        raise InvalidRequest(f"this takes {kind.__name__}, not {type(bash).__name__}, for which there is {other}")
+
+
 def runnable(bash: Tool[str]) -> Any:
-    """The tool for the SDK's own loop: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``."""
+    """The tool for the SDK's own loop: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``.
+
+    Raises InvalidRequest for a tool for asyncio.
+    """
     tools = _sdk()
+    _check(bash, Tool, "async_runnable")
 
     class Runnable(tools.BetaBuiltinFunctionTool):  # type: ignore[name-defined]
         def to_dict(self) -> Any:
@@ -135,6 +147,7 @@ def runnable(bash: Tool[str]) -> Any:
 def async_runnable(bash: AsyncTool[str]) -> Any:
     """As ``runnable``, for the asynchronous client."""
     tools = _sdk()
+    _check(bash, AsyncTool, "runnable")
 
     class Runnable(tools.BetaAsyncBuiltinFunctionTool):  # type: ignore[name-defined]
         def to_dict(self) -> Any:

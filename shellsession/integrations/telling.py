@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from ..contracts.failing import KEPT, LOST, ending, shown
-from ..models import Result
+from ..errors import InvalidRequest
+from ..models import Limits, Result
 
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
 MAX_OUTPUT: Final = 30_000  # characters, of each stream
 JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it, `interrupt` ends it"
+
+
+def limits_for(max_output: object) -> Limits:
+    """What is kept where so many characters of each stream are shown. Raises InvalidRequest."""
+    if isinstance(max_output, bool) or not isinstance(max_output, int) or max_output < 0:
+        raise InvalidRequest(f"max_output is a number of characters, 0 or more, not {max_output!r:.100}")
+    return Limits(max_output=4 * max_output)  # a character is at most four bytes
 
 
 def told(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -> str:

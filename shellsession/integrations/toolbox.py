@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from inspect import signature
@@ -19,8 +19,8 @@ from pydantic import Field, create_model
 from ..contracts.contract import BadCall, Input
 from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
-from ..models import TTY, Limits, Result, check_seconds
-from .telling import MAX_OUTPUT, clipped, told
+from ..models import LONGEST, TTY, Result, check_seconds
+from .telling import MAX_OUTPUT, clipped, limits_for, told
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -47,6 +47,15 @@ def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
     return create_model(verb.__name__, __base__=Input, **fields)
 
 
+def _check(name: str, seconds: object, more: str = "") -> None:
+    """Refuse what is no time limit; a command that nobody waits for has one, so None is refused, too."""
+    with suppress(InvalidRequest):
+        check_seconds(name, seconds)
+        if seconds is not None:
+            return
+    raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
+
+
 class Toolbox:
     """The verbs of one session, each a coroutine function that takes what a model sends and returns text for it."""
 
@@ -66,12 +75,10 @@ class Toolbox:
         stream that the model is shown. ``tick``: seconds between two words of progress. Raises InvalidRequest.
         """
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
-            if seconds is None:
-                raise InvalidRequest(f"{name} is a number of seconds")
-            check_seconds(name, seconds)
+            _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
         self._max_output = max_output
-        self._limits = Limits(max_output=4 * max_output)  # a character is at most four bytes
+        self._limits = limits_for(max_output)
         self._deadline: float | None = None  # when the command is to be ended that was handed back
         self._turn = asyncio.Lock()  # of calls: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
@@ -96,7 +103,7 @@ class Toolbox:
         with `wait`, `send` or `interrupt`.
         """
         seconds = self._timeout if timeout is None else timeout
-        check_seconds("timeout", seconds)
+        _check("timeout", seconds, f"; where none is named it is {self._timeout:g}")
         stdin = TTY if interactive else None
         tick = min(self._tick, self._patience, seconds)
         async with self._alone() as until:
@@ -107,7 +114,8 @@ class Toolbox:
 
     async def wait(self, seconds: Patience = None) -> str:
         """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
-        check_seconds("seconds", seconds)
+        if seconds is not None:
+            _check("seconds", seconds)
         async with self._alone() as until:
             if seconds is not None:
                 until = min(until, time.monotonic() + seconds)

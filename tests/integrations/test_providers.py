@@ -93,6 +93,23 @@ def test_anthropic_names_no_tool_that_the_model_has_not(session: Session) -> Non
 def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
     with pytest.raises(InvalidRequest, match="positive number of seconds"):
         anthropic.tool(session, timeout=-1)
+    for max_output in (-1, None, "x", 1.5, True):
+        with pytest.raises(InvalidRequest, match="max_output is a number of characters, 0 or more, not "):
+            anthropic.tool(session, max_output=max_output)
+
+
+def test_a_tool_of_the_other_kind_is_refused_before_anything_runs(session: Session) -> None:
+    waited: Any = anthropic.tool(AsyncSession())
+    block = {"type": "tool_use", "id": "1", "name": "bash", "input": {"command": "echo never"}}
+    for call in (lambda: anthropic.runnable(waited), lambda: anthropic.tool_result(waited, block)):
+        with pytest.raises(InvalidRequest, match="this takes Tool, not AsyncTool, for which there is a"):
+            call()
+    threaded: Any = anthropic.tool(session)
+    with pytest.raises(InvalidRequest, match="for which there is runnable"):
+        anthropic.async_runnable(threaded)
+    with pytest.raises(InvalidRequest, match="for which there is tool_result"):
+        asyncio.run(anthropic.atool_result(threaded, block))
+    assert session.pid is None
 
 
 @pytest.mark.parametrize(
