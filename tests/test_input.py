@@ -92,6 +92,8 @@ def needs(*programs: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(bool(missing), reason=f"not installed: {missing}")
 
 
+# In a group of its own, which is not in the foreground at the terminal.
+_BEHIND = f"{PYTHON} -c 'import os, sys; os.setpgid(0, 0); os.execvp(sys.argv[1], sys.argv[1:])'"
 # None of them was given the terminal, and each goes and reads it all the same.
 GREEDY = [
     pytest.param("read x </dev/tty", id="read </dev/tty"),
@@ -104,6 +106,8 @@ GREEDY = [
     pytest.param("bash -c 'read -s x </dev/tty'", id="password in a child"),
     pytest.param("top", id="top", marks=needs("top")),
     pytest.param("cat <&1", id="cat <&1"),
+    pytest.param(f"{_BEHIND} stty -F /dev/tty raw", id="modes from the background"),
+    pytest.param(f"{_BEHIND} bash -ic true", id="a shell from the background"),
     pytest.param("[ -t 1 ] && cat </dev/stdout", id="cat </dev/stdout"),
 ]
 
@@ -154,6 +158,11 @@ def test_the_policy_of_the_limit_does_not_matter_for_it(sh: Session, policy: str
     result = sh.run("read x </dev/tty", on_timeout=policy)  # type: ignore[arg-type]
     assert (result.outcome, result.state_kept) == ("interrupted", True)
     assert sh.run("echo next").stdout == "next\n"
+
+
+def test_who_is_stopped_for_anything_else_does_not_wait(sh: Session) -> None:
+    result = sh.run("set -m; sleep 9 & kill -STOP $!; sleep 0.9; kill -9 $!; echo done")
+    assert (result.outcome, result.stdout) == ("exited", "done\n")
 
 
 def test_background_readers_of_the_terminal_are_no_reason_to_end_a_later_call(sh: Session) -> None:

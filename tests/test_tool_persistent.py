@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -70,6 +71,21 @@ def test_a_command_that_reads_the_terminal_is_told_why_it_was_ended(
         assert "before" in str(found)
         assert "after" not in str(found)
         assert read(found).endswith(f"[{said}]\n")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["bashtool", "phoenix"])
+@pytest.mark.parametrize(
+    "command", ["bash -ic 'echo x'", "stty -F /dev/tty raw", f"{sys.executable} -c 'import getpass; getpass.getpass()'"]
+)
+def test_a_command_that_would_have_the_terminal_to_itself_does_not_hang(
+    agents: Agents, name: str, command: str
+) -> None:
+    """It leads a group of its own, which is not in the foreground there: the kernel stops it."""
+    contract, _ = CONTRACTS[name]
+    bash = contract.tool(agents, agent=f"{name} {command}")
+    said = "the command was ended (the command waits for input from the terminal)"
+    assert said in str(bash({"command": f"echo before; {command}; echo after"}))
 
 
 @pytest.mark.parametrize("make", [spec.tool, langchain.tool, bashtool.tool, phoenix.tool])

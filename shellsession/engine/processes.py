@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, and what waits for
-# a descriptor: poll, select, epoll_wait, pselect6, ppoll, epoll_pwait.
-_READ, _POLLS = {
-    "x86_64": (0, {7, 23, 232, 270, 271, 281}),
-    "aarch64": (63, {72, 73, 22}),
-}.get(os.uname().machine, (-1, set()))
+# System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, ioctl, kill, and what
+# waits for a descriptor: poll, select, epoll_wait, pselect6, ppoll, epoll_pwait.
+_READ, _IOCTL, _KILL, _POLLS = {
+    "x86_64": (0, 16, 62, {7, 23, 232, 270, 271, 281}),
+    "aarch64": (63, 29, 129, {72, 73, 22}),
+}.get(os.uname().machine, (-1, -1, -1, set()))
+# What the kernel stops a process for that is not in the foreground (asm-generic/ioctls.h): to change the terminal's
+# modes (TCSETS, TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or who is there (TIOCSPGRP).
+_TAKES = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
 
 _LISTINGS = 20  # of all processes; others may come and go all the time
 _LINKS = 40  # as many as the kernel follows: what leads round in a circle leads nowhere
@@ -252,6 +256,7 @@ def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
 
     "reads": it sleeps in read(2) on it, or on one of the ``others``. "polls": it has the controlling terminal open
     and sleeps until some descriptor is ready (a server does so with a terminal that it only writes to).
+    "stopped": it is not in the foreground there and wants to be, or to change its modes, and was stopped for that.
     "hidden": we may not look (setuid programs, ptrace_scope). "": nothing.
     """
     words = _read(f"/proc/{pid}/syscall").split()
@@ -262,7 +267,17 @@ def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
     number = int(words[0])
     if number == _READ:
         return "reads" if link(f"/proc/{pid}/fd/{int(words[1], 16)}") in ("/dev/tty", controlling, *others) else ""
+    if number in (_IOCTL, _KILL):
+        return "stopped" if state(pid) == "T" and _takes_terminal(pid, words, controlling) else ""
     return "polls" if number in _POLLS and _holds_terminal(pid, controlling) else ""
+
+
+def _takes_terminal(pid: int, words: list[bytes], controlling: str) -> bool:
+    """Is this what a process does to have the terminal? A shell stops its own group until somebody gives it that."""
+    first, second = int(words[1], 16), int(words[2], 16)
+    if int(words[0]) == _KILL:
+        return first == 0 and second in (signal.SIGTTIN, signal.SIGTTOU)
+    return second in _TAKES and link(f"/proc/{pid}/fd/{first}") in ("/dev/tty", controlling)
 
 
 def _holds_terminal(pid: int, controlling: str) -> bool:

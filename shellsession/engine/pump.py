@@ -239,7 +239,9 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     # A trap's command has bash's own input after `set -e` undid our redirections: there is nothing for it to read.
     ours = (shell.control_name,)
     seen.update((pid, "reads") for pid in pids[1:] if processes.at_terminal(pid, terminal, ours) == "reads")
-    readers = {pid for pid, what in seen.items() if what == "reads"}
+    # Of who was given the terminal one in the background may be stopped at it; nobody else is given it at all.
+    wanting = ("reads",) if call.terminal else ("reads", "stopped")
+    readers = {pid for pid, what in seen.items() if what in wanting}
     # Who was not given the terminal is ended for it: only one that is still at it at the second look.
     patient, call.readers = readers & call.readers, readers
     if patient or (readers and call.terminal):
