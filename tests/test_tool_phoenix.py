@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import Agents, InvalidRequest, Session
-from shellsession.contracts import phoenix
+from shellsession.contracts import bashtool, phoenix
 from shellsession.contracts.contract import Look, Place
 from shellsession.contracts.phoenix import MAX_OUTPUT_LENGTH, SNIP_SIZE, ToolResult
 from shellsession.models import Request, Result
@@ -65,6 +66,22 @@ def test_the_definition_is_the_documents(bash: Bash, tmp_path: Path, monkeypatch
         },
     }
     json.dumps(bash.definition)
+
+
+def test_a_directory_whose_name_is_no_text_is_told_as_one(bash: Bash, tmp_path: Path) -> None:
+    """A provider's SDK could not send it, and that would be the end of the agent's run."""
+    for name, shown in ((os.fsdecode(b"\xff\xfea"), "\ufffd\ufffda"), ("\ud800", "\ufffd")):
+        with Agents() as agents:
+            odd = phoenix.tool(agents, agent="odd", working_dir=f"{tmp_path}/{name}")
+            assert f"<pwd>{tmp_path}/{shown}</pwd>" in odd.description
+            assert f"does not exist: {tmp_path}/{shown} (" in odd({"command": "ls"}).output
+            other = bashtool.tool(agents, agent="other", cwd=f"{tmp_path}/{name}")
+            with pytest.raises(bashtool.Failed, match=f"{tmp_path}/{shown}: No such file"):
+                other({"command": "ls"})
+    (tmp_path / os.fsdecode(b"\xff\xfea")).mkdir()
+    with Agents() as agents:
+        odd = phoenix.tool(agents, agent="odd", working_dir=tmp_path / os.fsdecode(b"\xff\xfea"))
+        assert odd({"command": "pwd | tail -c 4 | od -An -tx1"}).output == " ff fe 61 0a\n"
 
 
 def test_the_description_has_the_directory_of_now(

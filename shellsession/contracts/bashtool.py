@@ -28,6 +28,7 @@ from .contract import (
     Place,
     Steps,
     definition,
+    display,
     first,
     limit_of,
     to_path,
@@ -171,7 +172,7 @@ class BashTool(Contract[Payload]):
                 place: Place = yield Look(self.cwd)
                 if place.kind != "directory":
                     reason = "No such file or directory" if place.kind == "missing" else "Not a directory"
-                    raise Failed(f"Failed to execute: {place.path}: {reason}")
+                    raise Failed(f"Failed to execute: {display(place.path)}: {reason}")
             result: Result = yield request
         except CallCancelled as error:
             raise Cancelled(str(error)) from None

@@ -5,6 +5,7 @@ Law: a contract is pure; it names what is to be done and is given what came of i
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class BadCall(Exception):
     """The arguments of a call are not what the tool takes; each contract tells it in its own error."""
 
 
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")  # as Python has the bytes of a path that are none
 _NAMED: Final = 40  # characters of a field's name that an error tells
 _WRONG: Final = {"missing": "is missing", "extra_forbidden": "is unknown"}  # pydantic's names
 
@@ -169,6 +171,11 @@ def to_path(name: str, value: object) -> str | None:
     if path is not None and not (isinstance(path, str) and path and "\0" not in path):
         raise InvalidRequest(f"{name} is the path of a directory (str or Path), not {value!r}")
     return path
+
+
+def display(path: str) -> str:
+    """A path as text for people and models: what of it is no UTF-8 cannot be sent to a provider, and is replaced."""
+    return _SURROGATES.sub("\ufffd", path)
 
 
 def to_text(name: str, value: str) -> bytes:

@@ -19,7 +19,7 @@ from ..engine.environment import inherited
 from ..errors import InvalidRequest
 from ..models import Request
 from ..policy.rules import Policy
-from .contract import Contract, Dressed, P, after, definition
+from .contract import Contract, Dressed, P, after, definition, display
 from .one_shot import bash_c
 from .surroundings import changes, cwd, enter, its_bash, since_start
 
@@ -51,7 +51,7 @@ class Located(Generic[P]):
         text = self.contract.description
         if _PLACE not in text:
             return text  # to ask where it is would make a session
-        return text.replace(_PLACE, self._pwd())
+        return text.replace(_PLACE, display(self._pwd()))
 
     @property
     def definition(self) -> dict[str, object]:
@@ -100,7 +100,8 @@ class Located(Generic[P]):
             return request.command if text is None else text
         place = self._place()
         if not os.path.isdir(place):
-            raise InvalidRequest(f"the working directory {place} does not exist: nothing was run; go to another")
+            shown = display(place)
+            raise InvalidRequest(f"the working directory {shown} does not exist: nothing was run; go to another")
         environ = self._session_options(now)["env"]
         prelude = its_bash(session) + enter(place, environ)
         prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))

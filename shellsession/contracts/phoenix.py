@@ -42,6 +42,7 @@ from .contract import (
     Place,
     Steps,
     definition,
+    display,
     limit_of,
     quoted,
     to_path,
@@ -147,10 +148,11 @@ class Phoenix(Contract[ToolResult]):
         try:
             wanted = _read(call)
             place: Place = yield Look(self.cwd)
+            path = display(place.path)
             if place.kind == "missing":
-                return _failed("invalid_working_dir", f"Working directory does not exist: {place.path}{_RECREATE}")
+                return _failed("invalid_working_dir", f"Working directory does not exist: {path}{_RECREATE}")
             if place.kind != "directory":
-                return _failed("invalid_working_dir", f"Working directory is not a directory: {place.path}")
+                return _failed("invalid_working_dir", f"Working directory is not a directory: {path}")
             for pattern in DANGEROUS:
                 if pattern in wanted.command:
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
