@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Generator
-from types import coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 
@@ -25,23 +24,30 @@ def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
         waits_for = work.send(None)
     except StopIteration:
         return None
-    return loop.create_task(_go_on(work, waits_for))
+    return loop.create_task(_Begun(work, waits_for))
 
 
-@coroutine
-def _go_on(work: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
-    """The rest of ``work``, which waits for that already."""
-    step: Callable[[Any], Any]
-    given: Any
-    while True:
-        try:
-            given, step = (yield waits_for), work.send
-        except GeneratorExit:
-            work.close()
-            raise
-        except BaseException as error:
-            given, step = error, work.throw
-        try:
-            waits_for = step(given)
-        except StopIteration:
-            return
+class _Begun(Coroutine[Any, Any, None]):
+    """The rest of ``work``, which waits for something already.
+
+    No generator: a task that is cancelled before its first turn throws that into its coroutine, and one that has not
+    begun ends there. ``work`` would stay where it is, say as the first who waits for a lock, and nobody get that any
+    more.
+    """
+
+    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        self._work = work
+        self._first = [waits_for]
+
+    def send(self, value: Any) -> Any:
+        return self._first.pop() if self._first else self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._first.clear()
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise TypeError("a task is made of it, and nothing else")

@@ -47,6 +47,7 @@ class ServedRequest:
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
         self.task: asyncio.Task[None] | None = None
+        self.begun = False
 
 
 class Server:
@@ -127,6 +128,7 @@ class Server:
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id
+        self._served[request].begun = True
         header: dict[str, Any]
         try:
             if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
@@ -176,8 +178,9 @@ class Server:
 
     async def cancel(self, request: str) -> Listener | None:
         """End a request that is being served, and tell whose it was; None when it is not served (any more)."""
-        await asyncio.sleep(0)  # a task that has not had its first turn would be thrown away, and its answer with it
-        served = self._served.get(request)
+        # A task that has not had its first turn would be thrown away, and its answer with it. That takes a turn or two.
+        while (served := self._served.get(request)) is not None and not served.begun:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         if served is None or served.task is None or served.task is asyncio.current_task():
             return None
         served.task.cancel()
