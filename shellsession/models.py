@@ -114,11 +114,6 @@ class Request(Record):
     def takes_terminal(self) -> bool:
         return self.stdin is TTY
 
-    @property
-    def may_trap(self) -> bool:
-        """May this command have an EXIT trap, which says something after all else?"""
-        return self.isolated or b"trap" in self.command
-
     def __post_init__(self) -> None:
         if b"\0" in self.command:
             raise InvalidRequest(f"the command holds a NUL byte (at {self.command.index(0)}), which bash cannot read")

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Final
 
 from ..errors import NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
@@ -18,6 +19,9 @@ from .draining import DRAINER
 from .jobs import Job, Reader
 from .shell import Shell
 from .unattended import UnattendedReader
+
+# A DEBUG trap, or a file that may have one.
+_MAY_DEBUG: Final = (b"debug", b"source", b". ")
 
 
 class Core:
@@ -43,6 +47,8 @@ class Core:
         self.spelling = 0
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.traced = False  # it would tell of our words in a group, as no prompt does: known for who may trap
+        self.trapping = False  # a command of this shell has named traps: later ones may run them
+        self.debugging = False  # and what may set a DEBUG trap
         self.history = False  # `set -o history` is on: bash records what we type
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
@@ -101,6 +107,15 @@ class Core:
             self.unattended = UnattendedReader(call, shell.terminal, self.reader)
 
     # -- small things
+
+    def may_trap(self, request: Request) -> bool:
+        """May a trap speak after all else that this command does: an EXIT trap, or one for a signal that has waited?"""
+        if not request.isolated and (self.trapping or b"trap" in request.command):
+            self.trapping = True
+            if not self.debugging:
+                text = request.command.lower()
+                self.debugging = any(word in text for word in _MAY_DEBUG)
+        return self.trapping or request.isolated
 
     @property
     def state(self) -> State:

@@ -48,7 +48,7 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     held = pump.drain(shell, call)
     echoes = not _TRACING.isdisjoint(mark.flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
-    if call.grouped and not echoes and not call.retyped and b"debug" in call.request.command.lower():
+    if call.grouped and engine.debugging and not echoes and not call.retyped:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
     else:
         engine.prompt_speaks = echoes or (noise and call.ending is None)

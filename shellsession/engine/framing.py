@@ -137,7 +137,8 @@ def command_lines(
     its own, a round trip; looking afterwards could not tell whether the text itself has just disabled the name.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
-    runs; but `set -x` and DEBUG traps tell of our words before a command's redirections, and in a group's.
+    runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
+    words before a command's redirections, and in a group's.
     """
     run = b"%b -- %b" % (SPELLINGS[spelling % PROVEN][1], argument)  # the text may begin with a dash
     if grouped:

@@ -45,6 +45,7 @@ class Engine(Core):
             self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, too
             shell.resize(self.size)
             self.status, self.spelling, self.had_children, self.history, self.prompt_speaks = 0, 0, False, False, False
+            self.trapping = self.debugging = False
             yield from handshake(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
@@ -133,7 +134,7 @@ class Engine(Core):
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
         if (untold := self.untold) is None and not (shell.lost or shell.dead):
-            self.traced = self.prompt_speaks and request.may_trap and (yield from endings.is_traced(shell))
+            self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, request)
         call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
         call.not_run = True

@@ -36,7 +36,7 @@ def start(engine: Core, request: Request) -> Call:
         older = shell.family.descendants()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
-    if engine.prompt_speaks and request.may_trap:
+    if engine.prompt_speaks and engine.may_trap(request):
         shell.clear_own_output()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
@@ -93,7 +93,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    grouped = not engine.traced and request.may_trap and request.stdin is None
+    grouped = not engine.traced and engine.may_trap(request) and request.stdin is None
 
     def lines(argument: bytes, status: int) -> bytes:
         return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)

@@ -265,3 +265,41 @@ f() {
 f
 #--- next call
 set +xv
+### a signal's trap after a last subshell
+trap 'echo got; echo err >&2' USR1
+#--- next call
+(kill -USR1 $$)
+#--- next call
+if true; then (kill -USR1 $$; exit 3); fi
+#--- next call
+echo $?
+### a signal's trap that reads after a last subshell
+trap 'cat; echo got' TERM
+#--- next call
+(kill -TERM $$)
+#--- next call
+echo on
+### a child's trap after a last subshell
+trap 'echo chld' CHLD
+#--- next call
+(exit 3)
+#--- next call
+echo $?; trap - CHLD
+### a signal's trap, and a debug trap that a function sets
+trap 'echo usr1' USR1; f() { trap 'echo "dbg: $BASH_COMMAND"' DEBUG; }
+#--- next call
+f
+#--- next call
+echo a
+#--- next call
+trap - DEBUG
+#--- next call
+(kill -USR1 $$)
+### a signal's trap, and a debug trap in a sourced file
+trap 'echo usr1' USR1; printf 't%s "echo dbg" DEB%s\n' rap UG >s
+#--- next call
+. ./s
+#--- next call
+echo a; trap - DEBUG
+#--- next call
+(kill -USR1 $$)
