@@ -82,8 +82,8 @@ def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
 
 def is_traced(shell: Shell) -> Steps[bool]:
     """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
-    said = yield from pump.ask(shell, b'\\builtin trap -p DEBUG >&2; \\builtin echo "flags:$-" >&2')
-    flags = re.findall(rb"flags:(\w+)\n", said or b"")
+    said = yield from pump.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! <"/dev/null/flags:$-/"')
+    flags = re.findall(rb"/flags:(\w+)/: ", said or b"")
     return said is None or b"trap -- " in said or not flags or not _TRACING.isdisjoint(flags[-1])
 
 
@@ -96,10 +96,10 @@ def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:
 
 def _is_refused(shell: Shell) -> Steps[bool]:
     """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
-    said = yield from pump.ask(
-        shell, b"! \\builtin shopt extdebug >&2; \\builtin trap -p DEBUG >&2; \\builtin echo ran >&2"
-    )
-    return said is not None and (b"ran\n" not in said or (b"trap -- " in said and b"\toff\n" not in said))
+    # A failing redirection tells both options, and is skipped as any command is; `echo` and `shopt` can be disabled.
+    said = yield from pump.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! \\builtin : <"/dev/null/ran:$BASHOPTS/"')
+    options = re.findall(rb"/ran:([\w:]+)/: ", said or b"")
+    return said is not None and (not options or (b"trap -- " in said and b"extdebug" in options[-1].split(b":")))
 
 
 def interrupt(engine: Core, call: Call) -> Steps[Result]:

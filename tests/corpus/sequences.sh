@@ -303,3 +303,9 @@ trap 'echo usr1' USR1; printf 't%s "echo dbg" DEB%s\n' rap UG >s
 echo a; trap - DEBUG
 #--- next call
 (kill -USR1 $$)
+### errtrace and functrace where what tells of options is disabled
+enable -n echo shopt
+#--- next call
+set -ET; x=kept
+#--- next call
+type -t echo; enable echo; echo $x
