@@ -94,6 +94,18 @@ def test_aliases_for_keywords_end_the_shell_and_it_says_so(aliases: str, new_ses
     check_what_follows(sh)
 
 
+@pytest.mark.parametrize("keyword", ["if", "then", "elif", "else", "fi", "!", "{"])
+@pytest.mark.parametrize("meaning", ["", "true;"])
+def test_no_alias_for_a_keyword_makes_a_text_run_twice(
+    keyword: str, meaning: str, new_session: NewSession, place: Path
+) -> None:
+    sh = new_session(timeout=10.0)
+    sh.run(f"alias '{keyword}={meaning}'")
+    sh.run("echo ran >>ran")
+    assert sh.run(":").outcome in ("exited", "shell_exited")
+    assert not (place / "ran").exists() or (place / "ran").read_text() == "ran\n"
+
+
 @pytest.mark.parametrize("damage", ["builtin() { :; }", "enable -n builtin", "builtin() { :; }; eval() { :; }"])
 def test_the_status_is_kept_where_our_first_words_are_gone(sh: Session, damage: str) -> None:
     sh.run(damage)

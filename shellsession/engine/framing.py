@@ -151,7 +151,14 @@ def command_lines(
         _restore(nonce, status, b"\\" if spelling % PROVEN else b"\\builtin ") if status else b""
     )
     skipped = b'! { <_; } <"%b%b -$?/%b"' % (NOWHERE, nonce, nonce)
-    return b"if %b; then %b%b; else %b; fi\n%b" % (guard(spelling), prologue, run, skipped, mark_line(nonce))
+    # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
+    return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
+        guard(spelling),
+        prologue,
+        run,
+        skipped,
+        mark_line(nonce),
+    )
 
 
 def guard(spelling: int) -> bytes:
