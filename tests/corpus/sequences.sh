@@ -309,3 +309,17 @@ enable -n echo shopt
 set -ET; x=kept
 #--- next call
 type -t echo; enable echo; echo $x
+### a failing exec in a sourced file
+echo 'exec ./nosuch; echo in' >s
+#--- next call
+. ./s; echo alive
+### a failing exec in a trap
+trap 'exec ./nosuch; echo in' USR1
+#--- next call
+kill -USR1 $$; echo alive
+### a failing exec in a function and in eval
+f() { exec ./nosuch; echo in; }; f; eval 'exec ./nosuch; echo in'; shopt execfail
+#--- next call
+shopt -s execfail; echo 'exec ./nosuch; echo in' >s
+#--- next call
+. ./s; echo alive
