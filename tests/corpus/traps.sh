@@ -84,3 +84,9 @@ echo a; kill -PIPE $$
 trap 'echo hup; exit 3' HUP; kill -HUP $$; echo no
 ### kill winch chld cont urg
 kill -WINCH $$; kill -CHLD $$; kill -CONT $$; kill -URG $$; echo ok
+### the command that an exit trap is told of
+trap 'echo "bye: $BASH_COMMAND"' EXIT; set -e
+#--- next call
+echo a; false
+### the command that an exit trap of a subshell is told of
+(trap 'echo "bye: $BASH_COMMAND"' EXIT; set -e; echo a; false)
