@@ -54,6 +54,7 @@ NOWHERE: Final = b"/dev/null/"
 _BEFORE: Final = b"bash: " + NOWHERE[:-1]
 _AT: Final = len(_BEFORE)
 INTERRUPTED: Final = 130
+_BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _LOST: Final = re.compile(rb": 1\d: ")
 
 
@@ -79,10 +80,8 @@ def quote(text: bytes) -> bytes:
 
 
 def is_blank(text: bytes) -> bool:
-    """Is there nothing to run: only blanks, empty lines and comments?"""
-    if text.lstrip(b" \t\n")[:1] not in (b"", b"#"):
-        return False
-    return all(line.lstrip(b" \t")[:1] in (b"", b"#") for line in text.split(b"\n"))
+    """Is there nothing to run: only blanks, empty or continued lines, and comments (which nothing continues)?"""
+    return text.lstrip(b" \t\n")[:1] in (b"", b"#", b"\\") and _BLANK.fullmatch(text) is not None
 
 
 def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:

@@ -88,6 +88,8 @@ def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
     if out.modes and not terminal:
         out.settle()
     text = request.command
+    if text.rstrip(b" \t").endswith(b"\\\n"):
+        text += b"\n"  # as Enter does: an eval that ends in a line which is only continued ends an interactive bash
     spelling = engine.spelling
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")

@@ -302,3 +302,33 @@ trap 'echo "E $?"' ERR
 echo a
 #--- next call
 echo b
+### status after lines that are only continued
+(exit 3)
+#--- next call
+ \
+
+#--- next call
+echo $?; (exit 4)
+#--- next call
+\
+# a comment\
+#--- next call
+echo $?; (exit 5)
+#--- next call
+# a comment\
+true
+#--- next call
+echo $?
+### a last line that is only continued
+echo a
+\
+
+#--- next call
+echo b; \
+
+#--- next call
+\
+ \
+	
+#--- next call
+echo c
