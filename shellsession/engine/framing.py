@@ -54,6 +54,7 @@ NOWHERE: Final = b"/dev/null/"
 _BEFORE: Final = b"bash: " + NOWHERE[:-1]
 _AT: Final = len(_BEFORE)
 INTERRUPTED: Final = 130
+_SIGNALLED: Final = 128
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _LOST: Final = re.compile(rb": 1\d: ")
 
@@ -62,7 +63,7 @@ class Mark(NamedTuple):
     """Bash is back at its prompt: what it says of the command and of itself.
 
     ``line``: how many lines bash has read so far, 0 when it does not know. ``skipped``: the guard kept the text from
-    running. ``broken``: our own line made no sense to bash.
+    running. ``broken``: our own line may have made no sense to bash; it has told its own stderr so then.
     """
 
     status: int
@@ -247,9 +248,12 @@ def _read(body: bytes) -> Mark | None:
     history = b":history" in options
     read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
-    # as high: sig.c). The rest is bash's verdict on our line, as when a keyword of it is an alias.
-    if len(last) > 2:
+    # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
+    # itself, as when a keyword of it is an alias.
+    if int(last) >= _SIGNALLED:
         return Mark(INTERRUPTED, flags, cwd, read, history)
+    if last not in (b"0", b"1"):
+        return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
     # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
     status = int(piped) if piped else int(last == b"0")
-    return Mark(status, flags, cwd, read, history, broken=last not in (b"0", b"1"))
+    return Mark(status, flags, cwd, read, history)

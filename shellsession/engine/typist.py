@@ -135,7 +135,7 @@ def must_retype(engine: Core, call: Call) -> bool:
     # SIGINT makes bash forget lines that it has read.
     stolen = call.stolen and mark.status != INTERRUPTED
     unreachable = mark.skipped and call.retyped >= WAYS - 1
-    if stolen or mark.broken or unreachable:
+    if stolen or (mark.broken and call.framer.has_noise) or unreachable:
         # Where lines were typed to it a second time, the first one may have been run.
         call.not_run = unreachable or (stolen and not call.idle_looks)
         call.reason = _UNREACHABLE if unreachable else STOLEN if call.not_run else BROKEN

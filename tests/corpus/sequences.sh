@@ -323,3 +323,17 @@ f() { exec ./nosuch; echo in; }; f; eval 'exec ./nosuch; echo in'; shopt execfai
 shopt -s execfail; echo 'exec ./nosuch; echo in' >s
 #--- next call
 . ./s; echo alive
+### too many arguments end a line with the status that was
+(exit 3); exit 1 2; echo same line
+#--- next call
+echo $?; ./nosuch
+#--- next call
+return 1 2
+#--- next call
+echo $?; f() { for i in 1 2; do (exit 7); break 1 2; done; echo in f; }; f; echo same line
+#--- next call
+echo $?; (exit 2); shift 1 2; echo same line
+#--- next call
+echo $?; true; exit 1 2
+#--- next call
+echo $?
