@@ -53,7 +53,6 @@ _NEWLINES_MAX: Final = 64
 NOWHERE: Final = b"/dev/null/"
 _BEFORE: Final = b"bash: " + NOWHERE[:-1]
 _AT: Final = len(_BEFORE)
-INTERRUPTED: Final = 130
 _SIGNALLED: Final = 128
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _LOST: Final = re.compile(rb": 1\d: ")
@@ -64,6 +63,7 @@ class Mark(NamedTuple):
 
     ``line``: how many lines bash has read so far, 0 when it does not know. ``skipped``: the guard kept the text from
     running. ``broken``: our own line may have made no sense to bash; it has told its own stderr so then.
+    ``thrown``: a signal threw bash out of it, by the status.
     """
 
     status: int
@@ -73,6 +73,7 @@ class Mark(NamedTuple):
     history: bool = False
     skipped: bool = False
     broken: bool = False
+    thrown: bool = False
 
 
 def quote(text: bytes) -> bytes:
@@ -251,7 +252,7 @@ def _read(body: bytes) -> Mark | None:
     # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
     # itself, as when a keyword of it is an alias.
     if int(last) >= _SIGNALLED:
-        return Mark(INTERRUPTED, flags, cwd, read, history)
+        return Mark(int(last), flags, cwd, read, history, thrown=True)
     if last not in (b"0", b"1"):
         return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
     # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.

@@ -14,7 +14,7 @@ from ..errors import LimitReached
 from ..models import Request, Stream as StreamName
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import INTERRUPTED, READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
+from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
 from .pump import BROKEN, STOLEN
 from .shell import Shell
 from .streams import Stream
@@ -133,7 +133,7 @@ def must_retype(engine: Core, call: Call) -> bool:
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
     # SIGINT makes bash forget lines that it has read.
-    stolen = call.stolen and mark.status != INTERRUPTED
+    stolen = call.stolen and not mark.thrown
     unreachable = mark.skipped and call.retyped >= WAYS - 1
     if stolen or (mark.broken and call.framer.has_noise) or unreachable:
         # Where lines were typed to it a second time, the first one may have been run.

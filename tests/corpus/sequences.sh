@@ -336,4 +336,10 @@ echo $?; (exit 2); shift 1 2; echo same line
 #--- next call
 echo $?; true; exit 1 2
 #--- next call
+echo $?; for i in 1 2; do (exit 3); break x; done; echo same line
+#--- next call
+echo $?
+### an interrupt leaves a status that was as high
+(exit 200); kill -INT $$; echo same line
+#--- next call
 echo $?
