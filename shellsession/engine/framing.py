@@ -4,7 +4,7 @@ Law: pure, and one-shot. A nonce is good for one mark of one command; anything e
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! { <_; } <"/dev/null/NONCE ${PIPESTATUS[0]-} $? $LINENO $- $SHELLOPTS ${DIRSTACK-}/NONCE"
+    ! { <_; } <"/dev/null/NONCE ${PIPESTATUS[0]-} $? ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/NONCE"
     bash: /dev/null/NONCE 0 1 7 hiBs braceexpand:hashall /home/me/NONCE: Not a directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
@@ -110,7 +110,7 @@ def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
 
 
 def _complaint(nonce: bytes, status: bytes) -> bytes:
-    return b'! { <_; } <"%b%b %b $LINENO $- $SHELLOPTS ${DIRSTACK-}/%b"' % (NOWHERE, nonce, status, nonce)
+    return b'! { <_; } <"%b%b %b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/%b"' % (NOWHERE, nonce, status, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:

@@ -343,3 +343,17 @@ echo $?
 (exit 200); kill -INT $$; echo same line
 #--- next call
 echo $?
+### an unset LINENO where unset variables are errors
+unset LINENO; x=kept
+#--- next call
+set -u
+#--- next call
+(exit 3)
+#--- next call
+echo $? $x
+### a LINENO without a value where unset variables are errors
+unset LINENO; declare -A LINENO=([x]=1); set -u; x=kept
+#--- next call
+(exit 3)
+#--- next call
+echo $? $x
