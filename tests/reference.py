@@ -134,6 +134,7 @@ DIFFERENT_SCRIPTS: Final[dict[str, str]] = {
     "midway: an error of syntax in the middle": "`eval` reads no further after an error of syntax",
     "midway: an unbound variable in arithmetic": "bash leaves `eval` itself at this error",
     "midway: a bad subscript": "bash leaves `eval` itself at this error",
+    "midway: too many arguments": "bash leaves `eval` itself at this error",
     "midway: an interrupt in the middle": "an interrupt ends the call, not a line of it",
     # The session's shell has no job control (`set +m`).
     "midway: a child that dies of an interrupt": "only with job control bash takes it for its own interrupt",

@@ -50,3 +50,6 @@ echo next
 ### a child that dies of an interrupt
 sh -c 'kill -INT $$'; echo same line
 echo next
+### too many arguments
+exit 1 2; echo same line
+echo next
