@@ -37,28 +37,42 @@ class Repository:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir()
-        git("init", "-q", cwd=path)
+
+    def make(self) -> None:
+        self.path.mkdir()
+        git("init", "-q", cwd=self.path)
         for name, value in (("user.name", "A"), ("user.email", "a@b.c"), ("commit.gpgsign", "false")):
-            git("config", name, value, cwd=path)
-        (path / "file").write_text("one\n")
-        git("add", "file", cwd=path)
-        git("commit", "-qm", "base", cwd=path)
-        (path / "file").write_text("two\n")
-        git("add", "file", cwd=path)
+            git("config", name, value, cwd=self.path)
+        (self.path / "file").write_text("one\n")
+        git("add", "file", cwd=self.path)
+        git("commit", "-qm", "base", cwd=self.path)
+        (self.path / "file").write_text("two\n")
+        git("add", "file", cwd=self.path)
 
     def messages(self) -> list[str]:
         """Those of the commits after the first, oldest first."""
         return git("log", "--reverse", "--format=%B%x00", cwd=self.path).split("\0\n")[1:-1]
 
 
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository that is copied for each test: to make one takes nine processes of git."""
+    home = tmp_path_factory.mktemp("pattern")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        Repository(home / "repository").make()
+    return home / "repository"
+
+
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
+def repository(tmp_path: Path, pattern: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     repository = Repository(tmp_path / "repository")
+    shutil.copytree(pattern, repository.path, ignore=shutil.ignore_patterns("*.sample"))
     monkeypatch.chdir(repository.path)
     return repository
 
