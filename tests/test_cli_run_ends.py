@@ -222,8 +222,15 @@ def test_what_is_left_to_pass_on_has_the_gap_where_it_was(
 _DEAF: Final = 'trap "" INT; '
 
 
-def test_ctrl_c_that_costs_the_shell_says_so(daemon: Daemon, agent: str) -> None:
-    with running(daemon.socket, "run", "-s", agent, f"X=1; {_DEAF}echo x; while :; do :; done") as process:
+@pytest.fixture
+def endless(place: Path) -> str:
+    """What the shell itself is in until it is interrupted, and it takes no processor from others meanwhile."""
+    os.mkfifo(place / "never")
+    return f"exec 9<>{place}/never; read -u 9 x"
+
+
+def test_ctrl_c_that_costs_the_shell_says_so(daemon: Daemon, agent: str, endless: str) -> None:
+    with running(daemon.socket, "run", "-s", agent, f"X=1; {_DEAF}echo x; {endless}") as process:
         assert line(process) == b"x\n"
         status, said = finish(process, signal.SIGINT)
     assert status == 130
@@ -233,8 +240,8 @@ def test_ctrl_c_that_costs_the_shell_says_so(daemon: Daemon, agent: str) -> None
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
-def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, kept: bool) -> None:
-    text = f"{'' if kept else _DEAF}echo x; touch {place}/begun; while :; do :; done"
+def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, endless: str, kept: bool) -> None:
+    text = f"{'' if kept else _DEAF}echo x; touch {place}/begun; {endless}"
     with running(daemon.socket, "run", "--json", "-s", agent, "--", text) as process:
         wait_until((place / "begun").exists, "the command")
         process.send_signal(signal.SIGINT)
@@ -248,11 +255,11 @@ def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, ke
 @pytest.mark.parametrize("words", [["wait"], ["wait", "--json"], ["send"], ["send", "--json"]], ids=" ".join)
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
 def test_ctrl_c_on_who_stays_with_a_command_brings_what_it_printed(
-    daemon: Daemon, agent: str, place: Path, words: list[str], kept: bool
+    daemon: Daemon, agent: str, place: Path, endless: str, words: list[str], kept: bool
 ) -> None:
     asks = f"X=kept; {'' if kept else _DEAF}echo begun; read line; echo got $line"
     with opened(agent, daemon) as session:
-        assert session.run(f"{asks}; touch {place}/on; while :; do :; done", stdin=TTY).outcome == "input"
+        assert session.run(f"{asks}; touch {place}/on; {endless}", stdin=TTY).outcome == "input"
         answer = ["echoed"]
         if words[0] == "wait":
             session.type("echoed\n")
