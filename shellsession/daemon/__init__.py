@@ -23,6 +23,7 @@ pieces            pure: results of a command that came in pieces
 outcomes          pure: what came of a command that was handed back, or whose client had gone
 hold              who has a session alone
 nesting           who asks from inside the very session
+observing         a verb whose client has left for good looks no more
 shared            one agent: its session, who hears it, who stays with it
 administration    what the daemon does beside the verbs of sessions
 verbs             what each verb does: the session's own

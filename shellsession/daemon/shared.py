@@ -179,25 +179,6 @@ class SharedSession:
                     return result
                 return self.outcomes.end_of(None) or result  # the former if who stayed with it has gone
 
-    @contextmanager
-    def observing(self, listener: Listener) -> Iterator[None]:
-        """While a verb only looks at what was handed back: once its client has left for good it looks no more."""
-        engine = self.session._engine
-        call = engine.call
-
-        def let_go(_: object) -> None:
-            if call is not None and call is engine.attended is engine.call and engine.shell is not None:
-                call.following = call.has_news = True  # it is news enough
-                engine.shell.wake()
-
-        listener.abandoned.add_done_callback(let_go)
-        try:
-            yield
-        finally:
-            listener.abandoned.remove_done_callback(let_go)
-            if call is not None:
-                call.following = False
-
     async def until_handed_back(self, until: float | None) -> None:
         """Wait for the command that a client is in to be handed back: what is typed is for that one, and no later one.
 

@@ -22,6 +22,7 @@ from .audience import Fanout
 from .incoming import Answer, Incoming, answer_with, of_the_daemon, room_for
 from .listener import LEFT, Listener
 from .nesting import refuse_from_inside
+from .observing import observing
 from .records import closed_meanwhile, to_part
 from .shared import SharedSession
 
@@ -121,7 +122,7 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
     if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
         return answer_with(shared, incoming, result)
     left = None if until is None else max(0.001, until - time.monotonic())
-    with shared.observing(incoming.listener):
+    with observing(shared.session._engine, incoming.listener):
         return await _stay(shared, incoming, shared.session.wait(left))
 
 
@@ -178,7 +179,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
         if not await shared.until_unattended(until):
             return Answer({"value": False}, (b"",))
     shared.outcomes.check(incoming.request.command)
-    with shared.attending(), shared.observing(incoming.listener):
+    with shared.attending(), observing(shared.session._engine, incoming.listener):
         text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
     if (end := shared.session._engine.ended) is not None:  # perhaps nobody waits for it any more
         shared.glimpsed_end(end)
