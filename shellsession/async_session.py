@@ -248,7 +248,7 @@ class AsyncSession(Base):
             await self._do(self._engine.retire(idle))
 
     async def restart(self) -> None:
-        """A fresh bash: first cwd and environment, startup commands run again. Ends what another thread runs here."""
+        """As ``Session.restart``; what another task runs is ended."""
         self._refuse_callbacks()
         self._kill_running("the session was restarted meanwhile")
         await self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one

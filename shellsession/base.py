@@ -244,7 +244,7 @@ class Base:
         return "kill" if self._defaults.on_timeout == "kill" else "interrupt"
 
     def jobs(self) -> list[Job]:
-        """What earlier calls left running, and what came of it; the most recent last. None of a closed session."""
+        """What earlier calls left running, and what came of it; the most recent last. Empty once it is closed."""
         return list(self._mine().jobs) if not self.closed else []
 
     def resize(self, columns: int, rows: int) -> None:

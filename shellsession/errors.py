@@ -48,7 +48,7 @@ GONE: Final = "the shell had ended before this command, which was not run; the n
 
 
 class InvalidRequest(ShellSessionError, ValueError):
-    """The arguments cannot be meant; nothing was run."""
+    """The arguments are invalid; nothing was run."""
 
     code = "invalid_request"
 

@@ -30,7 +30,7 @@ VERBS: Final = {
     "kill": "close sessions, and end all that runs in them",
     "attach": "sit down at an agent's session yourself",
     "log": "show who ran what, and how it ended",
-    "status": "tell how the daemon is",
+    "status": "show how the daemon is doing",
     "serve": "run the daemon that holds the sessions",
     "stop": "end the daemon and every session",
     "mcp": "serve a session's verbs to MCP clients over stdio",

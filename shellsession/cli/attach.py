@@ -26,9 +26,9 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = (
     "Sit down at an agent's session: see what runs there, and run commands yourself. Keys go to the command that runs;"
-    " Ctrl-] leaves at any time, and what runs goes on. Ctrl-C strikes the command; where it does not answer within a"
-    " second, another one ends it by force. What is typed to a command that the agent began is not echoed, unless"
-    " it does so itself: it may have asked for a password."
+    " Ctrl-] leaves at any time, and what runs goes on. Ctrl-C interrupts the command; if nothing happens within a"
+    " second, press it again to kill it. What is typed to a command that the agent began is not echoed, unless the"
+    " command does so itself: it may have asked for a password."
 )
 
 

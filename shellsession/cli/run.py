@@ -31,9 +31,9 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 Run a command in the session of an agent, which is opened if there is none, here and with this environment.
-Where a command runs there already it waits for its turn, and says so on a terminal; Ctrl-C gives up.
+If the session is busy the command waits for its turn (and says so if stderr is a terminal); Ctrl-C gives up.
 It exits with the command's status; 124 when a time limit passed or the command waits for input (-i), 125 when nothing
-could be run, 130 after Ctrl-C (which ends the command, and keeps the session), 128 + n when signal n killed the
+could be run, 130 after Ctrl-C (which ends the command and keeps the session), 128 + n when signal n killed the
 session's shell. If this process itself is killed, the command runs on."""
 
 _SOURCE: Final = "put the script into a file, and run `source FILE`"

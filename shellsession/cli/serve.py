@@ -32,7 +32,11 @@ def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("serve", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
     arguments.add_socket(own)
     own.add_argument(
-        "--max-sessions", metavar="N", type=arguments.positive, default=1000, help="of all agents (default: 1000)"
+        "--max-sessions",
+        metavar="N",
+        type=arguments.positive,
+        default=1000,
+        help="at most so many agents (default: 1000)",
     )
     own.add_argument(
         "--idle-ttl",
@@ -46,7 +50,7 @@ def own_parser() -> argparse.ArgumentParser:
         metavar="S",
         type=arguments.seconds,
         default=5.0,
-        help="seconds that running commands get at its end (default: 5)",
+        help="seconds that running commands have to end when it stops (default: 5)",
     )
     own.add_argument("--audit", metavar="PATH", help="where the audit log goes ('' for none; see `shellsession log`)")
     own.add_argument(

@@ -18,7 +18,7 @@ EXAMPLES: Final = (
     ("shellsession status --json", "the same for programs"),
 )
 _DESCRIPTION: Final = """\
-Tell how the daemon is. It exits with 0 when one runs, with 3 when none does, and with 125 when it does not answer."""
+Show how the daemon is doing. It exits with 0 when one runs, 3 when none does, 125 when it does not answer."""
 NO_DAEMON: Final = 3
 
 

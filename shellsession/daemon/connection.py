@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         return not self._room.is_set()
 
     async def drain(self) -> None:
-        """Until the client has taken enough, or is gone; or until ``let_go``."""
+        """Until the client has taken enough, or is gone; or until ``drop_unsent``."""
         await self._room.wait()
 
     def drop_unsent(self) -> None:

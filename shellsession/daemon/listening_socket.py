@@ -19,7 +19,7 @@ _BACKLOG: Final = 4096
 
 
 class ListeningSocket:
-    """``socket`` listens at ``path``. ``lock``: see ``place.locked``. Raises DaemonUnavailable when a daemon does."""
+    """``socket`` listens at ``path``. ``lock``: see ``endpoint.locked``. Raises DaemonUnavailable if a daemon does."""
 
     def __init__(self, path: str, lock: int | None = None) -> None:
         self.path = path

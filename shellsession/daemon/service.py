@@ -42,7 +42,7 @@ class Settings:
 def listen(path: str, lock: int | None = None) -> ListeningSocket:
     """The socket, listening. A signal that asks for the end waits from now on until somebody can hear it.
 
-    Raises DaemonUnavailable when a daemon listens there already. ``lock``: see ``place.locked``.
+    Raises DaemonUnavailable when a daemon listens there already. ``lock``: see ``endpoint.locked``.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
     return ListeningSocket(path, lock)

@@ -1,4 +1,4 @@
-"""What is known of one session: its bash, the command that is at, and what earlier commands left running.
+"""What is known of one session: its bash, the command that it runs, and what earlier commands left running.
 
 Law: nothing here waits, and what any thread may call says so.
 """
