@@ -78,9 +78,14 @@ def test_inside_its_own_session_nothing_waits_for_itself(
 ) -> None:
     ours = shlex.join([*PROGRAM, *(word.format(agent=agent) for word in words.split())])
     nested = shlex.quote(
-        "import shellsession as s\n"
-        f"r = s.Session().run({ours!r}, stdin=s.TTY)\n"
-        "print(r.stdout, r.stderr)\nraise SystemExit(r.exit_code)"
+        "import shellsession\n"
+        "sh = shellsession.Session()\n"
+        f"r = sh.run({ours!r}, stdin=shellsession.TTY)\n"
+        "print(r.stdout, r.stderr)\n"
+        "while r.runs_on:\n"  # as below
+        "    r = sh.wait()\n"
+        "    print(r.stdout, r.stderr)\n"
+        "raise SystemExit(r.exit_code)"
     )
     text = within.format(ours=ours, nested=nested, python=sys.executable)
     with connect(agent, daemon.socket, cwd=place, extra_env={"SHELLSESSION_SOCKET": daemon.socket}) as sh:
