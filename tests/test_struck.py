@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,7 +103,7 @@ def test_where_a_command_is_handed_back_nobody_has_it_and_it_is_ended(
 @LATE
 @pytest.mark.parametrize("job", [False, True], ids=["handed back", "left in the background"])
 def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
-    sh: Session, strikes: Strikes, job: bool, late: bool
+    sh: Session, place: Path, strikes: Strikes, job: bool, late: bool
 ) -> None:
     """It waits for the thread to begin, which has its descriptors by then."""
     wait_until(lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "the last one")
@@ -115,7 +116,8 @@ def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
     for _, write in pipes:
         os.write(write, b"precious")
     assert sh.run("echo $X").stdout == "kept\n"
-    left = sh.run("(sleep 0.05; echo on) &").background
+    left = sh.run("(until [ -e go ]; do sleep 0.01; done; echo on) &").background
+    (place / "go").touch()
     wait_until(lambda: not sh.jobs()[-1].running, "the end of a job that is read")
     assert (sh.jobs()[-1].pids, sh.jobs()[-1].stdout) == (left, "on\n")
     for read, write in pipes:
