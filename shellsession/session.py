@@ -177,9 +177,9 @@ class Session(Base):
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a running command until it ends, waits for input, or ``timeout`` seconds have passed.
 
-        The Result has the output since the previous one. When another thread is in the command (``run``, ``wait``),
-        both are told of its end. Ctrl-C ends the command, as in ``run``; the ``timeout`` ends only the waiting.
-        Raises NotRunning when no command runs.
+        The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
+        When another thread is in the command (``run``, ``wait``), both are told of its end. Ctrl-C ends the command, as
+        in ``run``; the ``timeout`` ends only the waiting. Raises NotRunning when no command runs.
         """
         engine, until = self._mine(), self._until(timeout)
         if (told := self._along(until)) is not None:
