@@ -25,7 +25,7 @@ class Drainer:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
         self._wanted: dict[int, Callable[[], bool]] = {}
-        self._wake: tuple[int, int] | None = None
+        self._wake: int | None = None  # counts, so that nobody who nudges ever waits for a reader that is busy
 
     def add(self, fd: int, read: Callable[[], bool]) -> None:
         """Without a thread or a descriptor to be had, nobody reads: who writes stands still, the session goes on."""
@@ -37,19 +37,18 @@ class Drainer:
 
     def _start(self) -> bool:
         try:
-            wake = os.pipe()
+            wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         except OSError:
             return False
         self._wake = wake
-        thread = threading.Thread(target=self._work, args=wake, name="shellsession-jobs", daemon=True)
+        thread = threading.Thread(target=self._work, args=(wake,), name="shellsession-jobs", daemon=True)
         try:
             thread.start()
         except RuntimeError:  # no more threads, or the interpreter ends
             self._wake = None
-            for fd in wake:
-                os.close(fd)
+            os.close(wake)
             return False
-        except BaseException:  # Ctrl-C, while it was waited for: the pipe is the thread's, if there is one
+        except BaseException:  # Ctrl-C, while it was waited for: the descriptor is the thread's, if there is one
             if not thread.is_alive():
                 self._wake = None
             raise
@@ -57,20 +56,19 @@ class Drainer:
 
     def _nudge(self) -> None:
         if self._wake is not None:
-            os.write(self._wake[1], b"+")
+            os.eventfd_write(self._wake, 1)
 
     def remove(self, fd: int) -> None:
         with self._lock:
             if self._wanted.pop(fd, None) is not None:
                 self._nudge()
 
-    def _work(self, wake: int, wake_end: int) -> None:
+    def _work(self, wake: int) -> None:
         while True:
             with self._lock:
-                if not self._wanted or self._wake != (wake, wake_end):  # nothing to do, or another one has its place
-                    self._wake = None if self._wake == (wake, wake_end) else self._wake
+                if not self._wanted or self._wake != wake:  # nothing to do, or another one has its place
+                    self._wake = None if self._wake == wake else self._wake
                     os.close(wake)
-                    os.close(wake_end)
                     return
                 poll = select.poll()
                 poll.register(wake, select.POLLIN)
@@ -78,7 +76,7 @@ class Drainer:
                     poll.register(fd, select.POLLIN)
             for fd, _ in poll.poll():
                 if fd == wake:
-                    os.read(wake, 4096)
+                    os.eventfd_read(wake)
                 elif (read := self._wanted.get(fd)) is not None and not read():
                     with self._lock:
                         if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
@@ -86,8 +84,8 @@ class Drainer:
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: a lock that it held at the fork would stay locked for ever."""
-        for fd in self._wake or ():
-            os.close(fd)
+        if self._wake is not None:
+            os.close(self._wake)
         self.__init__()  # type: ignore[misc]  # as if new, for all who know it
 
 
