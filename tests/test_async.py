@@ -255,6 +255,32 @@ def test_an_idle_loop_is_left_alone(place: Path) -> None:
     asyncio.run(main())
 
 
+def watched_by(epoll: int) -> set[int]:
+    """What the kernel looks at for it, by the number it had then."""
+    told = Path(f"/proc/self/fdinfo/{epoll}").read_text(encoding="utf-8")
+    return {int(line.split()[1]) for line in told.splitlines() if line.startswith("tfd:")}
+
+
+def test_a_job_that_has_ended_leaves_the_loop_alone_though_a_fork_holds_its_streams(place: Path) -> None:
+    """A closed descriptor stays in epoll as long as anybody has the file: it told of its end again and again."""
+
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("mkfifo go; read x <go &", tty=False)
+            (job,) = sh.jobs()
+            held = [os.dup(stream.fd) for stream, _ in job._open.values()]  # as a fork of the host has them
+            await sh.run("echo >go; wait", tty=False)
+            await until(lambda: not job.running)
+            selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+            watched = watched_by(selector.fileno())
+            for fd in held:
+                os.close(fd)
+            assert held
+            assert watched <= {key.fd for key in selector.get_map().values()}
+
+    asyncio.run(main())
+
+
 def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
     """As anyio does it: at each turn of the loop, until the task has left its scope."""
 

@@ -83,6 +83,8 @@ class Job:
                 capture.feed(data)
             elif data == b"":
                 del self._open[fd]
+                if self._reader is not None:
+                    self._reader.remove(fd)  # first: where a fork of the host has it, epoll goes on telling of its end
                 if fd != self._lent:
                     stream.close()
                 return False
