@@ -17,6 +17,7 @@ from escapes import ESCAPES, all_escapes, of_host
 from support import descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session, SessionClosed
+from shellsession.engine import directories, guard
 
 Make = Callable[..., Session]
 
@@ -85,6 +86,34 @@ def test_whatever_got_away_is_gone_when_the_call_returns(place: Path, way: str) 
     assert with_argument(seconds) == []
     if way != "collection":
         session.close()
+
+
+def test_a_session_that_is_collected_while_another_takes_its_place_takes_nothing_with_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the last one before: what all share is not to be given up just then."""
+    make = directories.make_private
+    session = Session(cwd=place)
+    session.run("true")
+    circle: list[object] = [session]
+    circle.append(circle)
+
+    def make_as_all_is_collected(directory: str) -> None:
+        make(directory)
+        gc.collect()
+
+    monkeypatch.setattr(guard, "make_private", make_as_all_is_collected)
+    gc.disable()
+    try:
+        del session, circle
+        with Session(cwd=place) as other:
+            assert other.run("cat", stdin="x" * 10_000).stdout == "x" * 10_000
+            assert len(of_host(os.getpid())) == 1
+            watcher = guard.the_guard()._watcher
+            assert watcher is not None
+            assert watcher.poll() is None
+    finally:
+        gc.enable()
 
 
 def test_an_interrupt_reaches_whatever_got_away(place: Path) -> None:

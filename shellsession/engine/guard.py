@@ -47,29 +47,38 @@ class Guard:
         self._directory: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._bash = ""  # that runs it
-        self._taken = 0
+        self._taken: set[int] = set()  # the seats, by their marks
         self._next = 0
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:
         """A new seat; the first one starts the watcher."""
         with self._lock:
-            if self._directory is None:
-                try:
-                    self._directory = self._open(bash)
-                except BaseException:
-                    self._close()
-                    self._number = _MAGIC | secrets.randbits(32)
-                    raise
             self._next = (self._next + 1) % _SEATS
-            directory = os.path.join(self._directory, str(self._next))
+            mark = (self._number * _SEATS + self._next) * GENERATIONS
+            self._taken.add(mark)  # first: with the last of the others, which a collection may end below, all else goes
             try:
-                make_private(directory)
-            except PermissionError:
-                _unshut(private_home(), self._directory)
-                make_private(directory)
-            self._taken += 1
-            return Seat((self._number * _SEATS + self._next) * GENERATIONS, directory)
+                return Seat(mark, self._make(bash, str(self._next)))
+            except BaseException:
+                self._leave(mark)
+                raise
+
+    def _make(self, bash: str, name: str) -> str:
+        """The directory of a seat."""
+        if self._directory is None:
+            try:
+                self._directory = self._open(bash)
+            except BaseException:
+                self._close()
+                self._number = _MAGIC | secrets.randbits(32)
+                raise
+        directory = os.path.join(self._directory, name)
+        try:
+            make_private(directory)
+        except PermissionError:
+            _unshut(private_home(), self._directory)
+            make_private(directory)
+        return directory
 
     def watch_over(self, bash: str, socket: str, file: int) -> Seat:
         """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed.
@@ -92,9 +101,12 @@ class Guard:
             _unshut(private_home(), above)
         _remove(seat.directory)
         with self._lock:
-            self._taken -= 1
-            if self._taken == 0:
-                self._close()
+            self._leave(seat.mark)
+
+    def _leave(self, mark: int) -> None:
+        self._taken.discard(mark)
+        if not self._taken:
+            self._close()
 
     def _open(self, bash: str) -> str:
         home = private_home()
