@@ -136,6 +136,47 @@ def test_the_watcher_leaves_a_living_host_and_strangers_alone(started: list[subp
     assert stranger.poll() is None
 
 
+def watcher_of(host: subprocess.Popen[str]) -> int:
+    (pid,) = [pid for pid in with_argument(str(host.pid)) if pid != host.pid]
+    return pid
+
+
+def test_a_watcher_that_was_killed_has_a_successor_from_the_next_shell_on(
+    started: list[subprocess.Popen[str]],
+) -> None:
+    seconds = unique_seconds()
+    program = HOST + "input(); other = Session(cwd='/'); other.run(sys.argv[2]); print(flush=True); input()\n"
+    host = start(started, program, "true", f"setsid sleep {seconds} &")
+    assert host.stdout
+    assert host.stdin
+    host.stdout.readline()
+    os.kill(first := watcher_of(host), signal.SIGKILL)
+    wait_until(lambda: not is_alive(first), "its end")
+    host.stdin.write("go\n")
+    host.stdin.flush()
+    host.stdout.readline()
+    wait_until(lambda: with_argument(seconds), "the job")
+    host.kill()
+    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all", PROMISED)
+
+
+def test_who_kills_all_that_is_called_bash_spares_the_watcher(started: list[subprocess.Popen[str]]) -> None:
+    """`pkill bash`, `killall bash`: an agent that wants its own servers ended says so."""
+    seconds = unique_seconds()
+    host = start(started, HOST + "input()\n", f"setsid sleep {seconds} &")
+    assert host.stdout
+    host.stdout.readline()
+    watcher = watcher_of(host)
+    name = wait_until(lambda: Path(f"/proc/{watcher}/comm").read_text(encoding="utf-8") != "bash\n", "another name")
+    assert name
+    os.kill(watcher, signal.SIGTERM)
+    wait_until(lambda: naps(watcher) > 2, "its next looks")
+    assert is_alive(watcher)
+    wait_until(lambda: with_argument(seconds), "the job")
+    host.kill()
+    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all", PROMISED)
+
+
 def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path) -> None:
     """The watcher's pipe is at its end from the first, so that it looks at the host and at nothing else."""
     program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'two\\nlines'); print(flush=True); sys.stdin.read()"
@@ -194,9 +235,7 @@ def test_leftovers_of_hosts_killed_with_their_watchers_are_swept_at_the_next_sta
     shell = int(host.stdout.readline())
     wait_until(lambda: with_argument(seconds), "the job")
     (directory,) = of_host(host.pid)
-    watchers = [pid for pid in with_argument(str(host.pid)) if pid != host.pid]
-    assert len(watchers) == 1
-    for pid in (watchers[0], host.pid):
+    for pid in (watcher_of(host), host.pid):
         os.kill(pid, signal.SIGKILL)
     host.wait(10)
     assert with_argument(seconds)

@@ -52,7 +52,7 @@ class Guard:
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:
-        """A new seat; the first one starts the watcher."""
+        """A new seat. The first one starts the watcher, and each looks whether it is still there."""
         with self._lock:
             self._next = (self._next + 1) % _SEATS
             mark = (self._number * _SEATS + self._next) * GENERATIONS
@@ -72,6 +72,8 @@ class Guard:
                 self._close()
                 self._number = _MAGIC | secrets.randbits(32)
                 raise
+        elif self._watcher is None or self._watcher.poll() is not None:  # a command has killed it
+            self._replace_watcher()
         directory = os.path.join(self._directory, name)
         try:
             make_private(directory)
@@ -160,9 +162,12 @@ class Guard:
         with self._lock:
             assert self._socket is not None
             self._socket = self._socket[0], file
-            before, self._watcher = self._watcher, self._watch()
-            if before is not None:
-                _dismiss(before)
+            self._replace_watcher()
+
+    def _replace_watcher(self) -> None:
+        before, self._watcher = self._watcher, self._watch()
+        if before is not None:
+            _dismiss(before)
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's watcher without touching it."""

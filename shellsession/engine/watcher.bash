@@ -4,6 +4,9 @@
 # and a descriptor of that file. Stdin: a pipe from the host.
 pid=$1 start=$2 low=$3 high=$4 directory=$5 socket=$6 file=$7
 ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's mark: we must survive its end
+# `pkill bash`, `killall bash`: who wants bashes ended does not mean this one.
+{ printf session-guard >/proc/self/comm; } 2>/dev/null
+trap '' HUP INT QUIT TERM
 
 lives() { # a zombie is gone; the start time tells a new owner of the number from the old
   local line
