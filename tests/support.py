@@ -75,6 +75,11 @@ def is_alive(pid: int) -> bool:
     return bool(fields) and fields[0] not in "ZX"
 
 
+def naps(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    return int(_told(pid, "status").partition(b"\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
 def with_argument(argument: str) -> list[int]:
     """Every living process that has exactly this word on its command line."""
     word = argument.encode()

@@ -9,7 +9,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from support import wait_until
+from support import command_line, naps, wait_until
+
+from shellsession.engine import guard, processes
 
 # All modules are there before the host changes: its Python may be where only root looks.
 _PROGRAM = """
@@ -93,11 +95,33 @@ def test_a_host_whose_umask_takes_its_own_rights(tmp_path_factory: pytest.TempPa
     run(f"{_NEW_USER}; os.umask({umask})", "", directory)
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
-def test_a_host_without_proc(tmp_path: Path) -> None:
+@pytest.fixture
+def without_proc() -> tuple[str, ...]:
+    """Runs what follows where /proc is empty."""
     probe = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc"], check=False, capture_output=True)
     if probe.returncode != 0:
         pytest.skip("no mount namespaces here")
+    return "unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_a_host_without_proc(without_proc: tuple[str, ...], tmp_path: Path) -> None:
     # Jobs and escapees are not found without /proc; the streams' promises hold.
-    hide = 'mount -t tmpfs none /proc && exec "$@"'
-    run("", "", tmp_path, "unshare", "-m", "sh", "-c", hide, "sh")
+    run("", "", tmp_path, *without_proc)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_without_proc_the_watcher_trusts_its_pipe(without_proc: tuple[str, ...], tmp_path: Path) -> None:
+    """It took its living host for dead after a second."""
+    script = Path(guard.__file__).with_name("watcher.bash")
+    (place := tmp_path / "home" / "host").mkdir(parents=True)
+    told = (os.getpid(), processes.start_time(os.getpid()), 1, 0, place)
+    argv = [*without_proc, "bash", str(script), *map(str, told)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as watcher:
+        wait_until(lambda: command_line(watcher.pid).startswith(b"bash"), "its beginning")
+        before = naps(watcher.pid)
+        wait_until(lambda: watcher.poll() is not None or naps(watcher.pid) > before + 2, "a few looks")
+        assert watcher.poll() is None
+        assert place.exists()
+        watcher.communicate()  # closes the pipe
+    assert not place.exists()

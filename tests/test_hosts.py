@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from escapes import ESCAPES, all_escapes, of_host, runtime_directories
-from support import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, naps, unique_seconds, wait_until, with_argument
 
 import shellsession
 from shellsession.engine import guard, processes
@@ -194,12 +194,6 @@ def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path)
             host.wait(PATIENCE)
             assert watcher.wait(PATIENCE) is not None
     assert not place.exists()
-
-
-def naps(pid: int) -> int:
-    """How often a process has gone to sleep."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def test_a_fork_of_the_host_that_lives_on_does_not_keep_anything_alive(started: list[subprocess.Popen[str]]) -> None:

@@ -19,9 +19,9 @@ lives() { # a zombie is gone; the start time tells a new owner of the number fro
   [[ $1 != [ZX] && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
 }
 
-# End of file on the pipe is the host's end, unless a fork of it holds the pipe: so look as well.
+# End of file on the pipe is the host's end, unless a fork of it holds the pipe: so look as well, if there is a /proc.
 while read -r -t 1; (( $? > 128 )); do
-  lives "$pid" || break
+  [[ ! -e /proc/self/stat ]] || lives "$pid" || break
 done
 # The kernel closes a dying host's files before the host is a zombie: look until it is one, at something never readable.
 exec {never}<> <(:)
