@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from support import command_line, naps, wait_until
+from support import PATIENCE, command_line, naps, wait_until
 
 from shellsession.engine import guard, processes
 
@@ -84,6 +84,22 @@ def test_a_host_that_shut_itself_off_under_its_session(tmp_path_factory: pytest.
     open_to_all(directory)
     visible = f"{_NEW_USER}; ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)"
     run(visible, f'assert sh.run("echo before").stdout == "before\\n"; {_SHUT_OFF}', directory)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_a_host_that_became_another_user_under_its_session_can_close_it(tmp_path: Path) -> None:
+    """It may no longer kill what it has started: all of that sees its end."""
+    tmp_path.chmod(0o777)
+    program = f"import os; from shellsession import Session; sh = Session(cwd='/').open(); {_NEW_USER}; sh.close()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    ) as host:
+        try:
+            assert host.wait(PATIENCE) == 0
+        finally:
+            host.kill()
+    left = tmp_path / "shellsession-0"
+    wait_until(lambda: not left.exists(), "the watcher sweeps behind it")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="root reads what its umask took from it")

@@ -177,9 +177,14 @@ class Guard:
 
 
 def _dismiss(watcher: subprocess.Popen[bytes]) -> None:
-    with suppress(PermissionError):  # we were another user when we started it: it sees our end
-        watcher.kill()  # not by closing its pipe: it would clean up beside us
-    watcher.wait()
+    """Not by closing its pipe, or it would clean up beside us; nor with Popen's verbs: Ctrl-C in them leaves a lock."""
+    if watcher.returncode is None:
+        # Reaped by somebody else; or we were another user when we started it: then it sees our end.
+        with suppress(ChildProcessError, PermissionError):
+            if not os.waitpid(watcher.pid, os.WNOHANG)[0]:
+                os.kill(watcher.pid, signal.SIGKILL)
+                os.waitpid(watcher.pid, 0)
+        watcher.returncode = 0
     if watcher.stdin is not None:
         watcher.stdin.close()
 
