@@ -97,9 +97,9 @@ class Guard:
         return self._socket[0] if self._socket else None
 
     def give_back(self, seat: Seat) -> None:
-        """Remove the seat's directory; with the last seat all else of this process."""
+        """Remove the seat's directory; with the last seat all else of this process. Done again, it does the rest."""
         above = os.path.dirname(seat.directory)
-        if not os.access(above, os.X_OK):
+        if seat.mark in self._taken and not os.access(above, os.X_OK):
             _unshut(private_home(), above)
         _remove(seat.directory)
         with self._lock:

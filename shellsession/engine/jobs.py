@@ -137,9 +137,9 @@ class Job:
         """Let go of the streams, and of its orphans."""
         self.mark = 0
         with self._lock:
-            while self._open:
-                fd, (stream, _) = self._open.popitem()
-                if self._reader is not None:
+            for fd, (stream, _) in list(self._open.items()):
+                if self._reader is not None and not stream.closed:
                     self._reader.remove(fd)
                 if fd != self._lent:
                     stream.close()
+                self._open.pop(fd, None)

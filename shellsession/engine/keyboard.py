@@ -11,6 +11,7 @@ import termios
 from contextlib import suppress
 
 from ..errors import LimitReached
+from .signals import undisturbed
 from .streams import SMALL, Stream, get_modes, slave_path
 
 
@@ -28,7 +29,8 @@ class Keyboard:
         """
         fd = self._terminal.fd
         if self._keeper < 0:
-            self._keeper = _open_keeper(fd)
+            with undisturbed():
+                self._keeper = _open_keeper(fd)
         self._terminal.settle()
         modes = termios.tcgetattr(fd)
         modes[0] |= termios.ICRNL
@@ -64,9 +66,9 @@ class Keyboard:
         return unread
 
     def close(self) -> None:
-        if self._keeper >= 0:
-            os.close(self._keeper)
-            self._keeper = -1
+        keeper, self._keeper = self._keeper, -1
+        if keeper >= 0:
+            os.close(keeper)
 
 
 def _open_keeper(fd: int) -> int:

@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from ptyprocess import PtyProcess
 
@@ -238,27 +238,42 @@ class Shell:
         return [pid for pid in self.family.marks.carriers() if pid not in ours]
 
     def close(self) -> None:
-        """Give back descriptors, files and the seat. Bash must be dead."""
-        self.control.close()
-        self.streams.close()
-        self.keyboard.close()
+        """Give back descriptors, files and the seat. Bash must be dead. Done again, it does what is left."""
+        with ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
+            steps.callback(self._guard.give_back, self.seat)
+            for directory in self.launch.groups:
+                steps.callback(cgroups.remove, directory)
+            steps.callback(self.files.close)
+            steps.callback(self._close_terminal)
+            steps.callback(self._close_descriptors)
+            steps.callback(self.family.close)
+            steps.callback(self.keyboard.close)
+            steps.callback(self.streams.close)
+            steps.callback(self.control.close)
+
+    def _close_descriptors(self) -> None:
+        """Each is forgotten just before it is closed: another thread or a signal handler may be about to use it.
+
+        Nothing strikes between these two: Python looks for signals behind a call, and where a function or loop begins.
+        """
         with self._wake_lock:
-            wake_fd, self.wake_fd = self.wake_fd, -1  # first: a signal handler may be about to wake
-            os.close(wake_fd)
-        fds = {self.pidfd, self.child_fd, self.own_stdout}
-        # First: another thread may be about to signal.
-        self.pidfd = self.child_fd = self.own_stdout = -1
-        self.family.close()
-        for fd in fds:
-            if fd >= 0:
-                os.close(fd)
+            wake_fd, self.wake_fd = self.wake_fd, -1
+            if wake_fd >= 0:
+                os.close(wake_fd)
+        pidfd, self.pidfd = self.pidfd, -1
+        if pidfd not in (-1, self.child_fd):
+            os.close(pidfd)
+        child_fd, self.child_fd = self.child_fd, -1
+        if child_fd >= 0:
+            os.close(child_fd)
+        own_stdout, self.own_stdout = self.own_stdout, -1
+        if own_stdout >= 0:
+            os.close(own_stdout)
+
+    def _close_terminal(self) -> None:
         # PtyProcess.close() sleeps; all it would do is close this descriptor.
         self._process.fileobj.close()
         self._process.closed = self._process.terminated = True
-        self.files.close()
-        for directory in self.launch.groups:
-            cgroups.remove(directory)
-        self._guard.give_back(self.seat)
 
 
 def kill(pids: list[int], number: int = signal.SIGKILL) -> None:

@@ -42,10 +42,11 @@ class Stream:
     ``word`` is the path as bash reads it, ``modes`` those of a terminal; ``identity`` tells the other end's file.
     """
 
-    __slots__ = ("fd", "identity", "inode", "modes", "path", "word")
+    __slots__ = ("closed", "fd", "identity", "inode", "modes", "path", "word")
 
     def __init__(self, fd: int, path: bytes, modes: bytes = b"", slave: int = -1) -> None:
         self.fd = fd
+        self.closed = False
         self.path = path
         self.word = path if modes else quote(path)
         self.modes = modes
@@ -79,8 +80,11 @@ class Stream:
             set_modes(self.fd, self.modes)
 
     def close(self) -> None:
+        """A second time, after the first was struck, it does what is left."""
         with suppress(OSError):
-            os.close(self.fd)
+            if not self.closed:
+                self.closed = True  # first: by then the number may be somebody else's
+                os.close(self.fd)
         if self.inode and self.in_place():
             with suppress(OSError):
                 os.unlink(self.path)
@@ -226,13 +230,14 @@ class Streams:
 
     def drop(self) -> None:
         """Close all: the next command gets new ones."""
-        while self._known:
-            stream = self._known.popitem()[1]
-            self._poll.unregister(stream.fd)
+        for kind, stream in list(self._known.items()):
+            with suppress(KeyError):  # it was struck before it was registered, or after this
+                self._poll.unregister(stream.fd)
             stream.close()
+            self._known.pop(kind, None)
 
     def close(self) -> None:
         self.drop()
-        if self.devices >= 0:
-            os.close(self.devices)
-            self.devices = -1
+        devices, self.devices = self.devices, -1
+        if devices >= 0:
+            os.close(devices)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 import time
+from contextlib import ExitStack, suppress
 from typing import Final
 
 from ..models import Result
@@ -17,6 +18,7 @@ from .core import Core
 from .framing import NOWHERE, Mark
 from .results import result
 from .shell import Shell, kill
+from .signals import undisturbed
 from .waiting import Steps, T, Wait
 
 TICK: Final = 0.002
@@ -51,13 +53,14 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     mark = _final_mark(call)
     call.killed += [pid for pid in _announced(shell, call) if pid not in call.killed]
     call.reason, engine.kill_reason = call.reason or engine.kill_reason, ""
-    discard(engine, shell)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
     if mark is not None:
         code = mark.status
-    return result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
+    came = result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
+    discard(engine, shell, came)
+    return came
 
 
 def take_own_output(call: Call) -> None:
@@ -82,8 +85,10 @@ def _announced(shell: Shell, call: Call) -> list[int]:
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
     """The command went well, but its shell can run no other: end it, and say so."""
     cwd = engine.live().place(mark.cwd)
-    yield from destroy(engine)
-    return result(call, "shell_exited", mark.status, cwd, state_kept=False)
+    shell = yield from _end(engine)
+    came = result(call, "shell_exited", mark.status, cwd, state_kept=False)
+    discard(engine, shell, came)
+    return came
 
 
 def _final_mark(call: Call) -> Mark | None:
@@ -124,12 +129,17 @@ def shut_down(engine: Core) -> Steps[None]:
 
 def destroy(engine: Core) -> Steps[None]:
     """End the shell and everything below it, now."""
+    shell = yield from _end(engine)
+    discard(engine, shell)
+
+
+def _end(engine: Core) -> Steps[Shell]:
     shell = engine.live()
     engine.call = None
     if not shell.dead:
         yield from _kill_all(shell)
     yield from _kill_strays(shell)
-    discard(engine, shell)
+    return shell
 
 
 def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
@@ -185,11 +195,28 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
         yield Wait((), time.monotonic() + TICK)
 
 
-def discard(engine: Core, shell: Shell) -> None:
-    """Give back what the dead shell had."""
-    engine.stop_unattended()
-    engine.shell = engine.call = engine.terminal_job = None
-    for job in engine.jobs:
-        job.close()
-    engine.on_close()
-    shell.close()
+def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
+    """Give back what the dead shell had. Where who asked is struck meanwhile, the next command is told what ``came``.
+
+    It is known until all is given back: who closes the session again, or collects it, takes up what is left.
+    """
+    engine.stop_unattended()  # perhaps it waits for a callback of the host's: Ctrl-C is heard
+    try:
+        _give_back(engine, shell)
+    except BaseException:
+        engine.untold = came or engine.untold
+        with suppress(Exception):  # what cannot be given back for good keeps nobody from a fresh one
+            _give_back(engine, shell)
+        engine.shell = None
+        raise
+    engine.shell = None
+
+
+def _give_back(engine: Core, shell: Shell) -> None:
+    """Done again, after it was struck (a host with threads is, all the same), it does what is left."""
+    engine.call = engine.terminal_job = None
+    with undisturbed(), ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
+        steps.callback(shell.close)
+        steps.callback(engine.on_close)
+        for job in engine.jobs:
+            steps.callback(job.close)
