@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import os
@@ -15,14 +16,14 @@ from typing import Any
 
 import pytest
 from escapes import of_host
-from support import descendants, wait_until
+from support import PATIENCE, descendants, wait_until
 
 import shellsession
-from shellsession import TTY, Session
+from shellsession import TTY, AsyncSession, Session
 from shellsession.engine import guard, signals, teardown
 from shellsession.engine.files import Files
 from shellsession.engine.shell import Shell
-from shellsession.engine.streams import Streams
+from shellsession.engine.streams import Stream, Streams
 from shellsession.errors import GONE
 
 OURS = str(Path(shellsession.__file__).parent)
@@ -154,6 +155,26 @@ def test_the_end_of_a_shell_that_nobody_heard_of_is_told_by_the_next_command(
         told = session.run("touch ran")
         assert (told.outcome, told.exit_code, told.ran, told.reason) == ("shell_exited", status, False, GONE)
         assert session.run("ls; echo ${X-fresh}").stdout == "fresh\n"
+
+
+def test_a_stream_that_was_struck_on_the_loop_as_its_job_ended_is_given_back_with_its_session(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = AsyncSession(cwd=place)
+
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        await session.run("mkfifo go; read x <go &", tty=False)
+        on_call(monkeypatch, Stream, "close", strike)
+        await session.run("echo >go", tty=False)
+        await asyncio.sleep(PATIENCE)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert session.jobs()
+    asyncio.run(session.close())
 
 
 def test_what_cannot_be_given_back_keeps_nothing_else(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

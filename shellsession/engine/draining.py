@@ -115,9 +115,10 @@ class LoopDrainer:
             self.remove(fd)
 
     def remove(self, fd: int) -> None:
-        if self._wanted.pop(fd, None) is not None and self._loop is not None and not self._loop.is_closed():
+        if fd in self._wanted and self._loop is not None and not self._loop.is_closed():
             with suppress(OSError, ValueError):
                 self._loop.remove_reader(fd)
+        self._wanted.pop(fd, None)  # last: struck here, it is asked for again
 
 
 DRAINER = Drainer()

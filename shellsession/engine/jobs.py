@@ -82,11 +82,7 @@ class Job:
             if data:
                 capture.feed(data)
             elif data == b"":
-                del self._open[fd]
-                if self._reader is not None:
-                    self._reader.remove(fd)  # first: where a fork of the host has it, epoll goes on telling of its end
-                if fd != self._lent:
-                    stream.close()
+                self._let_go(fd, stream)
                 return False
             return True
 
@@ -138,8 +134,15 @@ class Job:
         self.mark = 0
         with self._lock:
             for fd, (stream, _) in list(self._open.items()):
-                if self._reader is not None and not stream.closed:
-                    self._reader.remove(fd)
-                if fd != self._lent:
-                    stream.close()
-                self._open.pop(fd, None)
+                self._let_go(fd, stream)
+
+    def _let_go(self, fd: int, stream: Stream) -> None:
+        """Out of the loop first: where a fork of the host has the file, epoll would go on telling of its end.
+
+        Forgotten last: what a signal strikes here (on a loop, or at the end) is found again by ``close``.
+        """
+        if self._reader is not None and not stream.closed:
+            self._reader.remove(fd)
+        if fd != self._lent:
+            stream.close()
+        self._open.pop(fd, None)
