@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -111,14 +113,14 @@ def test_wherever_a_host_with_threads_is_struck(place: Path, monkeypatch: pytest
         assert alone or company.run("echo on").stdout == "on\n"
 
 
-def on_call(monkeypatch: pytest.MonkeyPatch, where: type, name: str, do: Callable[[], None]) -> None:
+def on_call(monkeypatch: pytest.MonkeyPatch, where: object, name: str, do: Callable[[], None]) -> None:
     real, armed = getattr(where, name), [True]
 
-    def called(*values: Any) -> Any:
+    def called(*values: Any, **named: Any) -> Any:
         if armed:
             armed.clear()
             do()
-        return real(*values)
+        return real(*values, **named)
 
     monkeypatch.setattr(where, name, called)
 
@@ -175,6 +177,24 @@ def test_a_stream_that_was_struck_on_the_loop_as_its_job_ended_is_given_back_wit
         asyncio.run(main())
     assert session.jobs()
     asyncio.run(session.close())
+
+
+def test_ctrl_c_is_heard_where_the_standard_library_makes_an_error_of_it(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11's rmtree, struck as it has closed a descriptor, closes it again: that is then what it raises."""
+
+    def strike() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    session = Session(cwd=place)
+    session.run("true")
+    on_call(monkeypatch, shutil, "rmtree", strike)
+    with pytest.raises(KeyboardInterrupt):
+        session.close()
 
 
 def test_what_cannot_be_given_back_keeps_nothing_else(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

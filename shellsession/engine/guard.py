@@ -238,7 +238,12 @@ def _unshut_all(directory: str) -> None:
 
 def _remove(directory: str) -> None:
     _unshut_all(directory)
-    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except OSError as error:  # struck by Ctrl-C, it may close a descriptor twice, and tells of that alone
+        if isinstance(struck := error.__context__, KeyboardInterrupt):
+            raise struck from None
+        raise
 
 
 _guard: Guard | None = None
