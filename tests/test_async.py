@@ -14,6 +14,7 @@ import pytest
 from support import unique_seconds, until, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Result, SessionBusy
+from shellsession.engine.streams import Streams
 
 # Safety only: an asyncio test that hangs is ended by its own clock, with a traceback of the task.
 PATIENCE = 20.0
@@ -317,5 +318,25 @@ def test_a_callback_that_may_not_end_its_session_ends_nothing(place: Path) -> No
             result = await sh.run("echo one", on_output=ends_it)
             assert (result.outcome, len(refused)) == ("exited", 2)
             assert (await sh.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())
+
+
+def test_what_is_closed_with_a_lost_stream_is_put_out_of_the_loop(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What replaces it may get the descriptor of any of them, and would not be heard of."""
+
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("true", tty=True)
+            monkeypatch.setattr(Streams, "misplaced", lambda self: [])  # it goes just after it was looked at
+            forgotten = list[int]()
+            sh._engine.forget_fd = forgotten.append
+            streams = sh._engine.live().streams
+            before, lost = [stream.fd for stream in streams], streams.get("err")
+            os.unlink(lost.path)
+            os.mkdir(lost.path)
+            assert (await sh.run("echo one", tty=False)).stdout == "one\n"
+            assert lost not in streams
+            assert set(before) <= set(forgotten)
 
     asyncio.run(main())

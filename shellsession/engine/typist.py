@@ -145,7 +145,7 @@ def must_retype(engine: Core, call: Call) -> bool:
     if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
         engine.spelling = (engine.spelling + 1) % WAYS
     elif _is_something_gone(shell, call):  # somebody removed our files since we looked
-        for stream in call.own:
+        for stream in shell.streams:
             engine.forget_fd(stream.fd)
         shell.streams.drop()
     else:
