@@ -6,14 +6,16 @@ import asyncio
 import json
 import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import cli
 from daemons import Daemon, Raw, running
-from support import descendants, is_alive, unique_seconds, wait_until, with_argument
+from support import PATIENCE, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
     DaemonUnavailable,
@@ -318,3 +320,18 @@ def test_no_daemon_is_started_where_none_is_wanted(tmp_path: Path) -> None:
 def test_what_is_no_name_is_said_in_words(daemon: Daemon, name: str) -> None:
     with pytest.raises(InvalidRequest, match=r"an agent's name is text \(Unicode\) of 1 to 256 characters"):
         connect(name, daemon.socket, False)
+
+
+def test_a_forked_child_takes_nothing_of_its_parents_loop(daemon: Daemon) -> None:
+    """It gives up its parent's connections, which stay the parent's, and waited for."""
+    with asyncio.Runner() as parent:
+        session = parent.run(aconnect("forked", daemon.socket, False, cwd="/", timeout=PATIENCE))
+        assert parent.run(session.run("echo parent")).ok
+        if (child := os.fork()) == 0:
+            signal.alarm(int(PATIENCE))
+            with suppress(BaseException):
+                os._exit(0 if asyncio.run(session.run("echo child")).stdout == "child\n" else 1)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert parent.run(asyncio.wait_for(session.run("echo parent"), PATIENCE)).stdout == "parent\n"
+        parent.run(session.close())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -234,3 +235,21 @@ def test_another_loop_gets_what_the_first_one_had(loop: Watched, bells: list[Bel
     assert ("out", bells[0].fd) in loop.took()
     bells[0].quiet()
     run(loop, quiet())  # and the first one again, when the second is closed
+
+
+def test_a_forked_child_puts_nothing_out_of_its_parents_loop(loop: Watched, bells: list[Bell]) -> None:
+    poller = LoopPoller()
+
+    async def quiet() -> None:
+        assert not await poller.wait(Wait((bells[0].fd,), soon()))
+
+    async def rung() -> list[int]:
+        bells[0].ring()
+        return told(await poller.wait(Wait((bells[0].fd,))))
+
+    run(loop, quiet())
+    if (child := os.fork()) == 0:
+        poller.forget_all()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert run(loop, rung()) == [bells[0].fd]

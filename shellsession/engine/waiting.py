@@ -142,6 +142,7 @@ class LoopPoller:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = 0  # the process whose loop that is
         self._readers: set[int] = set()
         self._awaited: tuple[int, ...] = ()
         self._ready: list[int] = []  # of those
@@ -167,7 +168,7 @@ class LoopPoller:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self.forget_all()
-            self._loop = loop
+            self._loop, self._owner = loop, os.getpid()
         return loop
 
     def _wake(self, fd: int) -> None:
@@ -211,7 +212,8 @@ class LoopPoller:
         """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
         if fd in self._readers:
             self._readers.discard(fd)
-            if self._loop is not None and not self._loop.is_closed():
+            # A forked child has the parent's loop, and would put it out of the parent's epoll.
+            if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
                 self._loop.remove_reader(fd)
 
     def forget_all(self) -> None:
