@@ -157,6 +157,35 @@ def test_it_is_free_of_its_starter(home: Home, place: Path, first: str) -> None:
         assert raw.run("shared", "echo $((++n))")["exit_code"] == 0
 
 
+NEEDY = """#!/bin/sh
+for name in {names}; do
+    [ "$(printenv $name)" = needed ] || {{ echo "python: no $name" >&2; exit 127; }}
+done
+unset {names}
+exec {python} "$@"
+"""
+
+
+def test_a_python_that_needs_something_of_its_environment_starts_a_daemon(home: Home, tmp_path: Path) -> None:
+    """As one does whose libpython is nowhere where the linker looks by itself."""
+    names = "LD_LIBRARY_PATH PYTHONHOME PYTHONUSERBASE"
+    python = tmp_path / "python"
+    python.write_text(NEEDY.format(names=names, python=sys.executable), encoding="ascii")
+    python.chmod(0o755)
+    script = f"""
+import os, sys
+from shellsession import connect
+sys.executable = {str(python)!r}
+os.environ.update(dict.fromkeys({names.split()!r}, "needed"), LD_PRELOAD="/not/for/it")
+with connect("a1", env={{"PATH": os.environ["PATH"]}}) as session:
+    print(session.run("env | grep needed; echo $LD_PRELOAD; echo ran").stdout)
+"""
+    said, complaint = finish(home.client(script))
+    assert (said.split(), complaint) == (["ran"], "")
+    (daemon,) = home.daemons
+    assert b"LD_PRELOAD" not in Path(f"/proc/{daemon}/environ").read_bytes()
+
+
 def test_a_second_daemon_at_the_same_socket_is_refused(home: Home) -> None:
     first = home.client()
     finish(first, "go\n")

@@ -15,6 +15,8 @@ from .endpoint import locked, reach
 
 # What a daemon may know of the client that happens to start it: sessions get theirs from their own clients.
 _KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+# Without these the client's own Python may not start, or not find what it has imported.
+_OF_PYTHON: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE")
 
 
 def find(path: str, start: bool) -> socket.socket:
@@ -64,7 +66,7 @@ def _start(path: str, lock: int) -> None:
 
 
 def _environment() -> dict[str, str]:
-    env = {name: value for name, value in os.environ.items() if name in _KEPT}
+    env = {name: value for name, value in os.environ.items() if name in (*_KEPT, *_OF_PYTHON)}
     # A client that runs from its own tree starts the daemon from there, too.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     env["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
