@@ -37,6 +37,7 @@ Seconds = float | None | EllipsisType
 Text = str | bytes
 # How long who only looks may be waited for, in seconds.
 A_MOMENT = 0.02
+_STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
 
 
 class Base:
@@ -221,9 +222,8 @@ class Base:
                 # What nobody has taken yet is for who asks next.
                 self._waiters.pop().tell(None if attended is None or engine.ended is not None else attended.result)
 
-    def _elsewhere(self) -> Result:
+    def _elsewhere(self, reason: str = _STAYS) -> Result:
         """What a waiter is told at its moment, while another is still in the command."""
-        reason = "another thread, task or client stays with it: what it prints comes with the result there"
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _came_of(self, command: bytes | None = None) -> Result | None:

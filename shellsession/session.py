@@ -18,6 +18,7 @@ from .engine.waiting import Poller, Steps, T, drive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 
+_HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 # How long a thread waits for another's restart until it looks again, in seconds.
 _A_WHILE = 1.0
 
@@ -228,11 +229,13 @@ class Session(Base):
         self._refuse_callbacks()
         waiter = Waiter()
         with self._door:
-            if not self._callers - {threading.get_ident()}:  # a signal handler may be on its thread's way into a verb
-                return None
-            self._waiters.append(waiter)
-            if once_waiting is not None:
-                once_waiting()
+            # A signal handler may be on its thread's way into a verb.
+            if is_in_use := bool(self._callers - {threading.get_ident()}):
+                self._waiters.append(waiter)
+                if once_waiting is not None:
+                    once_waiting()
+        if not is_in_use:  # but who reads it between two verbs may be in its callback, which waits for us perhaps
+            return None if self._engine.stop_unattended(until) else self._elsewhere(_HEARD)
         return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
 
     def _await_turn(self, until: float | None) -> None:

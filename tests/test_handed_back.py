@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pexpect
 import pytest
-from support import in_thread, unique_seconds, wait_until, with_argument
+from support import PATIENCE, in_thread, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Limits, Session, SessionBusy
 
@@ -158,6 +159,60 @@ def test_a_callback_of_the_readers_thread_cannot_use_the_session(sh: Session) ->
     assert said
     assert results[0].outcome == "running"
     assert sh.interrupt().outcome == "interrupted"
+
+
+def test_nobody_waits_longer_than_asked_for_a_callback_that_does_not_return(sh: Session, place: Path) -> None:
+    """It may wait for the very thread that waits: that has to take something first, out of a queue that is full."""
+    heard = list[bytes]()
+    called, go = threading.Event(), threading.Event()
+
+    def call_back(_: str, data: bytes) -> None:
+        heard.append(data)
+        called.set()
+        assert go.wait(PATIENCE)
+
+    text = "until [ -e {0} ]; do sleep 0.01; done; echo {0}"
+    sh.run(
+        f"{text.format('a')}; {text.format('b')}; read x; echo $x",
+        stdin=TTY,
+        timeout=0.02,
+        on_timeout="yield",
+        on_output=call_back,
+    )
+    (place / "a").touch()
+    assert called.wait(PATIENCE)
+    for result in (sh.wait(0.05), sh.poll()):
+        assert (result.outcome, result.stdout) == ("running", "")
+        assert "on_output" in result.reason
+    with pytest.raises(pexpect.TIMEOUT):
+        sh.expect("a", 0.05)
+    with pytest.raises(SessionBusy):
+        sh.send("never\n", 0.05)
+    go.set()
+    (place / "b").touch()
+    assert sh.expect("b", PATIENCE) == 0
+    assert sh.send("c\n", PATIENCE).stdout.split() == ["a", "b", "c"]
+    assert b"".join(heard).split() == [b"a", b"b", b"c"]
+
+
+def test_who_was_let_go_leaves_it_being_read(sh: Session, place: Path) -> None:
+    heard = list[bytes]()
+    called, go = threading.Event(), threading.Event()
+
+    def call_back(_: str, data: bytes) -> None:
+        heard.append(data)
+        called.set()
+        assert go.wait(PATIENCE)
+
+    text = "until [ -e {0} ]; do sleep 0.01; done; echo {0}"
+    sh.run(f"{text.format('a')}; {text.format('b')}", tty=False, timeout=0.02, on_timeout="yield", on_output=call_back)
+    (place / "a").touch()
+    assert called.wait(PATIENCE)
+    assert sh.wait(0.05).outcome == "running"
+    go.set()
+    (place / "b").touch()
+    wait_until(lambda: heard == [b"a\n", b"b\n"], "the callback, though nobody calls")
+    assert sh.wait(PATIENCE).stdout == "a\nb\n"
 
 
 def test_a_callback_that_exits_does_not_stop_the_reading_for_others(new_session: Callable[..., Session]) -> None:

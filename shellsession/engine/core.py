@@ -92,11 +92,14 @@ class Core:
 
     # -- between two verbs
 
-    def stop_unattended(self) -> None:
-        """A verb begins: what is left running is its own to read."""
-        if self.unattended is not None:
-            self.unattended.stop()
-            self.unattended = None
+    def stop_unattended(self, until: float | None = None) -> bool:
+        """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it."""
+        if (reader := self.unattended) is not None:
+            if not reader.stop(until):
+                return False
+            if self.unattended is reader:  # else another verb has begun and ended meanwhile
+                self.unattended = None
+        return True
 
     def leave_unattended(self) -> None:
         """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)"""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 
 from ..models import Stream as StreamName
@@ -47,9 +48,16 @@ class UnattendedReader:
                     self.thread = 0
             return data != b""
 
-    def stop(self) -> None:
-        """Read no more: when this returns, no other thread is at the streams."""
-        with self._lock:
+    def stop(self, until: float | None = None) -> bool:
+        """Read no more: then no other thread is at the streams. False: its callback had not returned by that moment."""
+        left = -1 if until is None else min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
+        try:  # no `with`: that has no limit
+            if not self._lock.acquire(timeout=left):
+                return False
             self._stopped = True
+        finally:
+            with suppress(RuntimeError):  # it does not have it
+                self._lock.release()
         for _, stream in self._call.streams:
             self._reader.remove(stream.fd)
+        return True
