@@ -26,14 +26,13 @@ class Alarm:
 
     def set(self, seconds: float, ring: Callable[[], object]) -> None:
         if not self.is_set:
-            timer = threading.Timer(seconds, self._ring, (ring,))
+            timer = self._timer = threading.Timer(seconds, self._ring, (ring,))  # known first: it may ring at once
             timer.daemon = True  # nobody's exit waits for it
             timer.name = "shellsession-alarm"
             try:
                 timer.start()
             except RuntimeError:  # no more threads, or the interpreter ends: whoever comes next sets it
-                return
-            self._timer = timer
+                self._timer = None
 
     def _ring(self, ring: Callable[[], object]) -> None:
         self._timer = None

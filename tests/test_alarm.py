@@ -1,0 +1,39 @@
+"""The alarm by which idle sessions are found: it rings once, and can be set again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from support import wait_until
+
+from shellsession.engine.alarm import Alarm
+
+
+def test_one_that_rings_before_its_setting_returns_can_be_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def start_and_ring(timer: threading.Thread) -> None:
+        start(timer)
+        timer.join()
+
+    alarm, rings = Alarm(), list[int]()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start_and_ring)
+        alarm.set(0.001, lambda: rings.append(1))
+    assert (rings, alarm.is_set) == ([1], False)
+    alarm.set(0.001, lambda: rings.append(2))
+    wait_until(lambda: rings == [1, 2], "the second ring")
+
+
+def test_one_that_no_thread_could_be_had_for_can_be_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    alarm = Alarm()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        alarm.set(0.001, lambda: None)
+    assert not alarm.is_set
+
+
