@@ -269,7 +269,9 @@ def check_limits(limits: Limits) -> None:
     if (place := limits.spill) is None:
         return
     directory = place if os.path.isdir(place) else os.path.dirname(place) or "."
-    if not os.path.isdir(directory) or not os.access(place if os.path.exists(place) else directory, os.W_OK):
+    there = os.path.exists(place)
+    fit = os.path.isdir(directory) and (not there or os.path.isdir(place) or os.path.isfile(place))
+    if not fit or not os.access(place if there else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {place!r} cannot be written: name a directory that exists or a file in one")
 
 

@@ -35,5 +35,3 @@ def test_one_that_no_thread_could_be_had_for_can_be_set_again(monkeypatch: pytes
         patch.setattr(threading.Thread, "start", refuse)
         alarm.set(0.001, lambda: None)
     assert not alarm.is_set
-
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,14 +149,62 @@ def test_a_spill_that_cannot_be_is_refused_before_anything_runs(sh: Session, pla
         Session(limits=limits)
 
 
-def test_a_full_disk_is_told_and_the_command_is_whole(sh: Session) -> None:
+def test_a_disk_that_takes_no_more_is_told_and_the_command_is_whole(sh: Session, place: Path) -> None:
     sh.run("true", tty=False)
-    before = len(os.listdir("/proc/self/fd"))
-    result = sh.run("seq 20000; echo done >&2", limits=Limits(max_output=10, spill="/dev/full"), tty=False)
+    before, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = Limits(max_output=10, spill=str(place / "spill"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
+    try:
+        result = sh.run("seq 20000; echo done >&2", limits=limits, tty=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert (result.outcome, result.exit_code, result.stderr) == ("exited", 0, "done\n")
     assert result.stdout_omitted == len(NUMBERS) - 10
-    assert "/dev/full: No space left" in result.reason
+    assert f"{place}/spill: File too large" in result.reason
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+SOCKET = f"'{sys.executable}' -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"spill\")'"
+
+
+@pytest.mark.parametrize(
+    ("put", "why"),
+    [
+        ("mkfifo spill", "it is no regular file"),
+        ("mkfifo spill; exec 7<>spill", "it is no regular file"),
+        (SOCKET, "it is no regular file"),
+        ("ln -s /dev/tty spill", "it is no regular file"),
+        ("ln -s /dev/full spill", "it is no regular file"),
+        ("mkdir spill", "Is a directory"),
+        ("ln -s spill spill", "Too many levels of symbolic links"),
+    ],
+    ids=["a FIFO", "a FIFO with a reader", "a socket", "a terminal", "a device", "a directory", "a circle"],
+)
+def test_what_a_command_puts_in_the_place_of_its_spill_holds_nobody_up(
+    sh: Session, place: Path, put: str, why: str
+) -> None:
+    sh.run("true", tty=False)
+    before = len(os.listdir("/proc/self/fd"))
+    limits = Limits(max_output=10, spill=str(place / "spill"))
+    result = sh.run(f"{put}; seq 20000", limits=limits, tty=False)
+    assert (result.outcome, result.exit_code, result.stdout_omitted) == ("exited", 0, len(NUMBERS) - 10)
+    assert result.reason == f"the output could not be written whole to {place}/spill: {why}"
+    assert result.stdout_file is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_spill_may_be_a_link_to_a_file(sh: Session, place: Path) -> None:
+    (place / "spill").symlink_to("elsewhere")
+    result = sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place / "spill")), tty=False)
+    assert (result.reason, (place / "elsewhere").read_bytes()) == ("", NUMBERS)
+
+
+def test_a_spill_that_is_no_regular_file_is_refused_before_anything_runs(sh: Session, place: Path) -> None:
+    os.mkfifo(place / "fifo")
+    for spill in (str(place / "fifo"), "/dev/full"):
+        with pytest.raises(InvalidRequest, match="spill"):
+            sh.run("touch ran", limits=Limits(max_output=10, spill=spill))
+    assert not (place / "ran").exists()
 
 
 def test_a_quick_flood_is_an_overflow_too(sh: Session) -> None:

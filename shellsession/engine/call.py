@@ -5,8 +5,10 @@ Law: it holds what is known of one command, and decides nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -38,17 +40,29 @@ class Spill:
     def write(self, data: bytes) -> None:
         if self.fault or (self.written and not self._room):
             return
-        fresh = os.O_TRUNC if self.written is None else os.O_APPEND
         data = data[: self._room]
         self._room -= len(data)
         try:
             # Opened for each piece: a call that is never finished leaves no descriptor behind.
-            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | fresh, 0o600)
+            fd = self._open()
             self.written = self.path
             with open(fd, "wb") as file:
                 file.write(data)
         except OSError as error:  # a full disk: the command is not to blame, and goes on
-            self.fault = f"the output could not be written whole to {self.path}: {error.strerror}"
+            why = "it is no regular file" if error.errno == errno.ENXIO else error.strerror
+            self.fault = f"the output could not be written whole to {self.path}: {why}"
+
+    def _open(self) -> int:
+        """Raises OSError: ENXIO for what is no regular file, as open(2) does for a socket."""
+        fresh = os.O_TRUNC if self.written is None else os.O_APPEND
+        # The command may have put something else there. A FIFO that nobody reads would keep us, and with us all
+        # sessions of a daemon, for ever; no time limit is looked at meanwhile.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | fresh
+        fd = os.open(self.path, flags, 0o600)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
 
 
 def _spills(place: str, maximum: int) -> dict[str, Spill]:
