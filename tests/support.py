@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -105,3 +107,31 @@ def descendants(root: int) -> set[int]:
         layer = {pid for pid, parent in parents.items() if parent in layer} - found
         found |= layer
     return found
+
+
+def descriptors() -> set[tuple[str, str]]:
+    """Those of this process, each with what it is open on."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the one that listed the directory
+            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
+    return found
+
+
+@contextmanager
+def descriptors_left(number: int) -> Iterator[None]:
+    """Everything that this process may open is open, but for so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd, _ in descriptors()) + 10, hard))
+    taken: list[int] = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        for _ in range(number):
+            os.close(taken.pop())
+        yield
+    finally:
+        for fd in taken:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -21,7 +21,7 @@ _ROOT: Final = Path(shellsession.__file__).parent
 _LAYERS: Final = (
     ("errors", "record"),
     ("models",),
-    ("engine.output", "engine.framing", "daemon.wire", "daemon.ledger", "contracts.contract"),
+    ("engine.output", "engine.framing", "engine.spare", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.heredocs",),
     ("policy.lexer",),
     ("policy.words", "policy.secrets", "policy.sandbox", "daemon.records"),
@@ -168,13 +168,15 @@ _RESERVED: Final = {
     "tree_sitter": {"policy.grammar"},
     "tree_sitter_bash": {"policy.grammar"},
 }
-# Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no.
+# Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
+# descriptor that another thread has for a moment.
 _WAITING: Final = {
     "contracts.asking",
     "contracts.waiting",
     "engine.waiting",
     "engine.waiters",
     "engine.draining",
+    "engine.spare",
     "daemon.server",
     "daemon.shared",
     "daemon.hold",

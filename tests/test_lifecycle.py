@@ -8,13 +8,13 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from escapes import ESCAPES, all_escapes, of_host
-from support import descendants, is_alive, unique_seconds, wait_until, with_argument
+from support import descendants, descriptors, descriptors_left, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session, SessionClosed
 from shellsession.engine import directories, guard
@@ -30,14 +30,6 @@ BUSY = {
     "an ended shell": "exit 3",
     "a killed shell": "kill -9 $$",
 }
-
-
-def descriptors() -> set[tuple[str, str]]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that listed the directory
-            found.add((name, os.readlink(f"/proc/self/fd/{name}")))
-    return found
 
 
 @pytest.fixture(autouse=True)
@@ -212,25 +204,6 @@ def test_a_hundred_sessions(place: Path) -> None:
 def open_many(opened: ExitStack, place: Path) -> None:
     for _ in range(60):
         opened.enter_context(Session(cwd=place)).run("true")
-
-
-@contextmanager
-def descriptors_left(number: int) -> Iterator[None]:
-    """Everything that this process may open is open, but for so many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd, _ in descriptors()) + 10, hard))
-    taken: list[int] = []
-    try:
-        with suppress(OSError):
-            while True:
-                taken.append(os.open("/dev/null", os.O_RDONLY))
-        for _ in range(number):
-            os.close(taken.pop())
-        yield
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -3,6 +3,7 @@
 =============  ===================================================================================
 framing        pure: what is typed, and how bash's answer is recognised
 output         pure: bounded memory for endless output
+spare          a descriptor kept back, to look with where the host has no other
 processes      what /proc tells; it looks and never acts
 directories    the directories of one user
 environment    the environment that bash starts with

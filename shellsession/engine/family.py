@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from . import processes
 from .marks import Marks
+from .spare import SPARE
 
 
 class Family:
@@ -23,6 +24,8 @@ class Family:
     def __init__(self, pid: int, first_mark: int, adopter: int = 0) -> None:
         self._pid, self._adopter = pid, adopter
         self.marks = Marks(pid, first_mark)
+        self._is_open = True
+        SPARE.want()  # who is below bash is to be seen whatever the host has open
         # The kernel's lists of children, and what each one says while nobody is to be counted.
         self._lists: list[tuple[int, bytes]] = []
         for parent, nobody in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
@@ -71,6 +74,9 @@ class Family:
         return heads + [pid for head in heads for pid in processes.descendants(head, older)]
 
     def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            SPARE.leave()
         lists, self._lists = self._lists, []
         for fd, _ in lists:
             os.close(fd)

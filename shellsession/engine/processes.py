@@ -1,6 +1,7 @@
 """What the kernel tells about processes: the one room that reads /proc.
 
-Law: it looks and never acts; whatever it may not see (hidepid, another user's process) counts as not there.
+Law: it looks and never acts; whatever it may not see (hidepid, another user's process) counts as not there. It looks
+also where the host has no free descriptor, or what is to be ended would pass for gone.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import signal
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from .spare import SPARE
 
 # System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, ioctl, kill, and what
 # waits for a descriptor: poll, select, epoll_wait, pselect6, ppoll, epoll_pwait.
@@ -28,17 +31,27 @@ _PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct
 _PIDFD_INFO_EXIT = 1 << 3
 
 
-def _read(path: str) -> bytes:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
+def _read_once(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 1 << 16)
-    except OSError:
-        return b""
     finally:
         os.close(fd)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return SPARE.look(lambda: _read_once(path))
+    except OSError:
+        return b""
+
+
+def _list(path: str) -> list[str]:
+    """The names in a directory."""
+    try:
+        return SPARE.look(lambda: os.listdir(path))
+    except OSError:
+        return []
 
 
 def _lines(path: str) -> list[str]:
@@ -97,10 +110,7 @@ def alive(pid: int) -> bool:
 
 def children(pid: int) -> list[int]:
     """The children of every thread of a process, zombies too."""
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return []
+    threads = _list(f"/proc/{pid}/task")
     return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
 
 
@@ -130,11 +140,7 @@ def lineage(pid: int) -> list[int]:
 
 def everyone() -> Iterator[int]:
     """All process ids that we can see."""
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return
-    for name in names:
+    for name in _list("/proc"):
         if name.isdigit():
             yield int(name)
 
@@ -168,10 +174,7 @@ def holders(files: set[tuple[int, int]]) -> list[int]:
     """
     found = []
     for pid in everyone():
-        try:
-            fds = os.listdir(f"/proc/{pid}/fd")
-        except OSError:
-            continue
+        fds = _list(f"/proc/{pid}/fd")
         if pid != os.getpid() and any(identity(f"/proc/{pid}/fd/{fd}") in files for fd in fds):
             found.append(pid)
     return found
@@ -281,10 +284,7 @@ def _takes_terminal(pid: int, words: list[bytes], controlling: str) -> bool:
 
 
 def _holds_terminal(pid: int, controlling: str) -> bool:
-    try:
-        fds = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return False
+    fds = _list(f"/proc/{pid}/fd")
     return any(link(f"/proc/{pid}/fd/{fd}") in ("/dev/tty", controlling) for fd in fds)
 
 

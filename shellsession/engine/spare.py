@@ -1,0 +1,103 @@
+"""One descriptor that is kept back while there are shells: given up for a look where the host has no other free.
+
+Law: it is closed with the last who wants it, and a forked child begins without one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_FULL: Final = {errno.EMFILE, errno.ENFILE}  # no descriptor is left, for this process or for all
+# Another thread may be quicker to take what was given up. One that looks has done so in a moment: in seconds, and how
+# often that is waited for.
+_MOMENT: Final = 0.0005
+_ATTEMPTS: Final = 40
+
+
+class Spare:
+    """Safe from many threads: one at a time has what the spare descriptor makes room for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
+        self._wanted = 0
+        self._fd = -1
+        self._is_lent = False
+
+    def want(self) -> None:
+        """Keep one from now on. Where none can be had just now it is tried again after each use."""
+        with self._lock:
+            self._wanted += 1
+            self._keep(1)
+
+    def leave(self) -> None:
+        """To be called once for each ``want``; with the last the descriptor goes."""
+        with self._lock:
+            self._wanted = max(self._wanted - 1, 0)  # a forked child may leave what its parent wanted
+            if not self._wanted:
+                self._give_up()
+
+    def look(self, how: Callable[[], T]) -> T:
+        """Do what needs one descriptor, with the spare one's where there is no other. Raises OSError."""
+        if not self._is_lent:  # else it would be taken from the thread that looks just now
+            try:
+                return how()
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+        with self._lock:
+            if self._is_lent:  # by this very thread: a collection has struck there
+                return how()
+            attempts = 1
+            try:
+                self._is_lent = True
+                attempts = _ATTEMPTS if self._give_up() else 1
+                return _at_last(how, attempts)
+            finally:
+                try:
+                    if self._wanted:
+                        self._keep(attempts)
+                finally:
+                    self._is_lent = False
+
+    def forget(self) -> None:
+        """In a forked child: it has no shell yet. Another thread of the parent may have had the lock."""
+        self._lock = threading.RLock()
+        self._wanted, self._is_lent = 0, False
+        self._give_up()
+
+    def _keep(self, attempts: int) -> None:
+        if self._fd < 0:
+            with suppress(OSError):
+                self._fd = _at_last(lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), attempts)
+
+    def _give_up(self) -> bool:
+        """Was there one?"""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        return fd >= 0
+
+
+def _at_last(do: Callable[[], T], attempts: int) -> T:
+    """Raises OSError, of a lack of descriptors that of the last attempt."""
+    for _ in range(attempts - 1):
+        try:
+            return do()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+        time.sleep(_MOMENT)
+    return do()
+
+
+SPARE: Final = Spare()
+
+os.register_at_fork(after_in_child=SPARE.forget)
