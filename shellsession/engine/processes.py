@@ -25,25 +25,43 @@ _READ, _IOCTL, _KILL, _POLLS = {
 # modes (TCSETS, TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or who is there (TIOCSPGRP).
 _TAKES = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
 
+_AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
+_SHORT = 4000  # bytes; what is shorter was given whole: the smallest page has 4096
 _LISTINGS = 20  # of all processes; others may come and go all the time
 _LINKS = 40  # as many as the kernel follows: what leads round in a circle leads nowhere
 _PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct pidfd_info
 _PIDFD_INFO_EXIT = 1 << 3
 
 
-def _read_once(path: str) -> bytes:
+def _read_once(path: str) -> list[bytes]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, 1 << 16)
+        return [os.read(fd, _AT_ONCE)]
+    finally:
+        os.close(fd)
+
+
+def _read_all(path: str) -> list[bytes]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return list(iter(lambda: os.read(fd, _AT_ONCE), b""))
     finally:
         os.close(fd)
 
 
 def _read(path: str) -> bytes:
+    """What is shorter than a page."""
     try:
-        return SPARE.look(lambda: _read_once(path))
+        return SPARE.look(lambda: _read_once(path))[0]
     except OSError:
         return b""
+
+
+def _read_pages(path: str) -> list[bytes]:
+    try:
+        return SPARE.look(lambda: _read_all(path))
+    except OSError:
+        return []
 
 
 def _list(path: str) -> list[str]:
@@ -111,7 +129,22 @@ def alive(pid: int) -> bool:
 def children(pid: int) -> list[int]:
     """The children of every thread of a process, zombies too."""
     threads = _list(f"/proc/{pid}/task")
-    return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+    return [child for thread in threads for child in _children(f"/proc/{pid}/task/{thread}/children")]
+
+
+def _children(path: str) -> list[int]:
+    """All that a list names which the kernel gives a page at a time, and finds its place in by counting.
+
+    Where some of an earlier page have gone between two reads, as many of the next are passed over (or all, and no next
+    page comes). They stand in an earlier page by then: a long list is read again, until that brings nobody new.
+    """
+    found: dict[bytes, None] = {}
+    for _ in range(_LISTINGS):
+        known, text = len(found), b"".join(_read_pages(path))
+        found.update(dict.fromkeys(text.split()))
+        if len(text) < _SHORT or len(found) == known:
+            break
+    return [int(child) for child in found]
 
 
 def descendants(pid: int, besides: Iterable[int] = ()) -> list[int]:
