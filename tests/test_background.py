@@ -316,7 +316,7 @@ def test_no_look_takes_an_orphan_of_an_older_job_for_newer(sh: Session) -> None:
     """However the look and the death of its parent fall."""
     sh.run("while :; do (sleep 0.2 &); done >/dev/null 2>&1 &")
     family = sh._engine.live().family
-    older = family.descendants()
+    older = family.present()
     assert [found for _ in range(300) if (found := family.newer(older))] == []
 
 

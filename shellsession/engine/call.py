@@ -113,13 +113,13 @@ class Call:
     own_stdout_closed = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
 
-    def __init__(self, request: Request, started: float, typed: Typed, older: list[int], modes: bytes) -> None:
+    def __init__(self, request: Request, started: float, typed: Typed, older: Mapping[int, int], modes: bytes) -> None:
         self.request = request
         self.started = self.last_output = started
         self.until = None if request.timeout is None else started + request.timeout
         self.terminal = request.takes_terminal
         self.typed_as(typed)
-        self.older = older  # what was below bash before: not ours to touch
+        self.older = older  # what was below bash before (see Family.present): not ours to touch
         self.modes = modes  # the terminal's when it began
         limits = request.limits
         if limits.spill is None:

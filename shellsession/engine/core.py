@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ..errors import NotRunning, SessionClosed, ShellUnavailable
@@ -34,7 +34,7 @@ class Core:
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
-        self.begun: tuple[Request, Typed, list[int], bytes]  # as it was typed, before its call is made
+        self.begun: tuple[Request, Typed, Mapping[int, int], bytes]  # as it was typed, before its call is made
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False

@@ -6,7 +6,7 @@ Law: it looks and never acts, and a look that comes with each command costs a sy
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 
 from . import processes
@@ -50,28 +50,37 @@ class Family:
             found += [pid for pid in processes.children(self._adopter) if pid != self._pid]
         return found
 
-    def descendants(self, besides: Iterable[int] = ()) -> list[int]:
-        """Everything below bash, nearest first, without the families of ``besides``."""
-        found = processes.descendants(self._pid, besides)
+    def descendants(self) -> list[int]:
+        """Everything below bash, nearest first."""
+        found = processes.descendants(self._pid)
         if self._adopter:
-            found += processes.descendants(self._adopter, (self._pid, *besides))
+            found += processes.descendants(self._adopter, (self._pid,))
         return found
 
     def carriers(self, mark: int) -> list[int]:
         """Those of ``children`` that live and carry that mark."""
         return [pid for pid in self.children() if processes.mark(pid) == mark and processes.alive(pid)]
 
-    def newer(self, older: list[int]) -> list[int]:
-        """As ``descendants``, without the families of ``older``, whose orphans are bash's children by now.
+    def present(self) -> Mapping[int, int]:
+        """``descendants`` for ``newer``, each with the time just now: who has its number and began later is another."""
+        return dict.fromkeys(self.descendants(), processes.time_now())
+
+    def newer(self, older: Mapping[int, int]) -> list[int]:
+        """As ``descendants``, without who was ``present`` then, and their orphans, which are bash's children by now.
 
         Each child is judged in the one look that finds it: between two looks another orphan becomes bash's child. What
         has ended meanwhile shows no mark.
         """
         if not older:
             return self.descendants()
-        fresh = (pid for pid in self.children() if pid not in older and not self.marks.is_earlier(pid))
+        fresh = (pid for pid in self.children() if not self._is_older(pid, older))
         heads = [pid for pid in fresh if processes.alive(pid)]
-        return heads + [pid for head in heads for pid in processes.descendants(head, older)]
+        return heads + [pid for head in heads for pid in processes.descendants(head)]
+
+    def _is_older(self, pid: int, older: Mapping[int, int]) -> bool:
+        if pid in older and processes.start_time(pid) <= older[pid]:
+            return True
+        return self.marks.is_earlier(pid)
 
     def close(self) -> None:
         if self._is_open:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import signal
 import struct
+import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ _READ, _IOCTL, _KILL, _POLLS = {
 _TAKES = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
 
 _AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
+_TICKS = os.sysconf("SC_CLK_TCK")  # in a second
 _SHORT = 4000  # bytes; what is shorter was given whole: the smallest page has 4096
 _LISTINGS = 20  # of all processes; others may come and go all the time
 _LINKS = 40  # as many as the kernel follows: what leads round in a circle leads nowhere
@@ -101,6 +103,11 @@ def start_time(pid: int) -> int:
     """Clock ticks from boot to the process's start: with the pid it names a process for ever. 0 when it is gone."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
+
+
+def time_now() -> int:
+    """What ``start_time`` is of a process that starts just now."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9
 
 
 def is_gone(pid: int, start: int) -> bool:

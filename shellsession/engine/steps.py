@@ -136,7 +136,7 @@ class Engine(Core):
         if (untold := self.untold) is None and not (shell.lost or shell.dead):
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, request)
-        call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), [], b"")
+        call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), {}, b"")
         call.not_run = True
         call.reason = GONE
         if untold is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from ..errors import LimitReached
@@ -31,9 +32,9 @@ _UNREACHABLE: Final = (
 def start(engine: Core, request: Request) -> Call:
     """Type the command. What bash does not need to begin is done while it works already."""
     shell = engine.live()
-    older: list[int] = []
+    older: Mapping[int, int] = {}
     if engine.had_children and shell.family.has_children():
-        older = shell.family.descendants()
+        older = shell.family.present()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
     if engine.prompt_speaks and engine.may_trap(request):
