@@ -54,7 +54,10 @@ class _Agents(Generic[S]):
 
 
 class Agents(_Agents[Session]):
-    """One ``Session`` per agent: made at its first command, isolated from the others, safe from many threads."""
+    """One ``Session`` per agent: made at its first command, isolated from the others, safe from many threads.
+
+    In a forked child its agents have no sessions yet, and get others than its parent's.
+    """
 
     _kind = Session
 
@@ -79,7 +82,7 @@ class Agents(_Agents[Session]):
                 self._registry.forget_unopened(agent, session)
                 raise
             except SessionClosed:
-                if not session.closed:  # a forked child has its parent's
+                if not session.closed:  # another process's (a fork that Python was not told of)
                     raise
                 # Its time was up just now, and nothing was run; or all were closed, which ``session`` tells.
 
@@ -104,10 +107,13 @@ class Agents(_Agents[Session]):
 def _expire(agents: weakref.ref[Agents]) -> None:
     if (alive := agents()) is not None:
         registry = alive._registry
-        for session in registry.tired():
-            session._retire(registry.idle_ttl)
-        registry.drop_closed()
-        alive._watch()
+        try:
+            with ExitStack() as retiring:  # all of them, whatever goes wrong with one: its thread tells of that
+                for session in registry.tired():
+                    retiring.callback(session._retire, registry.idle_ttl)
+        finally:
+            registry.drop_closed()
+            alive._watch()
 
 
 class AsyncAgents(_Agents[AsyncSession]):
@@ -160,8 +166,12 @@ class AsyncAgents(_Agents[AsyncSession]):
 
 async def _expire_in_loop(agents: weakref.ref[AsyncAgents]) -> None:
     if (alive := agents()) is not None:
+        import asyncio
+
         registry = alive._registry
-        for session in registry.tired():
-            await session._retire(registry.idle_ttl)
+        tired = (session._retire(registry.idle_ttl) for session in registry.tired())
+        ends = await asyncio.gather(*tired, return_exceptions=True)
         registry.drop_closed()
         alive._watch()
+        for fault in filter(None, ends):  # the loop tells of it
+            raise fault

@@ -5,6 +5,7 @@ Law: it is safe from many threads and waits for nothing; what is to be closed it
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -18,6 +19,7 @@ from .errors import InvalidRequest, NoSuchAgent, SessionClosed, TooManySessions
 from .models import State, check_seconds
 
 S = TypeVar("S", bound=Base)
+_registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all of this process
 # No more idle agents are named in an error than a person reads.
 _NAMED: Final = 20
 
@@ -67,6 +69,17 @@ class Registry(Generic[S]):
         self.closed = False
         self.lock = threading.RLock()  # reentrant: a collection can strike inside, and take an entry away
         self._entries: dict[str | int, Entry[S]] = {}
+        self._inherited: list[object] = []
+        _registries.add(self)
+
+    def begin_anew(self) -> None:
+        """In a forked child: the sessions are its parent's, and its agents get sessions of its own.
+
+        The parent's are kept, and never used: each collected one would take 0.1 s (ptyprocess waits for its end).
+        """
+        self._inherited.append(self._entries)
+        self._entries = {}
+        self.lock = threading.RLock()  # another thread of the parent may have had it
 
     def find(self, agent: object) -> S | None:
         """The agent's session, if there is one. Raises SessionClosed."""
@@ -170,3 +183,11 @@ def _forget(registry: weakref.ref[Registry[Any]], key: int) -> None:
     if (alive := registry()) is not None:
         with alive.lock:
             alive._entries.pop(key, None)
+
+
+def _after_fork() -> None:
+    for registry in list(_registries):
+        registry.begin_anew()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PATIENCE, is_alive, stat_fields, unique_seconds, until, wait_until, with_argument
+from support import is_alive, stat_fields, unique_seconds, until, wait_until, with_argument
 
 from shellsession import (
     Agents,
@@ -232,21 +230,6 @@ def test_a_command_that_begins_as_a_session_is_to_expire_is_not_waited_for(new_a
     assert session.run("echo $X").stdout == "1\n"
 
 
-def test_a_forked_child_is_told_that_they_are_its_parents(new_agents: NewAgents) -> None:
-    agents = new_agents()
-    agents.run("a1", "true")
-    if (child := os.fork()) == 0:
-        signal.alarm(int(PATIENCE))
-        try:
-            agents.run("a1", "true")
-        except SessionClosed:
-            os._exit(3)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-    assert agents.run("a1", "echo $?").stdout == "0\n"
-
-
 def test_agents_that_are_collected_leave_nothing(place: Path) -> None:
     others = set(threading.enumerate())
     agents = Agents(cwd=place)
@@ -282,41 +265,6 @@ def test_the_same_for_asyncio(place: Path) -> None:
             await agents.run("a", "true")
 
     asyncio.run(main())
-
-
-def fault() -> None:
-    raise ZeroDivisionError("a defect of ours")
-
-
-async def async_fault() -> None:
-    fault()
-
-
-@pytest.mark.parametrize("faulty", ["a", "b", "c"])
-def test_one_that_fails_to_end_keeps_no_other_from_it(
-    new_agents: NewAgents, place: Path, monkeypatch: pytest.MonkeyPatch, faulty: str
-) -> None:
-    async def main() -> dict[str, bool]:
-        agents = AsyncAgents(cwd=place)
-        sessions = {name: await agents.session(name).open() for name in "abc"}
-        with monkeypatch.context() as patch:
-            patch.setattr(sessions[faulty], "close", async_fault)
-            with pytest.raises(ZeroDivisionError):
-                await agents.close()
-        closed = {name: session.closed for name, session in sessions.items()}
-        await sessions[faulty].close()
-        return closed
-
-    expected = {name: name != faulty for name in "abc"}
-    assert asyncio.run(main()) == expected
-    agents = new_agents()
-    sessions = {name: agents.session(name).open() for name in "abc"}
-    with monkeypatch.context() as patch:
-        patch.setattr(sessions[faulty], "close", fault)
-        with pytest.raises(ZeroDivisionError):
-            agents.close()
-    assert {name: session.closed for name, session in sessions.items()} == expected
-    sessions[faulty].close()
 
 
 def test_both_kinds_have_the_same_verbs() -> None:

@@ -1,10 +1,11 @@
 """Something to be done later: in a thread of its own, or on the asyncio loop.
 
-Law: one alarm rings once, and holds nobody alive while it waits.
+Law: one alarm rings once, and holds nobody alive while it waits. In a forked child none is set.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -19,13 +20,15 @@ class Alarm:
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
+        self._process = 0  # that has its thread
 
     @property
     def is_set(self) -> bool:
-        return self._timer is not None
+        return self._timer is not None and self._process == os.getpid()
 
     def set(self, seconds: float, ring: Callable[[], object]) -> None:
         if not self.is_set:
+            self._process = os.getpid()
             timer = self._timer = threading.Timer(seconds, self._ring, (ring,))  # known first: it may ring at once
             timer.daemon = True  # nobody's exit waits for it
             timer.name = "shellsession-alarm"
@@ -39,9 +42,9 @@ class Alarm:
         ring()
 
     def cancel(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        timer, self._timer = self._timer, None
+        if timer is not None and self._process == os.getpid():
+            timer.cancel()
 
 
 class LoopAlarm:
@@ -51,10 +54,12 @@ class LoopAlarm:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[object] | None = None  # asyncio itself holds its tasks weakly
+        self._process = 0  # that runs the loop
 
     @property
     def is_set(self) -> bool:
-        return self._handle is not None and self._loop is not None and self._loop.is_running()
+        mine = self._handle is not None and self._process == os.getpid()
+        return mine and self._loop is not None and self._loop.is_running()
 
     def set(self, seconds: float, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:
         import asyncio
@@ -62,6 +67,7 @@ class LoopAlarm:
         with suppress(RuntimeError):  # no loop runs here
             loop = asyncio.get_running_loop()
             if not self.is_set:
+                self._process = os.getpid()
                 self._loop, self._handle = loop, loop.call_later(seconds, self._ring, loop, ring)
 
     def _ring(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:

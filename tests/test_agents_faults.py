@@ -1,0 +1,225 @@
+"""Agents whose sessions fail to end, and agents in a forked child."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PATIENCE, until, wait_until
+
+from shellsession import Agents, AsyncAgents, SessionClosed, TooManySessions
+
+NewAgents = Callable[..., Agents]
+
+
+@pytest.fixture
+def new_agents(place: Path) -> Iterator[NewAgents]:
+    made: list[Agents] = []
+
+    def new(*arguments: Any, **options: Any) -> Agents:
+        made.append(Agents(*arguments, **{"cwd": place, **options}))
+        return made[-1]
+
+    yield new
+    for agents in made:
+        agents.close()
+
+
+def fault() -> None:
+    raise ZeroDivisionError("a defect of ours")
+
+
+async def async_fault() -> None:
+    fault()
+
+
+@pytest.mark.parametrize("faulty", ["a", "b", "c"])
+def test_one_that_fails_to_end_keeps_no_other_from_it(
+    new_agents: NewAgents, place: Path, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    async def main() -> dict[str, bool]:
+        agents = AsyncAgents(cwd=place)
+        sessions = {name: await agents.session(name).open() for name in "abc"}
+        with monkeypatch.context() as patch:
+            patch.setattr(sessions[faulty], "close", async_fault)
+            with pytest.raises(ZeroDivisionError):
+                await agents.close()
+        closed = {name: session.closed for name, session in sessions.items()}
+        await sessions[faulty].close()
+        return closed
+
+    expected = {name: name != faulty for name in "abc"}
+    assert asyncio.run(main()) == expected
+    agents = new_agents()
+    sessions = {name: agents.session(name).open() for name in "abc"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions[faulty], "close", fault)
+        with pytest.raises(ZeroDivisionError):
+            agents.close()
+    assert {name: session.closed for name, session in sessions.items()} == expected
+    sessions[faulty].close()
+
+
+def retire_badly(idle: float | None) -> None:
+    raise OSError(28, f"a defect of ours, after {idle} s")
+
+
+async def retire_badly_async(idle: float | None) -> None:
+    retire_badly(idle)
+
+
+@pytest.mark.parametrize("faulty", ["a", "b", "c"])
+def test_one_that_cannot_expire_keeps_no_other_from_it(
+    new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    told: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda of: told.append(of.exc_type))
+    agents = new_agents(idle_ttl=0.2)
+    sessions = {name: agents.session(name) for name in "abc"}
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions[faulty], "_retire", retire_badly)
+        for session in sessions.values():
+            session.open()
+        wait_until(lambda: [info.agent for info in agents.list()] == [faulty], "the end of the others")
+        wait_until(lambda: len(told) > 1, "it is told, and tried again")
+    wait_until(lambda: agents.list() == [], "its end")
+    assert set(told) == {OSError}
+
+
+@pytest.mark.parametrize("faulty", ["a", "b", "c"])
+def test_one_that_cannot_expire_keeps_no_other_from_it_in_a_loop(
+    place: Path, monkeypatch: pytest.MonkeyPatch, faulty: str
+) -> None:
+    async def main() -> None:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
+        async with AsyncAgents(idle_ttl=0.2, cwd=place) as agents:
+            sessions = {name: agents.session(name) for name in "abc"}
+            with monkeypatch.context() as patch:
+                patch.setattr(sessions[faulty], "_retire", retire_badly_async)
+                for session in sessions.values():
+                    await session.open()
+                await until(lambda: [info.agent for info in agents.list()] == [faulty])
+                await until(lambda: told)
+            await until(lambda: agents.list() == [])
+            assert {type(fault) for fault in told} == {OSError}
+
+    asyncio.run(main())
+
+
+def in_child(do: Callable[[], object]) -> None:
+    """Have it done in a forked child, to its end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(int(PATIENCE))
+        status = 1
+        try:
+            do()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_agent_has_a_session_of_its_own_in_a_forked_child(new_agents: NewAgents) -> None:
+    agents = new_agents(2, idle_ttl=100)
+    agents.run("a", "X=parents")
+    agents.run("b", "X=parents")
+    pids = [info.pid for info in agents.list()]
+
+    def work() -> None:
+        assert agents.list() == []
+        assert agents.run("a", "echo [$X]; X=childs").stdout == "[]\n"
+        assert agents.run("c", "echo [$X]").stdout == "[]\n"
+        assert [info.agent for info in agents.list()] == ["a", "c"]
+        assert not {info.pid for info in agents.list()} & set(pids)
+        with pytest.raises(TooManySessions, match="2 agents"):
+            agents.run("b", "true")
+        agents.close("c")
+        in_child(lambda: agents.run("b", "true"))
+        assert agents.run("a", "echo $X").stdout == "childs\n"
+        agents.close()
+        with pytest.raises(SessionClosed):
+            agents.run("a", "true")
+
+    in_child(work)
+    assert [info.pid for info in agents.list()] == pids
+    assert [agents.run(name, "echo $X").stdout for name in "ab"] == ["parents\n"] * 2
+
+
+def test_they_expire_in_a_forked_child_too(new_agents: NewAgents) -> None:
+    agents = new_agents(idle_ttl=0.5)
+    agents.run("a", "sleep 100 &")  # which keeps it, and the alarm set
+
+    def work() -> None:
+        agents.run("b", "true")
+        wait_until(lambda: agents.list() == [], "its end")
+        agents.close()
+
+    in_child(work)
+
+
+def test_a_fork_while_another_thread_is_at_the_list_of_sessions(new_agents: NewAgents) -> None:
+    agents = new_agents()
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with agents._registry.lock:
+            held.set()
+            forked.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+
+    def work() -> None:
+        assert agents.run("a", "echo in").stdout == "in\n"
+        agents.close()
+
+    try:
+        in_child(work)
+    finally:
+        forked.set()
+        thread.join()
+
+
+def test_closed_ones_are_closed_in_a_forked_child(new_agents: NewAgents) -> None:
+    agents = new_agents()
+    agents.close()
+
+    def work() -> None:
+        with pytest.raises(SessionClosed):
+            agents.run("a", "true")
+
+    in_child(work)
+
+
+def test_the_same_in_a_loop_of_a_forked_child(place: Path) -> None:
+    agents = AsyncAgents(idle_ttl=0.5, cwd=place)
+
+    async def first() -> None:
+        await agents.run("a", "X=1")
+
+    async def second() -> None:
+        assert (await agents.run("a", "echo [$X]")).stdout == "[]\n"
+        await until(lambda: agents.list() == [])
+
+    async def last() -> None:
+        assert (await agents.run("a", "echo [$X]")).stdout == "[1]\n"
+        await agents.close()
+
+    asyncio.run(first())
+    in_child(lambda: asyncio.run(second()))
+    asyncio.run(last())
