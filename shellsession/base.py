@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
+from .checks import bash_of, check_options, check_size, commands_of, place_of
 from .engine.environment import environment
 from .engine.jobs import Job
 from .engine.steps import Engine
@@ -58,7 +59,7 @@ class Base:
         limits: Limits | None = None,
         startup: Iterable[Text] = (),
         size: tuple[int, int] = (200, 50),
-        bash: str = "bash",
+        bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
     ) -> None:
         """Prepare a session; bash starts at the first command, or at ``open()``.
@@ -77,22 +78,15 @@ class Base:
         """
         if limits is not None:
             check_limits(limits)
-        startup = tuple(startup) if not isinstance(startup, str | bytes) else (startup,)
         self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=limits or Limits())
-        for name, value in (("env", env), ("extra_env", extra_env)):
-            if value is not None and not isinstance(value, Mapping):
-                raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
-        if cwd is not None and not isinstance(cwd, str | os.PathLike):
-            raise InvalidRequest(f"cwd is a path, not {cwd!r}")
-        place = None if cwd is None else os.fspath(cwd)
-        if place is not None and not os.path.isdir(place):
+        check_options(env, extra_env, agent_env, size)
+        if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
         if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r}")
-        commands = tuple(Request(to_bytes("startup", text)).command for text in startup)
-        options = Options(place, env, extra_env, agent_env, commands, size, bash, timeout, sandbox)
+            raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r:.100}")
+        commands, columns_and_rows = commands_of(startup), (size[0], size[1])
+        options = Options(place, env, extra_env, agent_env, commands, columns_and_rows, bash_of(bash), timeout, sandbox)
         environment(options)  # refuses here what exec would refuse in the child
-        check_size(size)
         self._engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []
@@ -196,7 +190,7 @@ class Base:
             to_bytes("command", command),
             defaults.timeout if timeout is ... else timeout,
             idle_timeout,
-            on_timeout or defaults.on_timeout,
+            defaults.on_timeout if on_timeout is None else on_timeout,
             stdin if stdin is None or stdin is TTY else to_bytes("stdin", stdin),
             terminal or (defaults.tty if tty is None else tty),
             echo,
@@ -254,12 +248,6 @@ class Base:
         engine.size = (columns, rows)
         if engine.shell is not None:
             engine.shell.resize(engine.size)
-
-
-def check_size(size: tuple[int, int]) -> None:
-    """Refuse what no terminal can have."""
-    if len(size) != 2 or not all(isinstance(one, int) and 0 < one < 1 << 16 for one in size):
-        raise InvalidRequest(f"size is (columns, rows), two numbers from 1 to 65535; not {size!r}")
 
 
 def check_limits(limits: Limits) -> None:

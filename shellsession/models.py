@@ -60,10 +60,17 @@ class Limits(Record):
                 raise InvalidRequest(f"limits.{name} is a number of bytes, 0 or more, not {value!r}")
         if self.spill is not None and hasattr(self.spill, "__fspath__"):
             self.__dict__["spill"] = self.spill.__fspath__()
-        if self.spill is not None and not (isinstance(self.spill, str) and self.spill and "\0" not in self.spill):
-            raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r}")
+        if self.spill is not None and not _is_path(self.spill):
+            raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r:.100}")
         if self.on_overflow not in ("truncate", "kill"):
             raise InvalidRequest(f'limits.on_overflow is "truncate" or "kill", not {self.on_overflow!r}')
+
+
+def _is_path(value: object) -> bool:
+    try:
+        return isinstance(value, str) and value != "" and b"\0" not in value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
 
 
 LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it

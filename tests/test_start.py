@@ -7,12 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import descendants, wait_until, with_argument
 
-from shellsession import InvalidRequest, Limits, Session, ShellUnavailable
+from shellsession import InvalidRequest, Session, ShellUnavailable
 
 Make = Callable[..., Session]
 
@@ -250,32 +249,3 @@ def test_a_shell_that_cannot_be_taken_over_leaves_nothing(monkeypatch: pytest.Mo
         Session().open()
     assert descendants(os.getpid()) == children
     assert sorted(os.listdir("/proc/self/fd")) == before
-
-
-WRONG = {
-    "limits": {"limits": 5},
-    "tty": {"tty": "no"},
-    "cwd": {"cwd": 5},
-    "env": {"env": 5},
-    "extra_env": {"extra_env": [("A", "1")]},
-}
-
-
-@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
-def test_what_is_no_option_is_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest):
-        Session(**options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"limits": 5}, {"on_output": 5}, {"isolated": "no"}, {"echo": 1}, {"tty": 0}, {"check": "no"}, {"check": None}],
-    ids=str,
-)
-def test_what_is_no_option_of_a_run_is_refused_before_it(sh: Session, options: dict[str, Any], place: Path) -> None:
-    with pytest.raises(InvalidRequest):
-        sh.run("touch ran", **options)
-    assert not (place / "ran").exists()
-    for spill in (True, 5, "", "a\0b"):
-        with pytest.raises(InvalidRequest):
-            Limits(spill=spill)  # type: ignore[arg-type]  # that is what is tried

@@ -35,6 +35,7 @@ def aconnect(
 async def _connected(
     agent: str, socket: str | os.PathLike[str] | None, start: bool, options: dict[str, Any]
 ) -> AsyncRemoteSession:
+    check_flag("start", start)
     session = AsyncRemoteSession(agent, socket_path(socket), start, opening(**options))
     await session.connect()
     return session

@@ -33,6 +33,7 @@ def connect(
     they count when this client is the first to open that agent's session, and so do this process's directory,
     environment and umask. Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
     """
+    check_flag("start", start)
     session = RemoteSession(agent, socket_path(socket), start, opening(**options))
     session.connect()
     return session

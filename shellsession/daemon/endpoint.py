@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from ..checks import path_of
 from ..engine.directories import make_private, private_home
 from ..errors import DaemonUnavailable
 
@@ -28,9 +29,9 @@ PATIENCE: Final = 15.0
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     """The socket's path: as wanted, as SHELLSESSION_SOCKET says, or in this user's private directory.
 
-    Raises DaemonUnavailable for a path that no socket can have.
+    Raises DaemonUnavailable for a path that no socket can have, and InvalidRequest for what is no path.
     """
-    path = os.fspath(wanted) if wanted else os.environ.get(VARIABLE, "")
+    path = ("" if wanted is None else path_of("socket", wanted)) or os.environ.get(VARIABLE, "")
     path = os.path.abspath(path) if path else os.path.join(private_home(), "socket")
     if len(os.fsencode(path)) > _LONGEST:
         raise DaemonUnavailable(

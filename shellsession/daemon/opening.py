@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from ..checks import bash_of, check_options, commands_of, place_of
 from ..engine.processes import umask
 from ..errors import InvalidRequest
-from ..models import Limits, Request, to_bytes
+from ..models import Limits, Request
 from .wire import OUTPUT_MAX
 
 if TYPE_CHECKING:
@@ -76,24 +77,21 @@ def opening(
     unknown = set(options) - _OPTIONS
     if unknown:
         raise InvalidRequest(f"a session has no option {', '.join(sorted(unknown))}")
-    for name, value in (("env", env), ("extra_env", extra_env)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InvalidRequest(f"{name} is a mapping of names to values, not {value!r}")
+    check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
     Request(b"", limits=Limits() if limits is None else limits, **defaults)  # refuses what Session does
     if "bash" in options:  # the one that this client means
         from shutil import which  # 5 ms, and seldom needed
 
-        if not isinstance(options["bash"], str):
-            raise InvalidRequest(f"bash is the name or path of one, not {options['bash']!r}")
-        options["bash"] = os.path.abspath(which(options["bash"]) or options["bash"])
-    texts = (startup,) if isinstance(startup, str | bytes) else tuple(startup)
+        bash = bash_of(options["bash"])
+        options["bash"] = os.path.abspath(which(bash) or bash)
+    place = place_of(cwd)
     fields: dict[str, Any] = {
-        "cwd": os.path.abspath(os.fspath(cwd)) if cwd is not None else _here(),
+        "cwd": _here() if place is None else os.path.abspath(place),
         "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
         "inherited": env is None,
         "umask": umask(),
-        "startup": [to_bytes("startup", text).decode("utf-8", "surrogateescape") for text in texts],
+        "startup": [_utf8(text) for text in commands_of(startup)],
         **options,
     }
     if extra_env is not None:

@@ -250,7 +250,7 @@ class Remote:
             text,
             None if timeout is ... else timeout,
             idle_timeout,
-            on_timeout or "interrupt",
+            "interrupt" if on_timeout is None else on_timeout,
             tty=True if tty is None else tty,
             echo=echo,
             merge_stderr=merge_stderr,
@@ -261,7 +261,7 @@ class Remote:
         fields = {
             "timeout": timeout,
             "idle_timeout": idle_timeout,
-            "on_timeout": on_timeout or ...,
+            "on_timeout": ... if on_timeout is None else on_timeout,
             "stdin": "tty" if terminal else "bytes" if data is not None else ...,
             "tty": ... if tty is None else tty,
             "merge_stderr": merge_stderr or ...,

@@ -1,0 +1,71 @@
+"""What a session can be made with: the same for one of this process and one of the daemon.
+
+Law: of any value whatever it says InvalidRequest or takes it; nothing is run, and nothing is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from .errors import InvalidRequest
+from .models import Request, check_flag, to_bytes
+
+
+def path_of(name: str, value: object) -> str:
+    """A path as text."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    with suppress(UnicodeEncodeError):
+        if isinstance(path, str) and b"\0" not in os.fsencode(path):
+            return path
+    raise InvalidRequest(f"{name} is a path (str), not {_shown(value)}")
+
+
+def place_of(cwd: object) -> str | None:
+    """Where bash starts; whether that is there is not asked here."""
+    if cwd is None:
+        return None
+    if (place := path_of("cwd", cwd)) == "":
+        raise InvalidRequest("cwd '' is not a directory")
+    return place
+
+
+def bash_of(bash: object) -> str:
+    """The name or path of bash."""
+    if (found := path_of("bash", bash)) == "":
+        raise InvalidRequest("bash is the name or path of one, not ''")
+    return found
+
+
+def commands_of(startup: object) -> tuple[bytes, ...]:
+    """The startup commands; a text alone is one."""
+    if isinstance(startup, str | bytes):
+        startup = (startup,)
+    if not isinstance(startup, Iterable) or isinstance(startup, Mapping):
+        raise InvalidRequest(f"startup is a sequence of commands, not {_shown(startup)}")
+    return tuple(Request(to_bytes("startup", text)).command for text in startup)
+
+
+def check_options(env: object, extra_env: object, agent_env: object, size: object) -> None:
+    """What is only looked at."""
+    for name, value in (("env", env), ("extra_env", extra_env)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidRequest(f"{name} is a mapping of names to values, not {_shown(value)}")
+    check_flag("agent_env", agent_env)
+    check_size(size)
+
+
+def check_size(size: object) -> None:
+    """Refuse what no terminal can have."""
+    if not isinstance(size, tuple | list) or len(size) != 2 or not all(map(_is_length, size)):
+        raise InvalidRequest(f"size is (columns, rows), two numbers from 1 to 65535; not {_shown(size)}")
+
+
+def _is_length(one: object) -> bool:
+    return isinstance(one, int) and not isinstance(one, bool) and 0 < one < 1 << 16
+
+
+def _shown(value: object) -> str:
+    """Some of it: a person reads this, and it may be long."""
+    return f"{value!r:.100}"

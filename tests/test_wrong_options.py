@@ -1,0 +1,214 @@
+"""What is no option, or no value of one, is refused as such before anything runs, by each kind of session."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from daemons import Daemon
+
+from shellsession import (
+    TTY,
+    Agents,
+    AsyncAgents,
+    AsyncSession,
+    Limits,
+    RemoteSession,
+    Session,
+    aconnect,
+    connect,
+)
+
+
+class BytesPath:
+    """A path, but none of text."""
+
+    def __fspath__(self) -> bytes:
+        return b"/"
+
+
+# Of many kinds; those that an option does take are named below.
+_VALUES: Final[dict[str, Any]] = {
+    "a number": 5,
+    "zero": 0,
+    "a negative number": -1,
+    "a fraction": 1.5,
+    "no number": float("nan"),
+    "endless": float("inf"),
+    "a huge number": 10**400,
+    "True": True,
+    "None": None,
+    "a text": "5",
+    "an empty text": "",
+    "a text with NUL": "a\0b",
+    "a text that is no Unicode": "\ud800",
+    "bytes": b"5",
+    "an empty list": [],
+    "a list": [1, 2, 3],
+    "a pair": ("a", 2),
+    "a pair of fractions": (80.0, 24.0),
+    "a pair of flags": (True, True),
+    "a pair of zeros": (0, 0),
+    "a pair of numbers": (80, 24),
+    "an empty mapping": {},
+    "a mapping of numbers": {1: 2},
+    "a mapping to numbers": {"A": 3},
+    "an object": object(),
+    "a path of bytes": BytesPath(),
+    "a function": len,
+}
+_NUMBERS: Final = {"a number", "a fraction", "None"}
+_PLACES: Final = {"a text"}  # and where they lead is seen when they are used
+_TEXTS: Final = {"a text", "an empty text", "bytes"}
+_SESSION: Final[dict[str, set[str]]] = {
+    "cwd": {"None"},
+    "env": {"None", "an empty mapping"},
+    "extra_env": {"None", "an empty mapping"},
+    "agent_env": {"True"},
+    "timeout": _NUMBERS,
+    "on_timeout": set(),
+    "tty": {"True"},
+    "limits": {"None"},
+    "startup": {*_TEXTS, "an empty list"},
+    "size": {"a pair of numbers"},
+    "bash": _PLACES,
+    "sandbox": {"None"},
+}
+_RUN: Final[dict[str, set[str]]] = {
+    "command": _TEXTS,
+    "timeout": _NUMBERS,
+    "idle_timeout": _NUMBERS,
+    "on_timeout": {"None"},
+    "stdin": {*_TEXTS, "a text with NUL", "None"},
+    "tty": {"True", "None"},
+    "merge_stderr": {"True"},
+    "isolated": {"True"},
+    "limits": {"None"},
+    "on_output": {"None", "a function"},
+    "echo": {"True"},
+    "check": {"True"},
+}
+
+
+def refused(do: Callable[[Any], object], *fit: str) -> None:
+    """Every value but those that ``fit`` is refused, as what it is."""
+    said: dict[str, str] = {}
+    for what, value in _VALUES.items():
+        if what not in fit:
+            said[what] = "taken"
+            try:
+                do(value)
+            except Exception as error:
+                said[what] = type(error).__name__
+    assert {what: how for what, how in said.items() if how != "InvalidRequest"} == {}
+
+
+def named(function: Callable[..., object]) -> set[str]:
+    return {*inspect.signature(function).parameters} - {"self"}
+
+
+def test_none_is_forgotten() -> None:
+    assert named(Session.__init__) == named(AsyncSession.__init__) == {*_SESSION}
+    assert named(Session.run) == named(AsyncSession.run) == named(RemoteSession.run) == {*_RUN}
+
+
+@pytest.mark.parametrize("make", [Session, AsyncSession, Agents, AsyncAgents], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("name", _SESSION)
+def test_of_a_session(make: Any, name: str) -> None:
+    refused(lambda value: make(**{name: value}), *_SESSION[name])
+
+
+def test_what_is_right_is_taken() -> None:
+    for name, fit in _SESSION.items():
+        for what in fit:
+            options: dict[str, Any] = {name: _VALUES[what]}
+            Session(**options)
+    options = {"bash": Path("/bin/bash"), "cwd": Path("/"), "size": [80, 24], "startup": iter(["X=1"])}
+    with Session(**options) as session:
+        assert session.run("echo $X $PWD $COLUMNS").stdout == "1 / 80\n"
+
+
+@pytest.mark.parametrize("make", [Agents, AsyncAgents], ids=lambda make: make.__name__)
+def test_of_agents(make: Any) -> None:
+    refused(lambda value: make(max_sessions=value), "a number", "a huge number")
+    refused(lambda value: make(idle_ttl=value), *_NUMBERS)
+
+
+def test_of_one_agents_session() -> None:
+    with Agents() as agents:
+        for name, fit in _SESSION.items():
+            refused(lambda value, name=name: agents.session("a", **{name: value}), *fit)  # type: ignore[misc]
+        assert agents.list() == []
+
+
+@pytest.mark.parametrize("name", _RUN)
+def test_of_a_command(name: str, place: Path, sh: Session) -> None:
+    refused(lambda value: sh.run(**{"command": "touch ran", name: value}), *_RUN[name])
+    assert (sh.state, list(place.iterdir())) == ("new", [])
+
+
+@pytest.mark.parametrize("name", _RUN)
+def test_of_a_command_in_a_loop(name: str, place: Path) -> None:
+    with asyncio.Runner() as runner:
+        session: Any = AsyncSession(cwd=place)
+        refused(lambda value: runner.run(session.run(**{"command": "touch ran", name: value})), *_RUN[name])
+        assert (session.state, list(place.iterdir())) == ("new", [])
+
+
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_of_other_verbs(sh: Session, remote: RemoteSession, kind: str) -> None:
+    session: Any = sh if kind == "local" else remote
+    session.run("read x", stdin=TTY, timeout=0.05, on_timeout="yield")
+    refused(lambda value: session.wait(timeout=value), *_NUMBERS)
+    refused(lambda value: session.send("x", timeout=value), *_NUMBERS)
+    refused(lambda value: session.expect("x", timeout=value), *_NUMBERS)
+    refused(session.send, *_TEXTS, "a text with NUL")
+    refused(session.type, *_TEXTS, "a text with NUL")
+    refused(lambda value: session.resize(80, value), "a number")
+    refused(lambda value: session.resize(value, 24), "a number")
+    assert session.interrupt().outcome == "interrupted"
+
+
+# -- over the daemon
+
+
+@pytest.mark.parametrize("name", [*_SESSION, "start"])
+def test_of_a_connection(daemon: Daemon, agent: str, name: str) -> None:
+    def options(value: object) -> dict[str, Any]:
+        return {"start": False, "socket": daemon.socket, name: value}
+
+    fit = {**_SESSION, "cwd": {"None", "a text"}, "start": {"True"}}[name]  # where cwd leads is seen by the daemon
+    refused(lambda value: connect(agent, **options(value)), *fit)
+    with asyncio.Runner() as runner:
+        refused(lambda value: runner.run(aconnect(agent, **options(value))), *fit)
+
+
+def test_of_the_way_to_a_daemon() -> None:
+    fit = {"None", "a text", "an empty text"}
+    refused(lambda value: connect("a", value), *fit)
+    with asyncio.Runner() as runner:
+        refused(lambda value: runner.run(aconnect("a", value)), *fit)
+
+
+def test_of_an_agents_name(daemon: Daemon) -> None:
+    refused(lambda value: connect(value, daemon.socket, False), "a text", "a text with NUL")
+
+
+@pytest.mark.parametrize("name", _RUN)
+def test_of_a_command_over_the_daemon(remote: RemoteSession, place: Path, name: str) -> None:
+    refused(lambda value: remote.run(**{"command": "touch ran", name: value}), *_RUN[name])
+    assert (remote.state, list(place.iterdir())) == ("new", [])
+
+
+def test_of_limits() -> None:
+    for name, fit in {
+        "max_output": {"a number", "zero", "a huge number"},
+        "spill_max": {"a number", "zero", "a huge number"},
+        "spill": {"a text", "None"},
+        "on_overflow": set[str](),
+    }.items():
+        refused(lambda value, name=name: Limits(**{name: value}), *fit)  # type: ignore[misc]
