@@ -24,8 +24,7 @@ class Family:
     def __init__(self, pid: int, first_mark: int, adopter: int = 0) -> None:
         self._pid, self._adopter = pid, adopter
         self.marks = Marks(pid, first_mark)
-        self._is_open = True
-        SPARE.want()  # who is below bash is to be seen whatever the host has open
+        SPARE.want(self)  # who is below bash is to be seen whatever the host has open
         # The kernel's lists of children, and what each one says while nobody is to be counted.
         self._lists: list[tuple[int, bytes]] = []
         for parent, nobody in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
@@ -83,9 +82,9 @@ class Family:
         return self.marks.is_earlier(pid)
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            SPARE.leave()
-        lists, self._lists = self._lists, []
-        for fd, _ in lists:
+        """Done again, after it was struck, it does what is left."""
+        SPARE.leave(self)
+        while self._lists:
+            fd, _ = self._lists[-1]
+            del self._lists[-1]  # no call, in which Ctrl-C could strike
             os.close(fd)

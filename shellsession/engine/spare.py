@@ -27,20 +27,20 @@ class Spare:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
-        self._wanted = 0
+        self._wanted: set[object] = set()  # by whom
         self._fd = -1
         self._is_lent = False
 
-    def want(self) -> None:
+    def want(self, who: object) -> None:
         """Keep one from now on. Where none can be had just now it is tried again after each use."""
         with self._lock:
-            self._wanted += 1
+            self._wanted.add(who)
             self._keep(1)
 
-    def leave(self) -> None:
-        """To be called once for each ``want``; with the last the descriptor goes."""
+    def leave(self, who: object) -> None:
+        """With the last the descriptor goes. Done again, after it was struck, it does what is left."""
         with self._lock:
-            self._wanted = max(self._wanted - 1, 0)  # a forked child may leave what its parent wanted
+            self._wanted.discard(who)
             if not self._wanted:
                 self._give_up()
 
@@ -70,7 +70,7 @@ class Spare:
     def forget(self) -> None:
         """In a forked child: it has no shell yet. Another thread of the parent may have had the lock."""
         self._lock = threading.RLock()
-        self._wanted, self._is_lent = 0, False
+        self._wanted, self._is_lent = set(), False
         self._give_up()
 
     def _keep(self, attempts: int) -> None:
