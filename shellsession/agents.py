@@ -96,6 +96,8 @@ class Agents(_Agents[Session]):
         if agent is None:
             self._alarm.cancel()
         with ExitStack() as closing:  # all of them, whatever goes wrong with one
+            if agent is None:
+                closing.callback(self._alarm.finish)  # one that is just being closed for its idleness, too
             for session in sessions:
                 closing.callback(session.close)
 
@@ -156,6 +158,8 @@ class AsyncAgents(_Agents[AsyncSession]):
         import asyncio
 
         ends = await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
+        if agent is None:
+            await self._alarm.finish()  # one that is just being closed for its idleness, too
         for fault in filter(None, ends):  # all are closed, whatever went wrong with one
             raise fault
 

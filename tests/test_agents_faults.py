@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 import traceback
 import warnings
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import PATIENCE, until, wait_until
+from support import PATIENCE, in_thread, until, wait_until
 
 from shellsession import Agents, AsyncAgents, SessionClosed, TooManySessions
 
@@ -111,6 +112,56 @@ def test_one_that_cannot_expire_keeps_no_other_from_it_in_a_loop(
                 await until(lambda: told)
             await until(lambda: agents.list() == [])
             assert {type(fault) for fault in told} == {OSError}
+
+    asyncio.run(main())
+
+
+def is_in(thread: threading.Thread, name: str) -> bool:
+    """Is it in a function of that name?"""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame is not None
+
+
+def test_who_closes_them_while_one_expires_waits_for_its_end(new_agents: NewAgents) -> None:
+    begun, go, done = threading.Event(), threading.Event(), threading.Event()
+    agents = new_agents(idle_ttl=0.05)
+    session = agents.session("a").open()
+    retire = session._retire
+
+    def slowly(idle: float | None) -> None:
+        begun.set()
+        go.wait(PATIENCE)
+        retire(idle)
+        done.set()
+
+    session._retire = slowly  # type: ignore[method-assign]  # as a session with much to end
+    assert begun.wait(PATIENCE)
+    closing, _ = in_thread(agents.close)
+    wait_until(lambda: is_in(closing, "finish"), "who waits")
+    go.set()
+    closing.join(PATIENCE)
+    assert done.is_set()
+
+
+def test_the_same_in_a_loop(place: Path) -> None:
+    async def main() -> None:
+        begun, done = asyncio.Event(), asyncio.Event()
+
+        async with AsyncAgents(idle_ttl=0.05, cwd=place) as agents:
+            session = await agents.session("a").open()
+            retire = session._retire
+
+            async def slowly(idle: float | None) -> None:
+                begun.set()
+                await until(lambda: session.closed)
+                await retire(idle)
+                done.set()
+
+            session._retire = slowly  # type: ignore[method-assign]  # as a session with much to end
+            await asyncio.wait_for(begun.wait(), PATIENCE)
+        assert done.is_set()
 
     asyncio.run(main())
 

@@ -20,6 +20,7 @@ class Alarm:
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
+        self._ringing: threading.Thread | None = None  # which does what it rang for last
         self._process = 0  # that has its thread
 
     @property
@@ -38,8 +39,14 @@ class Alarm:
                 self._timer = None
 
     def _ring(self, ring: Callable[[], object]) -> None:
-        self._timer = None
+        self._ringing, self._timer = threading.current_thread(), None
         ring()
+
+    def finish(self) -> None:
+        """Wait until what it rang for is done."""
+        thread = self._ringing
+        if thread is not None and thread is not threading.current_thread() and self._process == os.getpid():
+            thread.join()
 
     def cancel(self) -> None:
         timer, self._timer = self._timer, None
@@ -73,6 +80,14 @@ class LoopAlarm:
     def _ring(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:
         self._handle = None
         self._task = loop.create_task(ring())
+
+    async def finish(self) -> None:
+        """Wait until what it rang for in this loop is done."""
+        import asyncio
+
+        task = self._task
+        if task is not None and task is not asyncio.current_task() and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([task])
 
     def cancel(self) -> None:
         if self._handle is not None:
