@@ -178,6 +178,7 @@ _WAITING: Final = {
     "engine.waiters",
     "engine.draining",
     "engine.spare",
+    "engine.alarm",
     "daemon.server",
     "daemon.shared",
     "daemon.hold",
