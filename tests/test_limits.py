@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import unique_seconds, with_argument
+from support import unique_seconds, wait_until, with_argument
 
 from shellsession import CommandFailed, InvalidRequest, Limits, Result, Session, SessionBusy
+from shellsession.engine import typist
+from shellsession.engine.call import Typed
+from shellsession.engine.shell import Shell
 
 Make = Callable[..., Session]
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
@@ -191,6 +194,21 @@ def test_what_a_command_puts_in_the_place_of_its_spill_holds_nobody_up(
     assert result.reason == f"the output could not be written whole to {place}/spill: {why}"
     assert result.stdout_file is None
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_a_quick_command_puts_there_is_never_taken_for_a_place_of_ours(
+    sh: Session, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spill, send = place / "spill", typist._send
+
+    def send_and_be_overtaken(shell: Shell, typed: Typed, lines: bytes) -> None:
+        send(shell, typed, lines)
+        wait_until(spill.is_dir, "the command's directory")
+
+    monkeypatch.setattr(typist, "_send", send_and_be_overtaken)
+    result = sh.run("mkdir spill; seq 20000", limits=Limits(max_output=10, spill=str(spill)), tty=False)
+    assert result.reason == f"the output could not be written whole to {spill}: Is a directory"
+    assert list(spill.iterdir()) == []
 
 
 def test_a_spill_may_be_a_link_to_a_file(sh: Session, place: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..models import Outcome, Request, Result, Stream as StreamName
+from ..models import Limits, Outcome, Request, Result, Stream as StreamName
 from .framing import Framer
 from .output import Capture
 from .streams import Stream
@@ -65,10 +65,17 @@ class Spill:
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
 
 
-def _spills(place: str, maximum: int) -> dict[str, Spill]:
+Spills = Mapping[str, Spill]
+_NO_SPILLS: Final[Spills] = MappingProxyType({})
+
+
+def spills_of(limits: Limits) -> Spills:
+    """The files that its streams may go to; asked for before the command can change what stands there."""
+    if (place := limits.spill) is None:
+        return _NO_SPILLS
     base = os.path.join(place, f"call-{secrets.token_hex(6)}.") if os.path.isdir(place) else ""
     paths = (base + "stdout", base + "stderr") if base else (place, place + ".stderr")
-    return {name: Spill(path, maximum) for name, path in zip(("stdout", "stderr"), paths, strict=True)}
+    return {name: Spill(path, limits.spill_max) for name, path in zip(("stdout", "stderr"), paths, strict=True)}
 
 
 def fresh_nonce() -> bytes:
@@ -93,7 +100,6 @@ class Call:
     ending: Outcome | None = None  # set once we have decided to end it
     reason = ""
     signal: int | None = None
-    spills: Mapping[str, Spill] = MappingProxyType({})
     control_closed = False  # bash has let go of its socket
     stolen = False  # somebody else has read what was typed
     hung_until = 0.0
@@ -113,7 +119,15 @@ class Call:
     own_stdout_closed = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
 
-    def __init__(self, request: Request, started: float, typed: Typed, older: Mapping[int, int], modes: bytes) -> None:
+    def __init__(
+        self,
+        request: Request,
+        started: float,
+        typed: Typed,
+        older: Mapping[int, int],
+        modes: bytes,
+        spills: Spills = _NO_SPILLS,
+    ) -> None:
         self.request = request
         self.started = self.last_output = started
         self.until = None if request.timeout is None else started + request.timeout
@@ -122,11 +136,11 @@ class Call:
         self.older = older  # what was below bash before (see Family.present): not ours to touch
         self.modes = modes  # the terminal's when it began
         limits = request.limits
-        if limits.spill is None:
-            self.stdout, self.stderr = Capture(limits.max_output), Capture(limits.max_output)
+        self.spills = spills
+        if spills:
+            self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in spills.values())
         else:
-            self.spills = _spills(limits.spill, limits.spill_max)
-            self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in self.spills.values())
+            self.stdout, self.stderr = Capture(limits.max_output), Capture(limits.max_output)
         self.own_output = self.fresh_capture()  # what was said on bash's own stdout
         self.killed: list[int] = []
         self.hung: set[int] = set()  # streams that nobody holds at the moment

@@ -14,7 +14,7 @@ from typing import Final
 from ..errors import NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
 from . import processes
-from .call import Call, Typed
+from .call import Call, Spills, Typed
 from .draining import DRAINER
 from .jobs import Job, Reader
 from .shell import Shell
@@ -34,7 +34,7 @@ class Core:
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
-        self.begun: tuple[Request, Typed, Mapping[int, int], bytes]  # as it was typed, before its call is made
+        self.begun: tuple[Request, Typed, Mapping[int, int], bytes, Spills]  # as it was typed, before its call is made
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..errors import LimitReached
 from ..models import Request, Stream as StreamName
-from .call import Call, Typed, fresh_nonce
+from .call import Call, Typed, fresh_nonce, spills_of
 from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
 from .pump import BROKEN, STOLEN
@@ -48,15 +48,15 @@ def start(engine: Core, request: Request) -> Call:
         if request.takes_terminal:
             shell.keyboard.reset()
         raise
-    engine.begun = request, typed, older, modes
+    engine.begun = request, typed, older, modes, spills_of(request.limits)
     _send(shell, typed, lines)
     return begun(engine)
 
 
 def begun(engine: Core) -> Call:
     """The call of what was typed last; it is noted now, or by who is struck before that."""
-    request, typed, older, modes = engine.begun
-    call = engine.last = Call(request, time.monotonic(), typed, older, modes)
+    request, typed, older, modes, spills = engine.begun
+    call = engine.last = Call(request, time.monotonic(), typed, older, modes, spills)
     return call
 
 
