@@ -7,9 +7,11 @@ also where the host has no free descriptor, or what is to be ended would pass fo
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import signal
 import struct
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -35,35 +37,25 @@ _PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct
 _PIDFD_INFO_EXIT = 1 << 3
 
 
-def _read_once(path: str) -> list[bytes]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return [os.read(fd, _AT_ONCE)]
-    finally:
-        os.close(fd)
+def _pages(path: str, most: int) -> list[bytes]:
+    """What so many reads give; nothing where it may not be read."""
 
+    def look() -> list[bytes]:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return list(itertools.takewhile(len, (os.read(fd, _AT_ONCE) for _ in range(most))))
+        finally:
+            os.close(fd)
 
-def _read_all(path: str) -> list[bytes]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return list(iter(lambda: os.read(fd, _AT_ONCE), b""))
-    finally:
-        os.close(fd)
+        return SPARE.look(look)
+    except OSError:
+        return []
 
 
 def _read(path: str) -> bytes:
-    """What is shorter than a page."""
-    try:
-        return SPARE.look(lambda: _read_once(path))[0]
-    except OSError:
-        return b""
-
-
-def _read_pages(path: str) -> list[bytes]:
-    try:
-        return SPARE.look(lambda: _read_all(path))
-    except OSError:
-        return []
+    """What is shorter than a page: one read gives it whole."""
+    return b"".join(_pages(path, 1))
 
 
 def _list(path: str) -> list[str]:
@@ -147,7 +139,7 @@ def _children(path: str) -> list[int]:
     """
     found: dict[bytes, None] = {}
     for _ in range(_LISTINGS):
-        known, text = len(found), b"".join(_read_pages(path))
+        known, text = len(found), b"".join(_pages(path, sys.maxsize))
         found.update(dict.fromkeys(text.split()))
         if len(text) < _SHORT or len(found) == known:
             break
