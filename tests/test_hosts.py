@@ -351,3 +351,37 @@ begun.wait()
         assert host.wait(20) == 0
         assert not with_argument(seconds)
         assert not (tmp_path / "ran-on").exists()
+
+
+# The thread is held where the shell is about to be buried until the interpreter is at the same place, or stays away.
+ENDS_WHILE_CLOSING = """
+import atexit, threading
+from shellsession import Session
+from shellsession.engine import teardown
+
+session = Session(cwd="/")
+session.run("true")
+destroy, main = teardown.destroy, threading.current_thread()
+closing, at_exit, also_here, closed = (threading.Event() for _ in range(4))
+
+def held(engine):
+    if threading.current_thread() is main:
+        also_here.set()
+        closed.wait(60)
+    else:
+        closing.set()
+        at_exit.wait(60)
+        also_here.wait(0.3)
+    yield from destroy(engine)
+    closed.set()
+
+teardown.destroy = held
+atexit.register(at_exit.set)
+threading.Thread(target=session.close, daemon=True).start()
+closing.wait(60)
+"""
+
+
+def test_an_interpreter_that_ends_while_a_session_is_closed_leaves_it_to_who_is_at_it() -> None:
+    host = subprocess.run([sys.executable, "-c", ENDS_WHILE_CLOSING], capture_output=True, text=True, timeout=PATIENCE)
+    assert (host.returncode, host.stdout, host.stderr) == (0, "", "")

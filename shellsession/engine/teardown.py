@@ -107,13 +107,10 @@ def shut_down(engine: Core) -> Steps[None]:
     engine.call = engine.ended = None
     if shell is None:
         return
-    if engine.attended is not None:  # the interpreter ends while another thread is in a verb: that one buries it
-        engine.kill_running("the program ended meanwhile")
-        for _ in range(ROUNDS):
-            if engine.shell is not shell:
-                return
-            yield Wait((), time.monotonic() + TICK)
-    elif call is None and not shell.dead:
+    if (yield from _is_ended_elsewhere(engine, shell)):
+        return
+    shell.is_ending = True
+    if engine.attended is None and call is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
         if said is not None and b"trap -- " in said:
@@ -125,6 +122,19 @@ def shut_down(engine: Core) -> Steps[None]:
                 if shell.read_own_stdout() == b"" or shell.receive() == b"":
                     yield Wait((), time.monotonic() + TICK)
     yield from destroy(engine)
+
+
+def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
+    """The interpreter ends while another thread is in a verb: that one buries its shell."""
+    if engine.attended is not None:
+        engine.kill_running("the program ended meanwhile")
+    elif not shell.is_ending or shell.lost:
+        return False
+    for _ in range(ROUNDS):
+        if engine.shell is not shell:
+            return True
+        yield Wait((), time.monotonic() + TICK)
+    return False
 
 
 def destroy(engine: Core) -> Steps[None]:
