@@ -129,8 +129,8 @@ def test_idle_ones_expire_and_busy_ones_do_not(new_agents: NewAgents) -> None:
     agents = new_agents(idle_ttl=0.5)
     agents.run("busy", "sleep 100", on_timeout="yield", timeout=0.02)
     agents.run("jobs", "sleep 100 &")
+    agents.run("idle", "X=1")
     held = agents.session("idle")
-    held.run("X=1")
     pid = held.pid
     wait_until(lambda: len(agents.list()) == 2, "the end of the idle one")
     assert pid is not None

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support import PATIENCE, in_thread, until, wait_until
 
-from shellsession import Agents, AsyncAgents, SessionClosed, TooManySessions
+from shellsession import Agents, AsyncAgents, AsyncSession, Session, SessionClosed, TooManySessions
 
 NewAgents = Callable[..., Agents]
 
@@ -84,11 +84,10 @@ def test_one_that_cannot_expire_keeps_no_other_from_it(
     told: list[type[BaseException]] = []
     monkeypatch.setattr(threading, "excepthook", lambda of: told.append(of.exc_type))
     agents = new_agents(idle_ttl=0.2)
-    sessions = {name: agents.session(name) for name in "abc"}
     with monkeypatch.context() as patch:
-        patch.setattr(sessions[faulty], "_retire", retire_badly)
-        for session in sessions.values():
-            session.open()
+        patch.setattr(agents.session(faulty), "_retire", retire_badly)
+        for name in "abc":
+            agents.run(name, "true")
         wait_until(lambda: [info.agent for info in agents.list()] == [faulty], "the end of the others")
         wait_until(lambda: len(told) > 1, "it is told, and tried again")
     wait_until(lambda: agents.list() == [], "its end")
@@ -103,11 +102,10 @@ def test_one_that_cannot_expire_keeps_no_other_from_it_in_a_loop(
         told: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context.get("exception")))
         async with AsyncAgents(idle_ttl=0.2, cwd=place) as agents:
-            sessions = {name: agents.session(name) for name in "abc"}
             with monkeypatch.context() as patch:
-                patch.setattr(sessions[faulty], "_retire", retire_badly_async)
-                for session in sessions.values():
-                    await session.open()
+                patch.setattr(agents.session(faulty), "_retire", retire_badly_async)
+                for name in "abc":
+                    await agents.run(name, "true")
                 await until(lambda: [info.agent for info in agents.list()] == [faulty])
                 await until(lambda: told)
             await until(lambda: agents.list() == [])
@@ -124,19 +122,21 @@ def is_in(thread: threading.Thread, name: str) -> bool:
     return frame is not None
 
 
-def test_who_closes_them_while_one_expires_waits_for_its_end(new_agents: NewAgents) -> None:
+def test_who_closes_them_while_one_expires_waits_for_its_end(
+    new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun, go, done = threading.Event(), threading.Event(), threading.Event()
-    agents = new_agents(idle_ttl=0.05)
-    session = agents.session("a").open()
-    retire = session._retire
+    retire = Session._retire
 
-    def slowly(idle: float | None) -> None:
+    def slowly(session: Session, idle: float | None) -> None:
         begun.set()
         go.wait(PATIENCE)
-        retire(idle)
+        retire(session, idle)
         done.set()
 
-    session._retire = slowly  # type: ignore[method-assign]  # as a session with much to end
+    monkeypatch.setattr(Session, "_retire", slowly)  # as a session with much to end
+    agents = new_agents(idle_ttl=0.05)
+    agents.run("a", "true")
     assert begun.wait(PATIENCE)
     closing, _ = in_thread(agents.close)
     wait_until(lambda: is_in(closing, "finish"), "who waits")
@@ -145,21 +145,20 @@ def test_who_closes_them_while_one_expires_waits_for_its_end(new_agents: NewAgen
     assert done.is_set()
 
 
-def test_the_same_in_a_loop(place: Path) -> None:
+def test_the_same_in_a_loop(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         begun, done = asyncio.Event(), asyncio.Event()
+        retire = AsyncSession._retire
 
+        async def slowly(session: AsyncSession, idle: float | None) -> None:
+            begun.set()
+            await until(lambda: session.closed)
+            await retire(session, idle)
+            done.set()
+
+        monkeypatch.setattr(AsyncSession, "_retire", slowly)  # as a session with much to end
         async with AsyncAgents(idle_ttl=0.05, cwd=place) as agents:
-            session = await agents.session("a").open()
-            retire = session._retire
-
-            async def slowly(idle: float | None) -> None:
-                begun.set()
-                await until(lambda: session.closed)
-                await retire(idle)
-                done.set()
-
-            session._retire = slowly  # type: ignore[method-assign]  # as a session with much to end
+            await agents.run("a", "true")
             await asyncio.wait_for(begun.wait(), PATIENCE)
         assert done.is_set()
 
