@@ -114,6 +114,11 @@ def test_a_text_with_a_trap_gives_its_background_commands_no_input(stdin: Stdin,
     assert (result.outcome, result.stdout) == ("exited", "on\n")
 
 
+def test_a_trap_that_a_startup_command_set_speaks_after_a_last_subshell(new_session: NewSession) -> None:
+    result = new_session(startup=["trap 'echo got; echo err >&2' USR1"]).run("(kill -USR1 $$)")
+    assert (result.stdout, result.stderr, result.exit_code) == ("got\n", "err\n", 0)
+
+
 def test_what_a_debug_trap_says_of_our_words_is_nobodys(sh: Session) -> None:
     sh.run("trap 'echo dbg' DEBUG")
     assert sh.run("trap -p USR1; trap -p USR2").stdout == "dbg\ndbg\n"

@@ -111,13 +111,17 @@ class Core:
 
     # -- small things
 
+    def note_traps(self, request: Request) -> None:
+        """A command that names traps may set some; a subshell's end with it."""
+        if request.isolated or not (self.trapping or b"trap" in request.command):
+            return
+        self.trapping = True
+        if not self.debugging:
+            text = request.command.lower()
+            self.debugging = any(word in text for word in _MAY_DEBUG)
+
     def may_trap(self, request: Request) -> bool:
         """May a trap speak after all else that this command does: an EXIT trap, or one for a signal that has waited?"""
-        if not request.isolated and (self.trapping or b"trap" in request.command):
-            self.trapping = True
-            if not self.debugging:
-                text = request.command.lower()
-                self.debugging = any(word in text for word in _MAY_DEBUG)
         return self.trapping or request.isolated
 
     @property

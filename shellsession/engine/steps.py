@@ -66,7 +66,9 @@ class Engine(Core):
             raise
 
     def _prepare(self, text: bytes) -> Steps[None]:
-        call = self.last = typist.start(self, Request(text, tty=False, timeout=self.options.timeout))
+        request = Request(text, tty=False, timeout=self.options.timeout)
+        self.note_traps(request)
+        call = self.last = typist.start(self, request)
         came = yield from self._guarded(self._attend(call))
         if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
             self.attended = None
@@ -134,6 +136,7 @@ class Engine(Core):
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
         if (untold := self.untold) is None and not (shell.lost or shell.dead):
+            self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, request)
         call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), {}, b"")
