@@ -1,0 +1,267 @@
+"""What runs in a text, wherever it stands: a denied program is found there, and one that is only mentioned is not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from policies import verdict
+
+from shellsession.policy.rules import Policy
+
+
+def test_with_the_grammar_patterns_are_searched_in_each_command_too() -> None:
+    policy = Policy(deny=[re.compile(r"^(\S*/)?rm( .*)? -\w*r")], deny_commands=["mkfs*"])
+    for command in ("rm -rf x", "a && /bin/rm x -fr", "bash -c '\"rm\" -r x'", "echo $(\\rm x -r)"):
+        assert verdict(policy, command).startswith("it matches "), command
+    assert verdict(policy, "echo 'rm -rf x'; rm x") == ""
+
+
+_PLACES = (
+    "{}",
+    "a && {}",
+    "a | {}",
+    "echo $({})",
+    "echo `{}`",
+    'echo "x $({})"',
+    "diff <({}) b",
+    "X=1 {}",
+    "env X=1 {}",
+    "bash -c '{}'",
+    "sudo -n timeout 5 {}",
+    "if a; then {}; fi",
+    "f() {{ {}; }}",
+    "bash <<'E'\n{}\nE",
+    "cat <<E\n$({})\nE",
+    "eval {}",
+    "a | xargs {}",
+    "(a; {}) &",
+)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("name", ["rm", "/bin/rm", "\\rm", '"rm"', "r''m"])
+def test_a_denied_command_is_found_wherever_it_runs(place: str, name: str) -> None:
+    quoted = "'" in place and "'" in name
+    command = place.format("rm x" if quoted else f"{name} x")
+    assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        ('bash -c "cd $D && rm -rf x"', True),
+        ('bash -c "rm $x"', True),
+        ('bash -c "ssh h \\"rm \\$x\\""', True),
+        ('ssh h "cd $D; rm y"', True),
+        ('find . -exec sh -c "rm $x" \\;', True),
+        ('trap "rm -f $tmp" EXIT', True),
+        ('bash <<< "rm $x"', True),
+        ('PAGER="rm $x" man y', True),
+        ("eval rm $x", True),
+        ('eval "a `b`; rm"', True),
+        ("$HOME/bin/rm x", True),
+        ('"${D:-/usr}"/bin/env rm x', True),
+        ("bash -c 'rm'$x", False),  # it may be rmdir
+        ("bash -c r${x}m", False),
+        ('bash -c "$x"', False),
+        ('bash -c "echo rm $x"', False),
+        ('bash -c "echo \\"rm $x\\""', False),
+        ("trap \"echo 'rm $x'\" EXIT", False),
+        ('ssh h "cat >f <<E\nrm $x\nE"', False),
+        ('eval "$x"; echo "rm $x"', False),
+        ("$rm/x y", False),
+    ],
+)
+def test_a_text_that_is_known_in_part_is_read_for_that(command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=["rm"]), command) == ("'rm' is denied" if denied else "")
+    assert verdict(Policy(deny_commands=["rm"], strict=True), command)
+    assert verdict(Policy(allow=["bash", "eval", "ssh", "trap", "find", "echo", "cat", "man", "a", "b"]), command)
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        ("echo 'rm x' | bash", True),
+        ('echo -e "ls\\nrm $x" | sh', True),
+        ("printf 'ls\\nrm %s\\n' x | sudo bash -s", True),
+        ("printf %s 'rm x' | tee f | bash", True),
+        ("cat <<'E' | bash\nrm x\nE", True),
+        ("cat <<'E' | sed s/a/b/ | ssh h\nrm x\nE", True),
+        ("cat <<< 'rm x' | bash 2>&1", True),
+        ("echo 'rm x' | at now", True),
+        ("ssh h bash -s <<'E'\nrm x\nE", True),
+        ("ssh h 'cd x && sudo bash' <<'E'\nrm x\nE", True),
+        ("echo 'rm x' | ssh h sh", True),
+        ("echo 'rm x' | ssh h 'cat >f'", False),
+        ("echo 'rm x' | tee f", False),
+        ("cat <<'E' | bash -c cat\nrm x\nE", False),
+        ("echo ls rm | bash", False),
+        ("echo 'echo rm' | bash", False),
+        ("echo 'rm x' && bash", False),
+        ("bash <<'E' | cat\nls\nE", False),
+    ],
+)
+def test_what_is_piped_into_a_shell_is_read(command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=["rm"]), command) == ("'rm' is denied" if denied else "")
+
+
+@pytest.mark.parametrize("command", ["echo ls | bash", "ssh h bash <<'E'\nls\nE", "echo ls | sed s/ls/rm/ | bash"])
+def test_what_is_passed_on_may_be_something_else(command: str) -> None:
+    said = "it does not say all that bash reads"
+    assert verdict(Policy(strict=True), command) == f"{said}: write that out"
+    assert verdict(Policy(allow=["bash", "ssh", "echo", "sed", "ls"]), command) == said
+
+
+@pytest.mark.parametrize(
+    "command", ["echo rm", "echo 'a; rm x'", "cat <<'E'\nrm x\nE", "# rm x\nls", "rmdir x", "./norm", "X=rm a", "ls rm"]
+)
+def test_what_is_only_mentioned_is_not_denied(command: str) -> None:
+    assert verdict(Policy(deny_commands=["rm"], strict=True), command) == ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "denied"),
+    [
+        ("git push", "git push origin", True),
+        ("git push", "git -C x --no-pager push", True),
+        ("git push", "git commit", False),
+        ("git push", "git", False),
+        ("git push --force*", "git push origin --force-with-lease", True),
+        ("git push --force*", "git push origin", False),
+        ("mkfs*", "mkfs.ext4 /dev/sda", True),
+        ("/usr/bin/git", "git x", False),
+        ("/usr/bin/git", "/usr/bin/git x", True),
+        ("rm *", "rm", False),
+        ("kill -[9K]*", "kill -9 1", True),
+        ("kill -[9K]*", "kill -15 1", False),
+    ],
+)
+def test_rules_are_words_in_their_order(rule: str, command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
+
+
+_SUBCOMMANDS = ("git push", "docker run", "npm publish", "cargo publish", "frob go", "git push --force*")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git stash push",
+        "git log --grep push",
+        "git checkout push",
+        "git diff -- push",
+        "git remote add push x",
+        "git -C push status",
+        "git --git-dir push status",
+        "git config push.default simple",
+        'git commit -m "$MSG"',
+        'git add "$f"',
+        'git log "$X"',
+        'git -C "$dir" status',
+        "git diff $(git merge-base a b)",
+        "git commit -m \"$(cat <<'E'\nplease do not\ngit push\nE\n)\"",
+        "docker exec x run",
+        "docker -H run ps",
+        "docker rm run",
+        "npm run publish",
+        "npm --prefix publish test",
+        "frob stop go",
+    ],
+)
+def test_a_subcommand_is_not_any_word(command: str) -> None:
+    assert verdict(Policy(deny_commands=_SUBCOMMANDS, strict=True), command) == ""
+    assert verdict(Policy(deny_commands=_SUBCOMMANDS), command) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "when_strict"),
+    [
+        ("git -C x push", False),
+        ("git -C commit push", False),
+        ('git -C "$dir" push', False),
+        ("git -c a=b --no-pager --git-dir=x push origin", False),
+        ("git --git-dir x -p --work-tree y push", False),
+        ("git --git-dir= push", False),
+        ("git p\\ush", False),
+        ("git -c alias.p=push p", False),
+        ("git config --global alias.p 'push --force'", False),
+        ("git -C x config alias.p push", False),
+        ('git "$x" push', False),
+        ("git push $x", False),
+        ('git "$x"', True),
+        ("git -C x $x", True),
+        ("docker --context a -DH b run x", False),
+        ("npm --prefix x publish", False),
+        ("cargo +nightly publish", False),
+        ("frob --fast -x go", False),
+        ('frob "$x"', True),
+    ],
+)
+def test_a_subcommand_is_found_behind_options(command: str, when_strict: bool) -> None:
+    assert verdict(Policy(deny_commands=_SUBCOMMANDS, strict=True), command).endswith("' is denied")
+    assert (verdict(Policy(deny_commands=_SUBCOMMANDS), command) == "") == when_strict
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "denied"),
+    [
+        ("make install", "make -C b install", True),
+        ("make install", "make -j 4 install", True),
+        ("make install", "make -f M -C b -k install", True),
+        ("make install", "make DESTDIR=/x install", True),
+        ("make install", "make -s X=1 -j4 install Y=2", True),
+        ("make install", "make all install", False),
+        ("make install", "make -C install all", True),  # either may be it
+        ("make install", "make -C b all install", False),
+        ("make install", "make --directory=b all install", False),
+        ("ninja install", "ninja -C b install", True),
+        ("gradle publish", "gradle -p a publish", True),
+        ("mvn deploy", "mvn -f a deploy", True),
+        ("apt-get install", "apt-get -o a=b install x", True),
+        ("dnf remove", "dnf -c f remove x", True),
+        ("tmux kill-server", "tmux -L s kill-server", True),
+        ("ip netns", "ip -n ns netns", True),
+        ("az login", "az --subscription s login", True),
+        ("pipenv run", "pipenv --python 3 run x", True),
+        ("git push", "git --version push", False),
+        ("git push", "git --help push", False),
+        ("rm", "pipenv --python 3 run rm x", True),
+    ],
+)
+def test_options_of_unknown_programs_may_take_a_word(rule: str, command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("PATH=/tmp/evil:$PATH ls", "PATH=/tmp/evil; ls", "export PATH=/tmp/evil; ls", "export 'PATH=/tmp/evil'; ls"),
+        *("read PATH <<< /tmp/evil; ls", "printf -v PATH /tmp/evil; ls", "LD_LIBRARY_PATH=/tmp ls", "LD_PRELOAD=x ls"),
+        *("BASH_ENV=x ls", "ENV=x ls", "PATH+=:/tmp/evil ls", "declare -x PATH=/tmp/evil", "hash -p /tmp/evil ls"),
+        *("alias ls=evil", "ls() { evil; }; ls"),
+    ],
+)
+def test_what_changes_the_meaning_of_names_is_not_allowed(command: str) -> None:
+    allow = ["ls", "export", "read", "printf", "declare", "hash", "alias"]
+    assert verdict(Policy(allow=allow), command)
+    assert verdict(Policy(allow=allow), "ls; export X=1; read x; hash -r; ls() { printf a; }") == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["# " + "x" * 66000 + "\nsudo y", "eval " * 10 + "sudo y", "cat <<'E'\n" + "a\n" * (1 << 20) + "E\nsudo y"],
+)
+def test_what_is_too_much_to_be_looked_at_is_refused_where_something_is_denied(command: str) -> None:
+    for policy in (Policy(deny_commands=["sudo"]), Policy(strict=True)):
+        assert verdict(policy, command).startswith("it is too much to be looked at (")
+    assert verdict(Policy(allow=["cat", "eval", "sudo"]), command).startswith("not all was read: ")
+    assert verdict(Policy(deny=["nothing"]), command) == ""
+    written = "cat > f <<'E'\n" + "a\n" * 66000 + "E\n"
+    assert verdict(Policy(deny_commands=["sudo"], strict=True, allow=["cat"]), written) == ""
+    assert verdict(Policy(deny_commands=["sudo"]), written + "sudo y") == "'sudo' is denied"
+
+
+@pytest.mark.parametrize("command", ["git -C x config alias.x '!rm y'", "git config --global alias.x '!rm y'"])
+def test_what_git_is_told_to_run_is_found_behind_options(command: str) -> None:
+    assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
