@@ -15,6 +15,7 @@ from typing import Any
 from .checks import bash_of, check_options, check_size, commands_of, place_of
 from .engine.environment import environment
 from .engine.jobs import Job
+from .engine.spill import settled
 from .engine.steps import Engine
 from .engine.waiters import LoopWaiter, Waiter
 from .engine.waiting import drive
@@ -76,14 +77,13 @@ class Base:
 
         Raises InvalidRequest.
         """
-        if limits is not None:
-            check_limits(limits)
-        self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=limits or Limits())
+        if sandbox is not None and not isinstance(sandbox, Sandbox):
+            raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r:.100}")
+        kept = Limits() if limits is None else _limits_of(limits, sandbox)
+        self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=kept)
         check_options(env, extra_env, agent_env, size)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
-        if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r:.100}")
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
         options = Options(place, env, extra_env, agent_env, commands, columns_and_rows, bash_of(bash), timeout, sandbox)
         environment(options)  # refuses here what exec would refuse in the child
@@ -181,8 +181,6 @@ class Base:
         echo: bool,
     ) -> Request:
         defaults = self._defaults
-        if limits is not None:
-            check_limits(limits)
         terminal = stdin is TTY
         if terminal and tty is False:
             raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
@@ -196,7 +194,7 @@ class Base:
             echo,
             merge_stderr,
             isolated,
-            limits or defaults.limits,
+            defaults.limits if limits is None else _limits_of(limits, self._engine.options.sandbox),
             on_output,
         )
 
@@ -250,17 +248,11 @@ class Base:
             engine.shell.resize(engine.size)
 
 
-def check_limits(limits: Limits) -> None:
-    """Refuse a place for the spill where nothing can be written."""
+def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
+    """The limits, with a place for the spill where something can be written."""
     if not isinstance(limits, Limits):
         raise InvalidRequest(f"limits is a Limits, not {limits!r}")
-    if (place := limits.spill) is None:
-        return
-    directory = place if os.path.isdir(place) else os.path.dirname(place) or "."
-    there = os.path.exists(place)
-    fit = os.path.isdir(directory) and (not there or os.path.isdir(place) or os.path.isfile(place))
-    if not fit or not os.access(place if there else directory, os.W_OK):
-        raise InvalidRequest(f"limits.spill {place!r} cannot be written: name a directory that exists or a file in one")
+    return settled(limits, sandbox)
 
 
 def _end(engine: Engine, owner: int) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import unique_seconds, wait_until, with_argument
+from support import unique_seconds, with_argument
 
 from shellsession import CommandFailed, InvalidRequest, Limits, Result, Session, SessionBusy
-from shellsession.engine import typist
-from shellsession.engine.call import Typed
-from shellsession.engine.shell import Shell
 
 Make = Callable[..., Session]
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
@@ -100,147 +95,11 @@ def test_an_overflow_by_check_is_a_failure(sh: Session) -> None:
     assert caught.value.result.outcome == "overflow"
 
 
-@STREAMS
-def test_the_spill_holds_everything(sh: Session, place: Path, tty: bool) -> None:
-    spill = place / "spill"
-    spill.mkdir()
-    result = sh.run("seq 20000; seq 20000 >&2", limits=Limits(max_output=10, spill=str(spill)), tty=tty)
-    assert result.stdout_file is not None
-    assert result.stderr_file is not None
-    assert {Path(result.stdout_file).parent, Path(result.stderr_file).parent} == {spill}
-    assert Path(result.stdout_file).read_bytes() == Path(result.stderr_file).read_bytes() == NUMBERS
-    assert Path(result.stdout_file).stat().st_mode & 0o777 == 0o600
-
-
-def test_each_call_has_its_own_spill_files(sh: Session, place: Path) -> None:
-    limits = Limits(max_output=1, spill=str(place))
-    first, second = (sh.run(f"echo call {i}", limits=limits).stdout_file for i in (1, 2))
-    assert first
-    assert second
-    assert [Path(first).read_text(), Path(second).read_text()] == ["call 1\n", "call 2\n"]
-
-
-def test_a_spill_may_be_a_file(sh: Session, place: Path) -> None:
-    spill = place / "all"
-    spill.write_text("old")
-    result = sh.run("echo out; echo err >&2", limits=Limits(max_output=1, spill=str(spill)))
-    assert (result.stdout_file, result.stderr_file) == (str(spill), f"{spill}.stderr")
-    assert spill.read_text() == "out\n"
-    assert Path(f"{spill}.stderr").read_text() == "err\n"
-
-
-def test_no_file_is_made_for_output_that_fits(sh: Session, place: Path) -> None:
-    result = sh.run("echo out", limits=Limits(spill=str(place)))
-    assert (result.stdout_file, list(place.iterdir())) == (None, [])
-
-
-@pytest.mark.parametrize("room", [0, 1, 1000])
-def test_the_spill_is_capped(sh: Session, place: Path, room: int) -> None:
-    result = sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place), spill_max=room))
-    assert result.stdout_file
-    assert Path(result.stdout_file).read_bytes() == NUMBERS[:room]
-    assert result.stdout_omitted == len(NUMBERS) - 10
-
-
-@pytest.mark.parametrize("spill", ["nowhere/file", "file/in/a/file", "/proc/1/spill"])
-def test_a_spill_that_cannot_be_is_refused_before_anything_runs(sh: Session, place: Path, spill: str) -> None:
-    limits = Limits(max_output=10, spill=str(place / spill))
-    with pytest.raises(InvalidRequest, match="spill"):
-        sh.run("touch ran", limits=limits)
-    assert not (place / "ran").exists()
-    with pytest.raises(InvalidRequest, match="spill"):
-        Session(limits=limits)
-
-
-def test_a_disk_that_takes_no_more_is_told_and_the_command_is_whole(sh: Session, place: Path) -> None:
-    sh.run("true", tty=False)
-    before, (soft, hard) = len(os.listdir("/proc/self/fd")), resource.getrlimit(resource.RLIMIT_FSIZE)
-    limits = Limits(max_output=10, spill=str(place / "spill"))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, hard))
-    try:
-        result = sh.run("seq 20000; echo done >&2", limits=limits, tty=False)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert (result.outcome, result.exit_code, result.stderr) == ("exited", 0, "done\n")
-    assert result.stdout_omitted == len(NUMBERS) - 10
-    assert f"{place}/spill: File too large" in result.reason
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-SOCKET = f"'{sys.executable}' -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"spill\")'"
-
-
-@pytest.mark.parametrize(
-    ("put", "why"),
-    [
-        ("mkfifo spill", "it is no regular file"),
-        ("mkfifo spill; exec 7<>spill", "it is no regular file"),
-        (SOCKET, "it is no regular file"),
-        ("ln -s /dev/tty spill", "it is no regular file"),
-        ("ln -s /dev/full spill", "it is no regular file"),
-        ("mkdir spill", "Is a directory"),
-        ("ln -s spill spill", "Too many levels of symbolic links"),
-    ],
-    ids=["a FIFO", "a FIFO with a reader", "a socket", "a terminal", "a device", "a directory", "a circle"],
-)
-def test_what_a_command_puts_in_the_place_of_its_spill_holds_nobody_up(
-    sh: Session, place: Path, put: str, why: str
-) -> None:
-    sh.run("true", tty=False)
-    before = len(os.listdir("/proc/self/fd"))
-    limits = Limits(max_output=10, spill=str(place / "spill"))
-    result = sh.run(f"{put}; seq 20000", limits=limits, tty=False)
-    assert (result.outcome, result.exit_code, result.stdout_omitted) == ("exited", 0, len(NUMBERS) - 10)
-    assert result.reason == f"the output could not be written whole to {place}/spill: {why}"
-    assert result.stdout_file is None
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_what_a_quick_command_puts_there_is_never_taken_for_a_place_of_ours(
-    sh: Session, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spill, send = place / "spill", typist._send
-
-    def send_and_be_overtaken(shell: Shell, typed: Typed, lines: bytes) -> None:
-        send(shell, typed, lines)
-        wait_until(spill.is_dir, "the command's directory")
-
-    monkeypatch.setattr(typist, "_send", send_and_be_overtaken)
-    result = sh.run("mkdir spill; seq 20000", limits=Limits(max_output=10, spill=str(spill)), tty=False)
-    assert result.reason == f"the output could not be written whole to {spill}: Is a directory"
-    assert list(spill.iterdir()) == []
-
-
-def test_a_spill_may_be_a_link_to_a_file(sh: Session, place: Path) -> None:
-    (place / "spill").symlink_to("elsewhere")
-    result = sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place / "spill")), tty=False)
-    assert (result.reason, (place / "elsewhere").read_bytes()) == ("", NUMBERS)
-
-
-def test_a_spill_that_is_no_regular_file_is_refused_before_anything_runs(sh: Session, place: Path) -> None:
-    os.mkfifo(place / "fifo")
-    for spill in (str(place / "fifo"), "/dev/full"):
-        with pytest.raises(InvalidRequest, match="spill"):
-            sh.run("touch ran", limits=Limits(max_output=10, spill=spill))
-    assert not (place / "ran").exists()
-
-
 def test_a_quick_flood_is_an_overflow_too(sh: Session) -> None:
     """It was over before anybody could end it."""
     limits = Limits(max_output=10, on_overflow="kill")
     for text, outcome in (("echo 12345678901", "overflow"), ("echo 123456789", "exited")):
         assert sh.run(text, limits=limits).outcome == outcome
-
-
-def test_the_spill_of_a_command_that_is_handed_back_is_whole(sh: Session, place: Path) -> None:
-    sh.run("mkfifo go")
-    limits = Limits(max_output=100, spill=str(place))
-    sh.run("seq 20; read x <go; seq 20000", limits=limits, timeout=0.15, on_timeout="yield")
-    (place / "go").write_text("\n")
-    result = sh.wait()
-    assert result.outcome == "exited"
-    assert result.stdout_file
-    assert Path(result.stdout_file).read_bytes() == b"".join(b"%d\n" % i for i in range(1, 21)) + NUMBERS
 
 
 @STREAMS

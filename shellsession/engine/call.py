@@ -5,17 +5,14 @@ Law: it holds what is known of one command, and decides nothing.
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
-import stat
 from collections.abc import Mapping, Set
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..models import Limits, Outcome, Request, Result, Stream as StreamName
+from ..models import Outcome, Request, Result, Stream as StreamName
 from .framing import Framer
 from .output import Capture
+from .spill import NO_SPILLS, Spills
 from .streams import Stream
 
 if TYPE_CHECKING:
@@ -26,56 +23,6 @@ _UNSEEN_MAX: Final = 1 << 18
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
-
-
-class Spill:
-    """A capped file that takes a stream whole, made when the first byte would be lost."""
-
-    def __init__(self, path: str, maximum: int) -> None:
-        self.path = path
-        self._room = maximum
-        self.written: str | None = None
-        self.fault = ""  # why it is not whole
-
-    def write(self, data: bytes) -> None:
-        if self.fault or (self.written and not self._room):
-            return
-        data = data[: self._room]
-        self._room -= len(data)
-        try:
-            # Opened for each piece: a call that is never finished leaves no descriptor behind.
-            fd = self._open()
-            self.written = self.path
-            with open(fd, "wb") as file:
-                file.write(data)
-        except OSError as error:  # a full disk: the command is not to blame, and goes on
-            why = "it is no regular file" if error.errno == errno.ENXIO else error.strerror
-            self.fault = f"the output could not be written whole to {self.path}: {why}"
-
-    def _open(self) -> int:
-        """Raises OSError: ENXIO for what is no regular file, as open(2) does for a socket."""
-        fresh = os.O_TRUNC if self.written is None else os.O_APPEND
-        # The command may have put something else there. A FIFO that nobody reads would keep us, and with us all
-        # sessions of a daemon, for ever; no time limit is looked at meanwhile.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | fresh
-        fd = os.open(self.path, flags, 0o600)
-        if stat.S_ISREG(os.fstat(fd).st_mode):
-            return fd
-        os.close(fd)
-        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-
-
-Spills = Mapping[str, Spill]
-_NO_SPILLS: Final[Spills] = MappingProxyType({})
-
-
-def spills_of(limits: Limits) -> Spills:
-    """The files that its streams may go to; asked for before the command can change what stands there."""
-    if (place := limits.spill) is None:
-        return _NO_SPILLS
-    base = os.path.join(place, f"call-{secrets.token_hex(6)}.") if os.path.isdir(place) else ""
-    paths = (base + "stdout", base + "stderr") if base else (place, place + ".stderr")
-    return {name: Spill(path, limits.spill_max) for name, path in zip(("stdout", "stderr"), paths, strict=True)}
 
 
 def fresh_nonce() -> bytes:
@@ -126,7 +73,7 @@ class Call:
         typed: Typed,
         older: Mapping[int, int],
         modes: bytes,
-        spills: Spills = _NO_SPILLS,
+        spills: Spills = NO_SPILLS,
     ) -> None:
         self.request = request
         self.started = self.last_output = started

@@ -14,10 +14,11 @@ from typing import Final
 from ..errors import NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
 from . import processes
-from .call import Call, Spills, Typed
+from .call import Call, Typed
 from .draining import DRAINER
 from .jobs import Job, Reader
 from .shell import Shell
+from .spill import Spills
 from .unattended import UnattendedReader
 
 # A DEBUG trap, or a file that may have one.

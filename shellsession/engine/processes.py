@@ -283,7 +283,7 @@ def resolve(path: str, root: str = "") -> tuple[str, list[str]]:
         links.append(there)
         ahead = target.split("/") + ahead
         here = "/" if target.startswith("/") else here
-    return here, links
+    return os.path.join(here, *ahead), links  # the rest leads round in a circle, and so nowhere
 
 
 def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:

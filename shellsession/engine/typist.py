@@ -13,11 +13,12 @@ from typing import Final
 
 from ..errors import LimitReached
 from ..models import Request, Stream as StreamName
-from .call import Call, Typed, fresh_nonce, spills_of
+from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
 from .pump import BROKEN, STOLEN
 from .shell import Shell
+from .spill import spills_of
 from .streams import Stream
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.

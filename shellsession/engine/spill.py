@@ -1,0 +1,122 @@
+"""Where a command's output goes that is more than is kept: capped files that take a stream whole.
+
+Law: the place is settled before the command is typed, and nothing that a command puts in the way leads elsewhere: it
+may be in a sandbox, and we are not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ..errors import InvalidRequest
+from ..models import Limits
+from ..policy.sandbox import Sandbox, is_within
+from . import processes
+
+_ON_THE_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A FIFO that nobody reads would keep us, and with us all sessions of a daemon, for ever; no time limit is looked at
+# meanwhile.
+_WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_IRREGULAR: Final = {errno.ENXIO, errno.ELOOP}  # a socket, a link
+
+
+class Spill:
+    """A capped file that takes a stream whole, made when the first byte would be lost."""
+
+    def __init__(self, path: str, maximum: int) -> None:
+        self.path = path
+        self._room = maximum
+        self._identity: tuple[int, int] | None = None
+        self.written: str | None = None
+        self.fault = ""  # why it is not whole
+
+    def write(self, data: bytes) -> None:
+        if self.fault or (self.written and not self._room):
+            return
+        data = data[: self._room]
+        self._room -= len(data)
+        try:
+            # Opened for each piece: a call that is never finished leaves no descriptor behind.
+            with open(self._open(), "wb") as file:
+                self.written = self.path
+                file.write(data)
+        except OSError as error:  # a full disk: the command is not to blame, and goes on
+            why = "it is no regular file" if error.errno in _IRREGULAR else error.strerror
+            self.fault = f"the output could not be written whole to {self.path}: {why}"
+
+    def _open(self) -> int:
+        """Raises OSError: ENXIO for what is no regular file, as open(2) does for a socket."""
+        place, name = os.path.split(self.path)
+        directory = _directory(place)
+        try:
+            fresh = os.O_APPEND if self._identity else os.O_CREAT | os.O_TRUNC
+            fd = os.open(name, _WRITE | fresh, 0o600, dir_fd=directory)
+        finally:
+            os.close(directory)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+            identity = found.st_dev, found.st_ino
+            if self._identity not in (None, identity):
+                raise OSError(errno.ESTALE, "another file stands there by now")
+            self._identity = identity
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+Spills = Mapping[str, Spill]
+NO_SPILLS: Final[Spills] = MappingProxyType({})
+
+
+def _directory(path: str) -> int:
+    """A descriptor of it, by way of directories alone. Raises OSError."""
+    here = os.open("/", _ON_THE_WAY)
+    for name in filter(None, path.split("/")):
+        above = here
+        try:
+            here = os.open(name, _ON_THE_WAY, dir_fd=above)
+        finally:
+            os.close(above)
+    return here
+
+
+def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
+    """With the spill's path as it is without symbolic links. Raises InvalidRequest where nothing can be written."""
+    if (given := limits.spill) is None:
+        return limits
+    place, links = processes.resolve(os.path.join(_here(), given))
+    writable = [os.path.realpath(os.path.expanduser(path)) for path in sandbox.paths[0]] if sandbox else []
+    for link in links:
+        if any(is_within(link, one) for one in writable):
+            raise InvalidRequest(f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=")
+    there, is_directory = os.path.exists(place), os.path.isdir(place)
+    directory = place if is_directory else os.path.dirname(place)
+    fit = os.path.isdir(directory) and (not there or is_directory or os.path.isfile(place))
+    if not fit or not os.access(place if there else directory, os.W_OK):
+        raise InvalidRequest(f"limits.spill {given!r} cannot be written: name a directory that exists or a file in one")
+    return limits.__replace__(spill=place)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed: what is named from there is nowhere
+        return "/nonexistent"
+
+
+def spills_of(limits: Limits) -> Spills:
+    """The files that a command's streams may go to; asked for before it can change what stands there."""
+    if (place := limits.spill) is None:
+        return NO_SPILLS
+    base = os.path.join(place, f"call-{secrets.token_hex(6)}.") if os.path.isdir(place) else ""
+    paths = (base + "stdout", base + "stderr") if base else (place, place + ".stderr")
+    return {name: Spill(path, limits.spill_max) for name, path in zip(("stdout", "stderr"), paths, strict=True)}
