@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from shellsession import (
     SessionBusy,
     SessionClosed,
 )
+from shellsession.engine import endings
 
 Make = Callable[..., Session]
 
@@ -244,6 +246,34 @@ def test_restart_ends_a_running_command(sh: Session) -> None:
     with pytest.raises(NotRunning):
         sh.poll()
     assert sh.run("echo fresh").stdout == "fresh\n"
+
+
+@pytest.mark.parametrize("command", ["sleep 100 | cat", "cat <(sleep 100)", "sleep 100 | sh -c cat | cat"])
+@pytest.mark.parametrize("isolated", [False, True])
+def test_no_part_of_a_command_lives_on_another_s_end(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, command: str, isolated: bool
+) -> None:
+    """What follows would be run: as with Ctrl-C, which the kernel sends to all of them at once."""
+    send = os.kill
+
+    def send_slowly(pid: int, number: int) -> None:
+        send(pid, number)
+        time.sleep(0.02)  # as long as another needs to read the end of its input
+
+    monkeypatch.setattr(os, "kill", send_slowly)
+    result = sh.run(f"{command}; echo went on", timeout=SOON, isolated=isolated)
+    assert (result.outcome, result.exit_code, result.stdout) == ("timed_out", 130, "")
+
+
+def test_what_follows_a_child_that_ends_as_it_likes_is_interrupted_soon(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endings, "_LADDER", ((signal.SIGINT, 1000),))
+    begun = time.monotonic()
+    result = sh.run("v=7; sh -c 'trap \"exit 0\" INT; sleep 100 & wait'; sleep 100; echo went on", timeout=SOON)
+    assert (result.outcome, result.exit_code, result.stdout) == ("timed_out", 130, "")
+    assert time.monotonic() - begun < 100
+    assert sh.run("echo $v").stdout == "7\n"
 
 
 def test_poll_never_waits(sh: Session) -> None:

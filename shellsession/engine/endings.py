@@ -25,6 +25,7 @@ from .waiting import Steps, Wait
 _LADDER: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
 # Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on.
 _GRACE: Final = 0.02
+_HOLDS: Final = 20  # what cannot be stopped, another user's, may start more and more
 # SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
 _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 # How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
@@ -146,17 +147,40 @@ def _wait_for_starved(shell: Shell, call: Call) -> Steps[What | None]:
 def _signal_round(shell: Shell, call: Call, number: signal.Signals, patience: float) -> Steps[What]:
     """Interrupt bash and what the command started; ``number`` for what was interrupted before, or does not heed it."""
     until = time.monotonic() + patience
-    victims = shell.family.newer(call.older)
-    fresh = [pid for pid in victims if pid not in call.killed]
-    shell.signal(signal.SIGINT)
-    if processes.state(shell.pid) == "T":
-        shell.signal(signal.SIGCONT)
-    _kill_victims(call, fresh, signal.SIGINT)
+    fresh = _interrupt_all(shell, call)
     if number != signal.SIGINT:
         if fresh and (what := (yield from pump.pump(shell, call, time.monotonic() + _GRACE))) in (MARK, DEAD):
             return what
-        _kill_victims(call, victims, number)
-    return (yield from pump.pump(shell, call, until))
+        _kill_victims(call, shell.family.newer(call.older), number)
+    while True:
+        now = time.monotonic()
+        what = yield from pump.pump(shell, call, min(until, now + _GRACE))
+        if what in (MARK, DEAD) or now >= until:
+            return what
+        if any(pid not in call.killed for pid in processes.children(shell.pid)):  # bash is at the next of a list
+            _interrupt_all(shell, call)
+
+
+def _interrupt_all(shell: Shell, call: Call) -> list[int]:
+    """Interrupt bash and whom we have not interrupted yet, at one moment, as the kernel does with a process group.
+
+    One after the other, `sleep 100 | cat` now and then came to a good end: cat reads the end of its input before its
+    own turn comes, and bash goes on with what follows. So all of them are stopped first, bash before its children.
+    """
+    fresh: list[int] = []
+    shell.signal(signal.SIGSTOP)
+    for _ in range(_HOLDS):
+        more = [pid for pid in shell.family.newer(call.older) if pid not in call.killed]
+        kill(more, signal.SIGSTOP)
+        fresh += more
+        call.killed += more
+        if not more:
+            break
+    for number in (signal.SIGINT, signal.SIGCONT):  # whose parent sees a child that is stopped may go on without it
+        kill(fresh[::-1], number)
+        shell.signal(number)
+    call.signal = int(signal.SIGINT)
+    return fresh
 
 
 def _kill_victims(call: Call, victims: list[int], number: signal.Signals) -> None:
