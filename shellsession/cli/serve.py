@@ -6,6 +6,7 @@ Law: whatever is wrong is said before it detaches, to who can still hear it.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -84,7 +85,8 @@ def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     # To look for plugins of pydantic takes a tenth of a start, and none is to see what clients send.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from ..daemon import audit, service
+    gc.disable()  # all that is made until it serves stays: to look through it again and again takes a twentieth
+    from ..daemon import audit
     from ..daemon.endpoint import socket_path
     from . import logs
 
@@ -96,6 +98,8 @@ def main(words: Sequence[str]) -> int:
     logs.begin(given.log_level or ("warning" if given.detach else "info"), log_file, wanted=given.log_file is not None)
     if given.audit:
         _check(audit.Audit(audit_path))
+    from ..daemon import service
+
     settings = service.Settings(
         path,
         max_sessions=given.max_sessions,

@@ -69,6 +69,7 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
     # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()  # who started us may have switched it off meanwhile
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
     try:
