@@ -227,21 +227,26 @@ STUBBORN = {
 
 
 @asked
-@pytest.mark.parametrize("command", STUBBORN.values(), ids=STUBBORN)
-def test_what_does_not_end_is_ended(hasty: Daemon, runtime: Path, end: Ending, command: str) -> None:
-    seconds = unique_seconds()
-    with session(hasty) as sh, session(hasty, "idle") as idle, ThreadPoolExecutor(1) as threads:
-        idle.run(f"sleep {seconds} &")
-        result = threads.submit(sh.run, command.format(seconds))
-        wait_until(lambda: len(with_argument(seconds)) >= 2, "the commands")
+def test_what_does_not_end_is_ended(hasty: Daemon, runtime: Path, end: Ending) -> None:
+    """Each of them beside the others: none may keep it from the next."""
+    seconds = {agent: unique_seconds() for agent in (*STUBBORN, "idle")}
+    with ExitStack() as sessions, ThreadPoolExecutor(len(STUBBORN)) as threads:
+        sh = {agent: sessions.enter_context(session(hasty, agent)) for agent in seconds}
+        sh["idle"].run(f"sleep {seconds['idle']} &")
+        results = [threads.submit(sh[agent].run, text.format(seconds[agent])) for agent, text in STUBBORN.items()]
+        for agent in seconds:
+            wait_until(lambda agent=agent: with_argument(seconds[agent]), f"the command of {agent}")  # type: ignore[misc]
+        wait_until(lambda: len(with_argument(seconds["deaf children"])) == 2, "both of them")
         bashes = descendants(hasty.pid)
         end(hasty)
-        assert told(result.result) in ("shell_exited", "interrupted")
+        for result in results:
+            assert told(result.result) in ("shell_exited", "interrupted")
         assert hasty.process.wait(PATIENCE) == 0
         assert not any(map(is_alive, bashes))
-        assert nothing_is_left(hasty, runtime, seconds)
+        for number in seconds.values():
+            assert nothing_is_left(hasty, runtime, number)
         with pytest.raises(DaemonUnavailable):
-            idle.run("echo never")
+            sh["idle"].run("echo never")
 
 
 def told(run: Callable[[], Result]) -> str:
@@ -374,9 +379,7 @@ TOUCHES: dict[str, Callable[[str], None]] = {
 
 
 @pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES)
-def test_its_socket_is_its_own_whatever_is_noted_of_the_file(
-    hasty: Daemon, runtime: Path, tmp_path: Path, touch: Callable[[str], None]
-) -> None:
+def test_its_socket_is_its_own_whatever_is_noted_of_the_file(tmp_path: Path, touch: Callable[[str], None]) -> None:
     path = str(tmp_path / "socket")
     door = ListeningSocket(path)
     try:
@@ -388,9 +391,12 @@ def test_its_socket_is_its_own_whatever_is_noted_of_the_file(
     finally:
         door.close()
     assert not os.path.exists(path)
-    touch(hasty.socket)  # and so its watcher sees it
-    with suppress(FileNotFoundError):
-        os.unlink(f"{hasty.socket}.too")
+
+
+def test_its_watcher_knows_its_socket_whatever_is_noted_of_the_file(hasty: Daemon, runtime: Path) -> None:
+    for touch in TOUCHES.values():
+        touch(hasty.socket)
+    os.unlink(f"{hasty.socket}.too")
     hasty.stop(signal.SIGKILL)
     wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
 

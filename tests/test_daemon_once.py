@@ -389,23 +389,30 @@ def test_a_new_daemon_runs_nothing_that_an_old_one_was_asked(tmp_path: Path, gat
     assert gate.count == 1
 
 
-@either
 @pytest.mark.parametrize("successor", [True, False], ids=["another daemon", "no daemon"])
-def test_a_client_whose_daemon_died_is_told(tmp_path: Path, gate: Gate, client: Client, successor: bool) -> None:
-    with (
-        running(tmp_path / "one") as one,
-        running(tmp_path / "two") as two,
-        Proxy(str(tmp_path / "proxy"), one.socket) as proxy,
-        ThreadPoolExecutor(1) as threads,
-    ):
-        result = threads.submit(client, "a", proxy.path if successor else one.socket, gate.text)
-        gate.until_begun()
-        proxy.target = two.socket
-        with killed(one), pytest.raises(OutcomeUnknown):
-            result.result(PATIENCE)
-        with Raw(two.socket) as raw:
-            assert raw.agents() == []
-    assert gate.count == 1
+def test_a_client_whose_daemon_died_is_told(tmp_path: Path, place: Path, successor: bool) -> None:
+    clients, gates = (blocking, with_asyncio), []
+    with ExitStack() as running_too, running(tmp_path / "one") as one, ThreadPoolExecutor(2) as threads:
+        path, results = one.socket, []
+        if successor:
+            two = running_too.enter_context(running(tmp_path / "two"))
+            proxy = running_too.enter_context(Proxy(str(tmp_path / "proxy"), one.socket))
+            path = proxy.path
+        for client in clients:
+            (place / client.__name__).mkdir()
+            gates.append(Gate(place / client.__name__))
+            results.append(threads.submit(client, client.__name__, path, gates[-1].text))
+            gates[-1].until_begun()
+        if successor:
+            proxy.target = two.socket
+        with killed(one):
+            for result in results:
+                with pytest.raises(OutcomeUnknown):
+                    result.result(PATIENCE)
+        if successor:
+            with Raw(two.socket) as raw:
+                assert raw.agents() == []
+    assert [gate.count for gate in gates] == [1, 1]
 
 
 def test_a_session_that_is_gone_is_told_before_a_command_runs_in_a_fresh_one(tmp_path: Path, place: Path) -> None:

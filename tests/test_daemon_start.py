@@ -26,6 +26,7 @@ from shellsession import DaemonUnavailable, aconnect, connect
 from shellsession.daemon import control, link
 from shellsession.daemon.autostart import find
 from shellsession.daemon.endpoint import locked
+from shellsession.daemon.listening_socket import ListeningSocket
 
 # A client that says when it is about to ask, asks when it is told to, and then tells what it found.
 CLIENT = """
@@ -222,6 +223,15 @@ def test_a_directory_that_others_may_write_to_is_refused(home: Home, mode: int) 
     directory = os.path.dirname(home.socket)
     os.mkdir(directory)
     os.chmod(directory, mode)
+    with pytest.raises(DaemonUnavailable, match=re.escape(directory)):
+        ListeningSocket(home.socket)
+    assert not os.path.exists(home.socket)
+
+
+def test_a_daemon_says_that_others_may_write_to_its_directory(home: Home) -> None:
+    directory = os.path.dirname(home.socket)
+    os.mkdir(directory)
+    os.chmod(directory, 0o777)
     serve = home.serve()
     assert serve.returncode == 125
     assert directory in serve.stderr
