@@ -17,7 +17,8 @@ T = TypeVar("T")
 # Slow machines get more patience, never another meaning: SHELLSESSION_TEST_PATIENCE=3 makes every safety limit 3 x.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
 
-_TICK: Final = 0.002
+# Who looks again after a tenth of the time that he has waited looks 30 times in a quarter of a second, and not 120.
+_TICK, _LONGEST_TICK = 0.002, 0.02
 _numbers = itertools.count(os.getpid() % 10_000 * 1000)
 
 
@@ -28,18 +29,24 @@ def unique_seconds() -> str:
 
 def wait_until(question: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
     """Ask again until the answer is true; the answer. No fixed sleeps: it costs what the event costs."""
-    deadline = time.monotonic() + patience
+    begin = time.monotonic()
     while not (answer := question()):
-        assert time.monotonic() < deadline, f"{what}: not within {patience} s"
-        time.sleep(_TICK)
+        waited = time.monotonic() - begin
+        assert waited < patience, f"{what}: not within {patience} s"
+        time.sleep(_tick(waited))
     return answer
+
+
+def _tick(waited: float) -> float:
+    return min(max(waited / 10, _TICK), _LONGEST_TICK)
 
 
 async def until(question: Callable[[], object]) -> None:
     """As ``wait_until``, where the loop has to go on meanwhile."""
+    begin = time.monotonic()
     async with asyncio.timeout(PATIENCE):
         while not question():  # noqa: ASYNC110 - an event of another process
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(_tick(time.monotonic() - begin))
 
 
 def in_thread(verb: Callable[[], T]) -> tuple[threading.Thread, list[T]]:
