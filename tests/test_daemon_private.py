@@ -23,7 +23,7 @@ NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
     """One to whose directory everybody may come, but for the mode of that one itself."""
     outside = Path(tempfile.mkdtemp(prefix="shellsession-test-"))
@@ -34,6 +34,13 @@ def daemon() -> Iterator[Daemon]:
             yield daemon
     finally:
         shutil.rmtree(outside)
+
+
+@pytest.fixture(autouse=True)
+def as_it_was_born(daemon: Daemon) -> Iterator[None]:
+    yield
+    os.chmod(os.path.dirname(daemon.socket), 0o700)
+    os.chmod(daemon.socket, 0o600)
 
 
 def mode(path: str) -> int:
