@@ -21,7 +21,10 @@ from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER, ToolResult
 from shellsession.contracts.phoenix_git import prelude
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
+    pytest.mark.usefixtures("company"),
+]
 
 Bash = phoenixes.Bash
 temporary = phoenixes.temporary
@@ -41,7 +44,9 @@ class Repository:
     def make(self) -> None:
         self.path.mkdir()
         git("init", "-q", cwd=self.path)
-        for name, value in (("user.name", "A"), ("user.email", "a@b.c"), ("commit.gpgsign", "false")):
+        # maintenance: else each commit starts two more processes, which look whether there is something to tidy up
+        ours = {"user.name": "A", "user.email": "a@b.c", "commit.gpgsign": "false", "maintenance.auto": "false"}
+        for name, value in ours.items():
             git("config", name, value, cwd=self.path)
         (self.path / "file").write_text("one\n")
         git("add", "file", cwd=self.path)
