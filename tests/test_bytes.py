@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from shellsession import InvalidRequest, Session
 
+pytestmark = pytest.mark.usefixtures("company")
+
 ALL_BYTES = bytes(range(1, 256))
 EVERY_BYTE = bytes(range(256))
 # Commands of both lengths: typed inline, and read from a file.

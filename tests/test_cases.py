@@ -16,6 +16,8 @@ from support import descendants, is_alive, unique_seconds, wait_until, with_argu
 
 from shellsession import TTY, Limits, NotRunning, Session
 
+pytestmark = pytest.mark.usefixtures("company")
+
 NewSession = Callable[..., Session]
 
 

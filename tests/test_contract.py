@@ -33,6 +33,8 @@ from shellsession import (
     connect,
 )
 
+pytestmark = pytest.mark.usefixtures("company")
+
 SOON = 0.3
 
 

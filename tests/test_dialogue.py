@@ -11,6 +11,8 @@ import pytest
 from shellsession import TTY, InvalidRequest, NotRunning, Session
 from shellsession.engine import pump
 
+pytestmark = pytest.mark.usefixtures("company")
+
 ASKING = "read -p 'Name? ' n; read -p 'Age? ' a; echo $n is $a; (exit 6)"
 
 

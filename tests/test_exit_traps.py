@@ -14,6 +14,8 @@ from support import wait_until
 from shellsession import TTY, Limits, Session
 from shellsession.models import Stdin
 
+pytestmark = pytest.mark.usefixtures("company")
+
 NewSession = Callable[..., Session]
 SAYS = "trap 'echo bye; echo worse >&2' EXIT"
 

@@ -17,6 +17,8 @@ from support import stat_fields, unique_seconds, wait_until, with_argument
 from shellsession import TTY, Session
 from shellsession.engine import processes, pump
 
+pytestmark = pytest.mark.usefixtures("company")
+
 PYTHON = sys.executable
 
 # The command, what is typed, what it says in the end.

@@ -17,6 +17,8 @@ from support import in_thread, unique_seconds, wait_until
 
 from shellsession import TTY, AsyncSession, NotRunning, Session, SessionBusy, ShellUnavailable
 
+pytestmark = pytest.mark.usefixtures("company")
+
 ENDLESS = {
     "sleep": "echo begun; sleep {0}",
     "a loop": "echo begun; : {0}; while :; do :; done",

@@ -12,6 +12,8 @@ from support import unique_seconds, with_argument
 
 from shellsession import CommandFailed, InvalidRequest, Limits, Result, Session, SessionBusy
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Make = Callable[..., Session]
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 

@@ -14,6 +14,8 @@ from support import unique_seconds, wait_until, with_argument
 from shellsession import InvalidRequest, Session, ShellUnavailable
 from shellsession.engine import processes
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Make = Callable[..., Session]
 KERNEL = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
 

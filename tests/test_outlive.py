@@ -18,6 +18,8 @@ from support import descendants, is_alive, unique_seconds, wait_until, with_argu
 
 from shellsession import Result, Session
 
+pytestmark = pytest.mark.usefixtures("company")
+
 # What a loaded machine may add to a limit before we call it a hang; how fast it really is, the benchmarks say.
 SAFETY = 15.0
 # Long enough for every command here to be at what it never ends.

@@ -22,6 +22,8 @@ from shellsession.contracts.strands import BashTimeoutError
 from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
 
+pytestmark = pytest.mark.usefixtures("company")
+
 _TOKEN = "s3cr3t-t0ken"
 
 

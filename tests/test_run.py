@@ -12,6 +12,8 @@ import pytest
 from shellsession import CommandFailed, InvalidRequest, Limits, Session, SessionClosed
 from shellsession.models import MAX_COMMAND
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Make = Callable[..., Session]
 
 STATE = {

@@ -11,6 +11,8 @@ from support import wait_until
 
 from shellsession import Session
 
+pytestmark = pytest.mark.usefixtures("company")
+
 NewSession = Callable[..., Session]
 
 

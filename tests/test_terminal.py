@@ -12,6 +12,8 @@ from support import descendants, is_alive, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Make = Callable[..., Session]
 
 PYTHON = sys.executable

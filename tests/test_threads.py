@@ -14,6 +14,8 @@ from support import unique_seconds, wait_until, with_argument
 from shellsession import Session, SessionClosed
 from shellsession.engine.waiting import Poller
 
+pytestmark = pytest.mark.usefixtures("company")
+
 
 def test_threads_are_served_one_after_the_other(sh: Session) -> None:
     sh.run("n=0")

@@ -25,6 +25,8 @@ from shellsession import (
 )
 from shellsession.engine import endings
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Make = Callable[..., Session]
 
 # Long enough for bash to begin, short enough to wait for.

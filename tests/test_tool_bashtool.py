@@ -19,6 +19,8 @@ from shellsession.contracts.bashtool import Failed, InvalidArgs
 from shellsession.contracts.binding import Tool
 from shellsession.models import Request, Result
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Bash = Tool[bashtool.Payload]
 
 

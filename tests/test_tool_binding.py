@@ -20,6 +20,8 @@ from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Sess
 from shellsession.contracts import phoenix, spec
 from shellsession.contracts.binding import AsyncTool, Tool
 
+pytestmark = pytest.mark.usefixtures("company")
+
 
 def environment(text: str) -> dict[str, str]:
     pairs = dict(entry.split("=", 1) for entry in text.split("\0") if entry)

@@ -23,6 +23,8 @@ from shellsession.contracts.langchain import BashToolError
 from shellsession.models import Request, Result
 from shellsession.policy.rules import Policy
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Bash = Tool[str]
 
 

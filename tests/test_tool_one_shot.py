@@ -22,6 +22,8 @@ from shellsession.contracts.one_shot import ended
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Outcome = tuple[str, str, int]
 
 

@@ -20,6 +20,8 @@ from shellsession.contracts.phoenix import ToolResult
 from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
 
+pytestmark = pytest.mark.usefixtures("company")
+
 SECRETS = {
     "ANTHROPIC_API_KEY": "s1",
     "OPENAI_": "s2",

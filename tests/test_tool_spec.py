@@ -19,6 +19,8 @@ from shellsession.contracts import spec
 from shellsession.contracts.binding import Tool
 from shellsession.models import Request, Result
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Bash = Tool[spec.Payload]
 BASH = "/bin/bash: line 1: "  # how the document's bash calls itself
 

@@ -24,6 +24,8 @@ from shellsession.contracts.contract import Restart
 from shellsession.contracts.failing import CallError
 from shellsession.models import Request, Result
 
+pytestmark = pytest.mark.usefixtures("company")
+
 Bash = Tool[strands.Payload]
 NOTHING = {"output": "", "error": ""}
 

@@ -23,6 +23,8 @@ from shellsession import (
     connect,
 )
 
+pytestmark = pytest.mark.usefixtures("company")
+
 
 class BytesPath:
     """A path, but none of text."""
