@@ -218,7 +218,7 @@ def test_a_command_that_begins_as_a_session_is_to_expire_is_not_waited_for(new_a
             return int(bool(self))
 
     with ThreadPoolExecutor(1) as threads:
-        runner = threading.Thread(target=session.run, args=("until [ -e go ]; do sleep 0.01; done",))
+        runner = threading.Thread(target=session.run, args=("until [ -e go ]; do sleep 0.05; done",))
         session._callers = Callers()
         retired = threads.submit(session._retire, 0.0)
         try:

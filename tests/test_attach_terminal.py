@@ -213,7 +213,7 @@ def test_an_editor_fills_the_screen_and_gives_it_back(tmux: Tmux, tmp_path: Path
 
 
 def test_what_is_typed_ahead_and_not_read_is_for_the_prompt(tmux: Tmux, tmp_path: Path, agent: str) -> None:
-    tmux.types("echo wa''iting; until [ -e $HOME/go ]; do sleep 0.01; done", "Enter")
+    tmux.types("echo wa''iting; until [ -e $HOME/go ]; do sleep 0.05; done", "Enter")
     tmux.shows("\nwaiting\n")
     tmux.types("echo o''ne", "Enter", "echo t''wo")
     tmux.shows("\necho o''ne\necho t''wo")  # the terminal's echo: the keys have arrived, and nobody reads them

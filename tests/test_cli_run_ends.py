@@ -100,10 +100,10 @@ def test_inside_its_own_session_nothing_waits_for_itself(
 
 
 def test_what_a_command_left_in_the_background_may_use_its_session(daemon: Daemon, agent: str, place: Path) -> None:
-    later = f"until [ -e go ]; do sleep 0.01; done; {shlex.join(PROGRAM)} run -s {shlex.quote(agent)} -- touch ran"
+    later = f"until [ -e go ]; do sleep 0.05; done; {shlex.join(PROGRAM)} run -s {shlex.quote(agent)} -- touch ran"
     with connect(agent, daemon.socket, cwd=place, extra_env={"SHELLSESSION_SOCKET": daemon.socket}) as sh:
         sh.run(f"({later}) & true")
-        assert sh.run("touch go; until [ -e waits ]; do sleep 0.01; done", timeout=0.3).outcome == "timed_out"
+        assert sh.run("touch go; until [ -e waits ]; do sleep 0.05; done", timeout=0.3).outcome == "timed_out"
         wait_until((place / "ran").exists, "its turn")
 
 

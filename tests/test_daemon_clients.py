@@ -53,7 +53,7 @@ def client_in(daemon: Daemon, agent: str, command: str) -> Iterator[subprocess.P
 
 
 def begin(place: Path) -> str:
-    return "echo one; echo >begun; until [ -e open ]; do sleep 0.01; done; echo two; echo >done"
+    return "echo one; echo >begun; until [ -e open ]; do sleep 0.05; done; echo two; echo >done"
 
 
 def test_what_no_message_can_bring_is_refused_before_it_is_run(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
@@ -147,7 +147,7 @@ def test_each_client_waits_for_the_command_that_it_was_handed_back(
 
 
 def test_a_command_that_ended_by_itself_is_not_anothers(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
-    sh.run("until [ -e open ]; do sleep 0.01; done; (exit 7)", timeout=0.05, on_timeout="yield")
+    sh.run("until [ -e open ]; do sleep 0.05; done; (exit 7)", timeout=0.05, on_timeout="yield")
     with connect(sh.agent, daemon.socket, False) as other:
         (place / "open").touch()
         wait_until(lambda: other.state != "running" or other.idle, "its end")
@@ -181,7 +181,7 @@ def test_what_is_kept_of_ends_is_bounded(daemon: Daemon, sh: RemoteSession, plac
     """Of the last one with its output, of some before it without, of the rest nothing."""
     clients = [connect(sh.agent, daemon.socket, False) for _ in range(18)]
     for number, client in enumerate(clients):
-        text = f"until [ -e go{number} ]; do sleep 0.01; done; echo {number}; (exit {number})"
+        text = f"until [ -e go{number} ]; do sleep 0.05; done; echo {number}; (exit {number})"
         assert client.run(text, timeout=0.02, on_timeout="yield").runs_on
         (place / f"go{number}").touch()
         wait_until(lambda: sh.state == "idle", "its end")
@@ -236,7 +236,7 @@ def test_the_end_of_a_handed_back_command_is_noticed_by_itself(daemon: Daemon, s
 
 @pytest.mark.parametrize("end", ["kill -9 $$", "exit 3"])
 def test_a_shell_that_ends_after_it_was_handed_back_is_noticed(sh: RemoteSession, place: Path, end: str) -> None:
-    sh.run(f"until [ -e open ]; do sleep 0.01; done; {end}", timeout=0.1, on_timeout="yield")
+    sh.run(f"until [ -e open ]; do sleep 0.05; done; {end}", timeout=0.1, on_timeout="yield")
     (place / "open").touch()
     wait_until(lambda: sh.state == "new", "its end")
     assert sh.wait().outcome == "shell_exited"
@@ -253,7 +253,7 @@ def test_live_output_comes_in_order(sh: RemoteSession) -> None:
 def test_live_output_goes_on_after_the_command_was_handed_back(sh: RemoteSession, place: Path) -> None:
     heard: list[bytes] = []
     command = (
-        "echo 1; echo >begun; until [ -e open ]; do sleep 0.01; done; for i in 2 3 4; do echo $i; sleep 0.05; done"
+        "echo 1; echo >begun; until [ -e open ]; do sleep 0.05; done; for i in 2 3 4; do echo $i; sleep 0.05; done"
     )
     first = sh.run(command, timeout=0.1, on_timeout="yield", on_output=lambda _, data: heard.append(data))
     assert (first.outcome, first.stdout, heard) == ("running", "1\n", [b"1\n"])

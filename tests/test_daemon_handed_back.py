@@ -84,7 +84,7 @@ def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_told_too(
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
         run = lost.header("run", agent=sh.agent, timeout=0.3, on_timeout="yield")
-        lost.socket.sendall(encode(run, b"echo one; until [ -e open ]; do sleep 0.01; done; echo two; (exit 7)"))
+        lost.socket.sendall(encode(run, b"echo one; until [ -e open ]; do sleep 0.05; done; echo two; (exit 7)"))
         wait_until(lambda: sh.state == "running", "the command")
         lost.close()
         wait_until(lambda: served(other) == 1, "the handing back")  # that question alone
@@ -123,7 +123,7 @@ def test_who_gives_up_is_told_what_nobody_was_told_before(
     """Also the piece with which the command was handed back to a client that had gone."""
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other, Raw(daemon.socket) as third:
-        command = f"echo one; until [ -e open ]; do sleep 0.01; done; echo two; sleep {(seconds := unique_seconds())}"
+        command = f"echo one; until [ -e open ]; do sleep 0.05; done; echo two; sleep {(seconds := unique_seconds())}"
         request = run = lost.say("run", command.encode(), agent=sh.agent, timeout=0.3, on_timeout="yield")
         wait_until(lambda: sh.state == "running", "the command")
         lost.close()
@@ -147,7 +147,7 @@ def test_a_shells_end_of_which_nobody_was_told_is_announced_by_the_next_command(
     sh.run("X=1")
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
         run = lost.header("run", agent=sh.agent, timeout=PATIENCE)
-        lost.socket.sendall(encode(run, b"until [ -e open ]; do sleep 0.01; done; exit 3"))
+        lost.socket.sendall(encode(run, b"until [ -e open ]; do sleep 0.05; done; exit 3"))
         wait_until(lambda: sh.state == "running", "the command")
         there = connections(other)
         lost.close()
@@ -170,7 +170,7 @@ def test_an_end_that_two_waited_for_who_have_both_gone_is_told_to_who_comes_next
 ) -> None:
     sh.open()
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as lost_too, Raw(daemon.socket) as other:
-        command = f"until [ -e open ]; do sleep 0.01; done; {end}".encode()
+        command = f"until [ -e open ]; do sleep 0.05; done; {end}".encode()
         lost.say("run", command, agent=sh.agent, timeout=PATIENCE)
         wait_until(lambda: sh.state == "running", "the command")
         lost_too.say("wait", agent=sh.agent, timeout=PATIENCE)
@@ -193,7 +193,7 @@ def test_who_interrupts_a_restart_and_leaves_takes_nothing_from_the_command_behi
     """It ends the startup command; that is nothing for the client whose command was waiting for its turn."""
     go = place / "go"
     go.touch()
-    startup = f"until [ -e {go} ]; do sleep 0.01; done; echo of the startup"
+    startup = f"until [ -e {go} ]; do sleep 0.05; done; echo of the startup"
     with connect("restarted", daemon.socket, cwd=place, startup=[startup]) as sh, Raw(daemon.socket) as other:
         sh.run("true")
         go.unlink()

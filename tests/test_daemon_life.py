@@ -98,7 +98,7 @@ def session(daemon: Daemon, agent: str = "a", start: bool = False) -> RemoteSess
 @asked
 def test_what_runs_gets_its_time(patient: Daemon, runtime: Path, place: Path, end: Ending) -> None:
     """And meanwhile nobody else is let in."""
-    command = f"cd {place}; touch begun; until [ -e open ]; do sleep 0.01; done; head -c 8000000 /dev/zero | tr '\\0' x"
+    command = f"cd {place}; touch begun; until [ -e open ]; do sleep 0.05; done; head -c 8000000 /dev/zero | tr '\\0' x"
     with session(patient) as sh, ThreadPoolExecutor(1) as threads:
         result = threads.submit(sh.run, command, limits=Limits(max_output=1 << 24))
         wait_until((place / "begun").exists, "the command")
@@ -114,7 +114,7 @@ def test_what_runs_gets_its_time(patient: Daemon, runtime: Path, place: Path, en
 
 def test_what_was_handed_back_gets_its_time(patient: Daemon, place: Path) -> None:
     with session(patient) as sh:
-        command = f"cd {place}; until [ -e open ]; do sleep 0.01; done; echo >done"
+        command = f"cd {place}; until [ -e open ]; do sleep 0.05; done; echo >done"
         assert sh.run(command, timeout=0.05, on_timeout="yield").outcome == "running"
         patient.process.terminate()
         wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
@@ -127,7 +127,7 @@ def test_a_request_that_comes_again_at_the_end_gets_its_answer(patient: Daemon, 
     """It is nothing new: to be told that it was not taken up would have it run twice."""
     with Raw(patient.socket) as lost, Raw(patient.socket) as second:
         lost.open("a", place)
-        header, text = lost.header("run", agent="a"), b"until [ -e open ]; do sleep 0.01; done; echo once"
+        header, text = lost.header("run", agent="a"), b"until [ -e open ]; do sleep 0.05; done; echo once"
         lost.socket.sendall(encode(header, text))
         wait_until(lambda: second.ask("stats").header["value"]["running"], "the command")
         shut_down(patient)
@@ -206,7 +206,7 @@ def test_what_waits_for_its_turn_at_the_end_is_told_that_it_was_not_run(hasty: D
 def test_what_waits_for_its_turn_is_not_begun_at_the_end(patient: Daemon, place: Path) -> None:
     with Raw(patient.socket) as first, Raw(patient.socket) as waiting:
         first.open("a", place)
-        first.say("run", b"touch begun; until [ -e go ]; do sleep 0.01; done", agent="a")
+        first.say("run", b"touch begun; until [ -e go ]; do sleep 0.05; done", agent="a")
         wait_until((place / "begun").exists, "the command that runs")
         waiting.say("run", b"touch never", agent="a")
         with Raw(patient.socket) as third:
@@ -336,7 +336,7 @@ def test_what_cleans_up_spares_the_next_daemon(tmp_path: Path, runtime: Path, en
     with running(tmp_path / "daemon", "--patience", "30") as old, session(old) as sh:
         with ThreadPoolExecutor(1) as threads, stopped(watcher(old) if end == signal.SIGKILL else 0):
             result = threads.submit(
-                sh.run, f"touch {tmp_path}/begun; until [ -e {tmp_path}/open ]; do sleep 0.01; done"
+                sh.run, f"touch {tmp_path}/begun; until [ -e {tmp_path}/open ]; do sleep 0.05; done"
             )
             wait_until((tmp_path / "begun").exists, "the command")
             old.process.send_signal(end)

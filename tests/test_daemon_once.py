@@ -31,7 +31,7 @@ class Gate:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.text = f"cd {place}; echo run >>count; echo begun; until [ -e open ]; do sleep 0.01; done; echo ended"
+        self.text = f"cd {place}; echo run >>count; echo begun; until [ -e open ]; do sleep 0.05; done; echo ended"
 
     @property
     def count(self) -> int:
@@ -290,7 +290,7 @@ def test_what_is_told_again_is_taken_before_more_is_printed(daemon: Daemon, plac
 def test_who_was_long_away_once_is_waited_for_when_he_is_cut_again(
     tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, text = str(tmp_path / "socket"), b"echo begun; until [ -e go ]; do sleep 0.01; done; " + _FLOOD
+    path, text = str(tmp_path / "socket"), b"echo begun; until [ -e go ]; do sleep 0.05; done; " + _FLOOD
     with serving(path) as heart, Raw(path) as other:
         other.open("a", place)
         request = other.header("run", agent="a", tty=False, live=True)

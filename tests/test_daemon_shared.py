@@ -83,7 +83,7 @@ def test_who_comes_later_is_told_what_runs(raw: Raw, sh: RemoteSession) -> None:
 def test_what_waits_for_its_turn_is_seen_when_it_begins(raw: Raw, sh: RemoteSession) -> None:
     raw.ask("watch", agent=sh.agent)
     with ThreadPoolExecutor(2) as threads:
-        threads.submit(sh.run, "until [ -e open ]; do sleep 0.01; done")
+        threads.submit(sh.run, "until [ -e open ]; do sleep 0.05; done")
         wait_until(lambda: sh.state == "running", "the command")
         second = threads.submit(sh.run, "echo second")
         Path(sh.cwd, "open").touch()
@@ -212,7 +212,7 @@ def test_a_client_has_its_time_to_come_back_each_time_that_it_is_cut(
     path = str(tmp_path / "socket")
     with serving(path) as heart, Raw(path) as first, Raw(path) as last:
         first.open("a", place)
-        first.say("run", b"until [ -e go ]; do sleep 0.01; done", agent="a")
+        first.say("run", b"until [ -e go ]; do sleep 0.05; done", agent="a")
         header = last.header("run", agent="a")
         request = encode(header, b"echo mine")
 
@@ -239,7 +239,7 @@ def test_a_request_that_was_not_taken_when_its_client_was_cut_is_answered_where_
     daemon: Daemon, sh: RemoteSession, place: Path
 ) -> None:
     with Raw(daemon.socket) as first, Raw(daemon.socket) as again:
-        requests = [encode(first.header("run", agent=sh.agent), b"until [ -e go ]; do sleep 0.01; done")]
+        requests = [encode(first.header("run", agent=sh.agent), b"until [ -e go ]; do sleep 0.05; done")]
         requests += [encode(first.header("run", agent=sh.agent), b"true") for _ in range(IN_FLIGHT + 3)]
         requests += [encode(first.header("run", agent=sh.agent), b"echo last >>ran")]
         first.socket.sendall(b"".join(requests))

@@ -28,7 +28,7 @@ def test_the_result_of_a_client_that_died_is_there_for_who_waits(
     raw: Raw, daemon: Daemon, sh: RemoteSession, late: bool
 ) -> None:
     with Raw(daemon.socket) as dying:
-        dying.say("run", b"echo early; until [ -e go ]; do sleep 0.01; done; echo late; (exit 4)", agent=sh.agent)
+        dying.say("run", b"echo early; until [ -e go ]; do sleep 0.05; done; echo late; (exit 4)", agent=sh.agent)
         wait_until(lambda: sh.state == "running", "the command")
     assert (sh.wait(0.05).outcome, sh.poll().outcome) == ("running", "running")
     Path(sh.cwd, "go").touch()
@@ -51,7 +51,7 @@ def leave_behind(daemon: Daemon, sh: RemoteSession, verb: str, *parts: bytes, **
     return request
 
 
-ASKS = "until [ -e go ]; do sleep 0.01; done; read x; echo got $x; head -n 20000 >all"
+ASKS = "until [ -e go ]; do sleep 0.05; done; read x; echo got $x; head -n 20000 >all"
 
 
 def stays(raw: Raw, sh: RemoteSession) -> str:
@@ -86,7 +86,7 @@ def test_what_cannot_be_typed_is_refused_while_somebody_waits(raw: Raw, sh: Remo
 
 def test_what_is_typed_for_a_command_that_is_not_handed_back_waits_until_it_is(raw: Raw, sh: RemoteSession) -> None:
     sh.open()
-    raw.say("run", b"until [ -e go ]; do sleep 0.01; done; read x; echo got $x", agent=sh.agent, stdin="tty")
+    raw.say("run", b"until [ -e go ]; do sleep 0.05; done; read x; echo got $x", agent=sh.agent, stdin="tty")
     wait_until(lambda: sh.state == "running", "the command")
     with ThreadPoolExecutor(1) as threads:
         sent = threads.submit(sh.send, "it\n")
@@ -156,7 +156,7 @@ def refusal(reply: dict[str, Any]) -> str:
     return str(reply.get("error", {}).get("code"))
 
 
-WAITS = b"echo early; until [ -e go ]; do sleep 0.01; done; echo late; (exit 4)"
+WAITS = b"echo early; until [ -e go ]; do sleep 0.05; done; echo late; (exit 4)"
 
 
 def test_who_died_while_he_waited_keeps_nobody_else_waiting(daemon: Daemon, sh: RemoteSession) -> None:
@@ -244,7 +244,7 @@ def test_what_nobody_heard_is_not_told_for_what_was_run_after_it(daemon: Daemon,
     with ThreadPoolExecutor(1) as threads:
         leave_behind(daemon, sh, "run", WAITS)
         wait_until(lambda: sh.state == "running", "the command")
-        second = threads.submit(sh.run, "echo 2; rm go; sleep 0.3; until [ -e go ]; do sleep 0.01; done", timeout=0.2)
+        second = threads.submit(sh.run, "echo 2; rm go; sleep 0.3; until [ -e go ]; do sleep 0.05; done", timeout=0.2)
         Path(sh.cwd, "go").touch()
         assert second.result(PATIENCE).outcome == "timed_out"
     with pytest.raises(NotRunning):
@@ -256,7 +256,7 @@ def test_what_nobody_heard_is_not_told_of_what_runs_after_it(daemon: Daemon, sh:
     leave_behind(daemon, sh, "run", WAITS)
     Path(sh.cwd, "go").touch()
     wait_until(lambda: sh.state == "idle", "its end")
-    raw.say("run", b"until [ -e on ]; do sleep 0.01; done; echo next", agent=sh.agent)
+    raw.say("run", b"until [ -e on ]; do sleep 0.05; done; echo next", agent=sh.agent)
     wait_until(lambda: sh.state == "running", "the next command")
     assert sh.wait(0.05).outcome == "running"
     Path(sh.cwd, "on").touch()
@@ -279,11 +279,11 @@ def test_an_end_that_nobody_heard_comes_whole_to_who_was_handed_back_the_command
 
 def test_who_comes_back_for_his_result_has_it_alone(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
     sh.open()
-    request = leave_behind(daemon, sh, "run", b"until [ -e go ]; do sleep 0.01; done; echo late")
+    request = leave_behind(daemon, sh, "run", b"until [ -e go ]; do sleep 0.05; done; echo late")
     Path(sh.cwd, "go").touch()
     wait_until(lambda: sh.state == "idle", "its end")
     again = {**raw.header("run", agent=sh.agent), "id": request}
-    raw.socket.sendall(encode(again, b"until [ -e go ]; do sleep 0.01; done; echo late"))
+    raw.socket.sendall(encode(again, b"until [ -e go ]; do sleep 0.05; done; echo late"))
     assert raw.receive().parts[0] == b"late\n"
     with pytest.raises(NotRunning):
         sh.wait()

@@ -14,6 +14,8 @@ from support import PATIENCE, in_thread, unique_seconds, wait_until, with_argume
 
 from shellsession import TTY, AsyncSession, Limits, Session, SessionBusy
 
+pytestmark = pytest.mark.usefixtures("company")
+
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 # Far more than a pipe or a terminal holds: who writes it stands still unless it is read.
 FLOOD = "head -c 20000000 /dev/zero | tr '\\0' x; echo >flooded; sleep {seconds}"
@@ -171,7 +173,7 @@ def test_nobody_waits_longer_than_asked_for_a_callback_that_does_not_return(sh: 
         called.set()
         assert go.wait(PATIENCE)
 
-    text = "until [ -e {0} ]; do sleep 0.01; done; echo {0}"
+    text = "until [ -e {0} ]; do sleep 0.05; done; echo {0}"
     sh.run(
         f"{text.format('a')}; {text.format('b')}; read x; echo $x",
         stdin=TTY,
@@ -204,7 +206,7 @@ def test_who_was_let_go_leaves_it_being_read(sh: Session, place: Path) -> None:
         called.set()
         assert go.wait(PATIENCE)
 
-    text = "until [ -e {0} ]; do sleep 0.01; done; echo {0}"
+    text = "until [ -e {0} ]; do sleep 0.05; done; echo {0}"
     sh.run(f"{text.format('a')}; {text.format('b')}", tty=False, timeout=0.02, on_timeout="yield", on_output=call_back)
     (place / "a").touch()
     assert called.wait(PATIENCE)

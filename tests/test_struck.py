@@ -116,7 +116,7 @@ def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
     for _, write in pipes:
         os.write(write, b"precious")
     assert sh.run("echo $X").stdout == "kept\n"
-    left = sh.run("(until [ -e go ]; do sleep 0.01; done; echo on) &").background
+    left = sh.run("(until [ -e go ]; do sleep 0.05; done; echo on) &").background
     (place / "go").touch()
     wait_until(lambda: not sh.jobs()[-1].running, "the end of a job that is read")
     assert (sh.jobs()[-1].pids, sh.jobs()[-1].stdout) == (left, "on\n")
