@@ -55,8 +55,10 @@ def nodes_of(root: Node) -> Iterator[Node]:
 
 def is_escaped(node: Node) -> bool:
     """Is this a substitution in backticks with others, or here-documents, in it, which the grammar does not see?"""
+    if node.type != "command_substitution":  # as of most: to decode the text of each takes a tenth of all the reading
+        return False
     text = text_of(node)
-    return node.type == "command_substitution" and text[:1] == "`" and ("\\" in text or "<<" in text)
+    return text[:1] == "`" and ("\\" in text or "<<" in text)
 
 
 def expansions(root: Node) -> Iterator[Node]:
