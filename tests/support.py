@@ -17,7 +17,7 @@ T = TypeVar("T")
 # Slow machines get more patience, never another meaning: SHELLSESSION_TEST_PATIENCE=3 makes every safety limit 3 x.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
 
-# Who looks again after a tenth of the time that he has waited looks 30 times in a quarter of a second, and not 120.
+# Who looks again after a tenth of the time that he has waited looks 40 times in a quarter of a second, and not 120.
 _TICK, _LONGEST_TICK = 0.002, 0.02
 _numbers = itertools.count(os.getpid() % 10_000 * 1000)
 

@@ -44,7 +44,7 @@ class Repository:
     def make(self) -> None:
         self.path.mkdir()
         git("init", "-q", cwd=self.path)
-        # maintenance: else each commit starts two more processes, which look whether there is something to tidy up
+        # maintenance: else each commit starts one more process, which looks whether there is something to tidy up
         ours = {"user.name": "A", "user.email": "a@b.c", "commit.gpgsign": "false", "maintenance.auto": "false"}
         for name, value in ours.items():
             git("config", name, value, cwd=self.path)
