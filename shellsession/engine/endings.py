@@ -43,7 +43,7 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
     shell, mark = engine.live(), call.framer.mark
     assert mark is not None
     engine.call = None
-    engine.history = mark.history
+    engine.history, engine.functions_trap = mark.history, b"T" in mark.flags
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)

@@ -96,8 +96,12 @@ def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
         newlines = 1
-    last = b'"$({ \\builtin exit %d; } >/dev/null 2>&1)"' % status if status else b""
-    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + last
+    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + leaving(status)
+
+
+def leaving(status: int) -> bytes:
+    """Behind an argument: leaves that status in ``$?``, with no function, and so no RETURN trap, for a fork."""
+    return b'"$({ \\builtin exit %d; } >/dev/null 2>&1)"' % status if status else b""
 
 
 def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:

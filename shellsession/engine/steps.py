@@ -44,7 +44,8 @@ class Engine(Core):
                 shell = self.shell = spawn(self.options)
             self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, too
             shell.resize(self.size)
-            self.status, self.spelling, self.had_children, self.history, self.prompt_speaks = 0, 0, False, False, False
+            self.status, self.spelling, self.had_children, self.prompt_speaks = 0, 0, False, False
+            self.history = self.functions_trap = False
             self.trapping = self.debugging = False
             yield from handshake(shell, lambda: self.closed)
             for text in self.options.startup:

@@ -15,7 +15,7 @@ from ..errors import LimitReached
 from ..models import Request, Stream as StreamName
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, quote
+from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, quote
 from .pump import BROKEN, STOLEN
 from .shell import Shell
 from .spill import spills_of
@@ -102,9 +102,14 @@ def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
     def lines(argument: bytes, status: int) -> bytes:
         return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
 
+    def inline(text: bytes) -> bytes:
+        if engine.functions_trap:
+            return lines(quote(text) + leaving(engine.status), 0)
+        return lines(quote(text), engine.status)
+
     if spelling == SOURCE:
         typed = lines(quote(shell.files.write("text", text)), engine.status)
-    elif len(text) > READ_MAX or len(typed := lines(quote(text), engine.status)) > READ_MAX:
+    elif len(text) > READ_MAX or len(typed := inline(text)) > READ_MAX:
         typed = lines(from_file(shell.files.write("text", text), text, engine.status), 0)
     streams: list[tuple[StreamName, Stream]] = [("stdout", out)]
     if err is not None:

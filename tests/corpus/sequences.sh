@@ -357,3 +357,31 @@ unset LINENO; declare -A LINENO=([x]=1); set -u; x=kept
 (exit 3)
 #--- next call
 echo $? $x
+### a return trap that functions inherit, after a failure
+set -T; n=0; trap 'n=$((n+1))' RETURN
+#--- next call
+false
+#--- next call
+echo $? $n
+#--- next call
+f() { return 4; }; f
+#--- next call
+echo $? $n
+### a return trap that returns, after a failure
+set -T; trap 'return 3' RETURN
+#--- next call
+(exit 5)
+#--- next call
+echo $?
+### a return trap that fails, after a failure
+set -T; trap 'declare -i q; declare q=+' RETURN
+#--- next call
+false
+#--- next call
+echo hi
+### a return trap and a debug trap that functions inherit
+set -T; trap 'echo r' RETURN; trap 'echo d' DEBUG
+#--- next call
+false
+#--- next call
+echo $?
