@@ -440,6 +440,12 @@ STARTED: Final = (
     "choom -n 5 -- rm x",
     "git filter-branch --tree-filter 'rm x' HEAD",
     "git filter-branch --force --index-filter='rm x'",
+    # a shell's options, and what it reads
+    *("bash -oc pipefail 'rm x'", "bash -Oc extglob 'rm x'", "bash -oOc pipefail extglob 'rm x'", "bash -sc 'rm x'"),
+    *("bash -cs 'rm x'", "bash -c -s 'rm x'", "bash -s -c 'rm x' <<< ':'", "bash +c 'rm x'", "bash -rcfile a -c rm"),
+    *("bash -norc -c 'rm x'", "bash -x + -c 'rm x'", "bash --login -- <<< 'rm x'", "bash //dev/stdin <<< 'rm x'"),
+    *("bash <<< 'rm x' 3<<< ls", "bash 3<<< ls 0<<< 'rm x'", "bash <<< 'rm x' {fd}<<< ls", "bash <<< ls <<< 'rm x'"),
+    *("bash <<'E' 3<<'F'\nrm x\nE\nls\nF", "bash <<'E' {fd}<<'F'\nrm x\nE\nls\nF", "bash <<< 'rm x' 3<y 2>&1"),
     # an index, which is computed whatever its quotes
     "echo ${a['$(rm x)']}",
     "echo ${!a['$(rm x)']} ${#a[0]}",
@@ -532,6 +538,9 @@ UNTOLD: Final = (
     'GIT_CONFIG_KEY_0="$X" GIT_CONFIG_VALUE_0=a git log',
     "GIT_CONFIG_PARAMETERS=$X git log",
     'ssh -N -o "$X" host',
+    *("bash /dev/fd/3 3<<< ls", "source /dev/fd/3 3<<< ls", ". /proc/self/fd/3 3<<'E'\nls\nE", "cd /dev; bash stdin"),
+    *("bash --rcfile <(echo ls) -ic :", "bash --init-file /dev/fd/3 -ic : 3<<< ls", "bash -rcfile /dev/fd/3 -ic :"),
+    *("bash <<< ls < <(x)", "bash <<< ls 0<&3", "bash /tmp/../dev/tty"),
 )
 
 # These start nothing.
@@ -582,4 +591,5 @@ STARTS_NOTHING: Final = (
     "ssh -o StrictHostKeyChecking=no -o ProxyCommand=none host ls",
     'ssh -N "$HOST"; command -v "$X"; command -v rm',
     'scp -P 22 "$X" rm host:',
+    *("bash --norc --rcfile /dev/null -x rm", "bash -o pipefail rm -c rm", "bash dev/rm -s", "bash <<< ls 3<rm 2>rm"),
 )

@@ -34,12 +34,17 @@ def fed(node: Node, documents: Mapping[str, Document]) -> tuple[str | None, bool
 def _own(node: Node, around: list[Node], documents: Mapping[str, Document]) -> tuple[str | None, bool]:
     text, live = None, False
     for redirect in [*node.named_children, *around]:
-        if _is_here_string(redirect):
+        descriptor = _input(redirect)
+        if descriptor.removeprefix(HERE_STRING).strip("0"):
+            continue  # another one
+        if descriptor.startswith(HERE_STRING) or redirect.type == "herestring_redirect":
             value = word_of(groups([child for child in redirect.named_children if child.type != "file_descriptor"])[0])
             text, live = ("" if value is None else value), value is None
         elif (document := documents.get(target(redirect))) is not None:
             text = document.body
             live = not document.literal and any(mark in text for mark in "$`\\")
+        else:
+            text, live = None, False  # instead of what was before
     return text, live
 
 
@@ -95,6 +100,11 @@ def target(redirect: Node) -> str:
     return "" if destination is None else text_of(destination)
 
 
-def _is_here_string(redirect: Node) -> bool:
-    descriptor = redirect.child_by_field_name("descriptor") if redirect.type == "file_redirect" else None
-    return redirect.type == "herestring_redirect" or (descriptor is not None and text_of(descriptor) == HERE_STRING)
+def _input(redirect: Node) -> str:
+    """The descriptor that is redirected to be read from, as it is written; "-" when it is no such thing."""
+    if redirect.type == "herestring_redirect":
+        return ""
+    if redirect.type != "file_redirect" or all(one.type not in ("<", "<&") for one in redirect.children):
+        return "-"
+    descriptor = redirect.child_by_field_name("descriptor")
+    return "" if descriptor is None else text_of(descriptor)

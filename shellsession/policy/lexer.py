@@ -53,7 +53,7 @@ _TOKEN: Final = {
 _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
 # What may stand before the name of a command.
 _BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
-# The descriptor of a here-string, which the grammar knows only before other redirections.
+# Before the descriptor of a here-string, which the grammar knows only before other redirections.
 HERE_STRING: Final = "98765432"
 _LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}")
@@ -219,13 +219,15 @@ class _Reader:
 
     def _redirects(self, start: int, token: str) -> None:
         before = self._text[max(self._word, start - _LONGEST) : start]
-        if _DESCRIPTOR.fullmatch(before) or (before == "0" and token[0] == "<" and token != "<<<"):
-            self._edits.append((self._word, start, ""))
+        is_named = _DESCRIPTOR.fullmatch(before) is not None
+        number = "10" if is_named else before if before.isdecimal() else ""  # or one that follows: no other's
+        if token == "<<<" and self._here_string:
+            self._edits.append((start - len(before) * bool(number), self._at, f" {self._here_string}{number}<"))
+        elif is_named or (number == "0" and token[0] == "<"):
+            self._edits.append((self._word, start, "10" if is_named else ""))
         if token == "<" and self._text[self._at : self._at + 1] == ">":
             self._edits.append((self._at, self._at + 1, ""))
             self._at += 1
-        elif token == "<<<" and self._here_string:
-            self._edits.append((self._word if before.isdecimal() else start, self._at, f" {self._here_string}<"))
 
     def _is_pattern(self, start: int) -> bool:
         """Is this one of extglob's, with nothing in it that runs?"""

@@ -5,8 +5,9 @@ Law: of ``starters``; here is who does not fit into one of its rows.
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -17,7 +18,13 @@ from .words import Word, substitutions
 _SHELLS: Final = frozenset(
     {"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "fish", "csh", "tcsh"}  # all have -c, and words
 )
-_STDIN: Final = frozenset({"/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
+# Their long options, which bash also takes with one dash, before all others.
+_LONG: Final = frozenset({"init-file", "login", "noediting", "noprofile", "norc", "posix", "rcfile", "restricted"}) | {
+    *("debug", "debugger", "dump-po-strings", "dump-strings", "help", "pretty-print", "verbose", "version", "wordexp")
+}
+_STDIN: Final = re.compile(r"//?(?:dev/stdin|dev/fd/0|proc/self/fd/0)")
+# What is open already, by a name that may lead there (cd /dev; bash stdin).
+_OPEN: Final = re.compile(r"//?(?:dev/(?!null$)|proc/).*|(?:.*/)?(?:stdin|fd/\d+)", re.DOTALL)
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 # An element, by an index that runs something when it is looked at.
 _ELEMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[.*(?:\$\(|`)", re.DOTALL)
@@ -33,40 +40,36 @@ def special_of(name: str) -> Special | None:
 
 
 def _shell(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
-    rest, has_text = list(words[1:]), False
-    word: Word = ""
-    while rest:
-        word = rest.pop(0)
-        if word is None:
+    rest, letters = list(words[1:]), ""
+    while rest and rest[0] is not None and rest[0][:1] in ("-", "+"):
+        option = rest.pop(0) or ""
+        if option in ("-", "--"):
             break
-        if word in ("--", "-"):
-            word = rest.pop(0) if rest else ""
-        elif word.startswith("--"):
-            if word in ("--rcfile", "--init-file"):
-                rest[:1] = []
-            word = ""
+        if option.startswith("--") or (not letters and option[1:] in _LONG):
+            if option.lstrip("-") in ("rcfile", "init-file"):
+                yield from _file(rest[:1])
+                del rest[:1]
             continue
-        elif word[:1] in ("-", "+") and len(word) > 1:
-            has_text = has_text or (word[0] == "-" and "c" in word)
-            if word[-1] in "oO":
-                rest[:1] = []
-            reads, word = "s" in word, ""
-            if not reads:
-                continue
-            rest = []
-        if has_text:
-            yield Runs(name, word)
-            return
-        if word and word not in _STDIN:
-            return  # the file that it runs is named
-        break
-    yield Reads(known=word is not None)
+        letters += option[1:]
+        del rest[: sum(letter in "oO" for letter in option)]  # each has a word of its own
+    if "c" in letters and rest:
+        yield Runs(name, rest[0])
+    elif "s" in letters or not rest:
+        yield Reads()
+    else:
+        yield from _file(rest[:1])
 
 
 def _source(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
-    for word in words[2:3] if words[1:2] == ("--",) else words[1:2]:
-        if word is None or word in _STDIN:
-            yield Reads(known=word is not None)
+    yield from _file(words[2:3] if words[1:2] == ("--",) else words[1:2])
+
+
+def _file(named: Sequence[Word]) -> Iterator[Finding]:
+    """A text in the file that these name: what is in it nobody knows, and nobody asks unless it is open already."""
+    for word in named:
+        path = None if word is None else posixpath.normpath(word)
+        if path is None or _OPEN.fullmatch(path):
+            yield Reads(known=path is not None and _STDIN.fullmatch(path) is not None)
 
 
 def _alias(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
