@@ -463,6 +463,17 @@ STARTED: Final = (
     "declare -n r='a[$(rm x)]'; echo $r",
     "typeset -n r='a[b[0]+$(rm x)]'; r=1",
     "y='a[$(rm x)]'; echo $((y)) ${!y}",
+    *("y='1+a[$(rm x)]+1'; echo $((y))", "y='a[$(rm x)] '; ((y))", "y=([2]='-a[`rm x`]'); echo ${b[y]}"),
+    *("y[2]='a[$(rm x)] '", "export y='1,a[$(rm x)],2'; [[ y -eq 1 ]]", "for y in 1 'a[$(rm x)]'; do ((y)); done"),
+    *("read y <<< 'a[$(rm x)]'; echo $((y))", "mapfile <<'E'\na[$(rm x)]\nE", "set -- '1+a[$(rm x)]'; echo $(($1))"),
+    # an array, whatever its quotes
+    *(
+        "declare -a 'y=($(rm x))'",
+        "typeset -A y='([a]=$(rm x))'",
+        "readonly -a 'y=([0]=`rm x`)'",
+        "export 'y=($(rm x))'",
+    ),
+    *("f() { local -a 'y=(1 $(rm x))'; }", "declare y; declare 'y+=($(rm x))'"),
     # variables that programs run
     "MANPAGER='rm x' man ls",
     "SYSTEMD_PAGER='rm x' systemctl",
@@ -540,6 +551,8 @@ UNTOLD: Final = (
     'ssh -N -o "$X" host',
     *("bash /dev/fd/3 3<<< ls", "source /dev/fd/3 3<<< ls", ". /proc/self/fd/3 3<<'E'\nls\nE", "cd /dev; bash stdin"),
     *("bash --rcfile <(echo ls) -ic :", "bash --init-file /dev/fd/3 -ic : 3<<< ls", "bash -rcfile /dev/fd/3 -ic :"),
+    *("BASH_CMDS[ls]=x", "BASH_ALIASES[ls]=rm", "BASH_ALIASES=([ls]=x)", "declare 'BASH_CMDS[ls]=x'"),
+    *("printf -v 'BASH_ALIASES[ls]' rm", "read BASH_CMDS[ls] <<< x", "for BASH_ENV; do bash -c ls; done"),
     *("bash <<< ls < <(x)", "bash <<< ls 0<&3", "bash /tmp/../dev/tty"),
 )
 
@@ -591,5 +604,11 @@ STARTS_NOTHING: Final = (
     "ssh -o StrictHostKeyChecking=no -o ProxyCommand=none host ls",
     'ssh -N "$HOST"; command -v "$X"; command -v rm',
     'scp -P 22 "$X" rm host:',
+    *(
+        "x='a[0] $(rm x) `rm`'",
+        "declare -a x=('$(rm)' a\\ b \"c\\\"d\" 'a[0]')",
+        "set -- '$(rm)'",
+        "read x <<< 'a[$i] `rm`'",
+    ),
     *("bash --norc --rcfile /dev/null -x rm", "bash -o pipefail rm -c rm", "bash dev/rm -s", "bash <<< ls 3<rm 2>rm"),
 )

@@ -49,9 +49,12 @@ _RUN: Final = frozenset({"BROWSER", "LESSOPEN", "LESSCLOSE", "PROMPT_COMMAND", "
 _RUN_BY_GIT: Final = re.compile(r"GIT_(?:\w*_)?(?:COMMAND|EDITOR|PAGER|ASKPASS|DIFF|SSH)")
 # Half of a setting of git: its name or its value, by a number.
 _GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
-# An element: where a number, a reference or an indirect name is looked for, its index is computed.
-_ELEMENT: Final = re.compile(r"[A-Za-z_]\w*\[")
-_LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"})
+# An element, by an index that runs something: arithmetic may look at it, a reference or an indirect name.
+_ELEMENT: Final = re.compile(r"\w\[.*(?:\$\(|`).*\]", re.DOTALL)
+_LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"}) | {
+    *("BASH_CMDS", "BASH_ALIASES"),
+}
+_READING: Final = frozenset({"read", "mapfile", "readarray"})
 # Those that make names mean other programs: what is allowed by name is not what it was.
 _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
 
@@ -125,6 +128,8 @@ class _Reader:
                 self.unknown.append("the name of a command")
                 continue
             name = words[0].rpartition("/")[2]
+            if name in _READING and simple.fed is not None:
+                self._assigned(name, simple.fed, depth)
             special = special_of(name)
             for finding in chain(special(name, words) if special is not None else (), started(words)):
                 if not isinstance(finding, Starts):
@@ -162,7 +167,7 @@ class _Reader:
         elif name == "GIT_CONFIG_PARAMETERS":
             for finding in settings(value):
                 self._follow(finding, Simple(("git",)), depth)
-        elif value is not None and value.endswith("]") and _ELEMENT.match(value):
+        elif value is not None and _ELEMENT.search(value):
             if (inner := substitutions(value)) is None:
                 self.unknown.append(f"what {name} computes")
             for text in inner or []:

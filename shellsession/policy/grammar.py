@@ -108,7 +108,7 @@ class _Text:
         found: list[str] = []
         for node in nodes_of(root):
             self.commands += _commands(node, self._documents)
-            self.assignments += _assignment(node)
+            self.assignments += _assignments(node)
             inner += _overlooked(node)
             if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
                 self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
@@ -253,10 +253,17 @@ def _commands(node: Node, documents: Mapping[str, Document]) -> list[Simple]:
     return []
 
 
-def _assignment(node: Node) -> list[tuple[str, Word]]:
-    if node.type != "variable_assignment" or node.children[0].type != "variable_name":
+def _assignments(node: Node) -> list[tuple[str, Word]]:
+    """Each value that this node assigns, by the name of the variable: those of an array, and of a loop, are many."""
+    if node.type == "for_statement":
+        name, among = text_of(node.named_children[0]), groups(node.children_by_field_name("value"))
+        return [(name, word_of(group)) for group in among] or [(name, None)]
+    if node.type != "variable_assignment":
         return []
-    return [(text_of(node.children[0]), word_of(list(node.children[2:])))]
+    name, values = text_of(node.children[0]).partition("[")[0], list(node.children[2:])
+    if values and values[0].type == "array":
+        return [(name, word_of(group)) for group in groups(values[0].named_children)]
+    return [(name, word_of(values))]
 
 
 def _made(groups: list[list[Node]], node: Node, documents: Mapping[str, Document]) -> list[Simple]:

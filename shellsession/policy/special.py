@@ -25,12 +25,13 @@ _LONG: Final = frozenset({"init-file", "login", "noediting", "noprofile", "norc"
 _STDIN: Final = re.compile(r"//?(?:dev/stdin|dev/fd/0|proc/self/fd/0)")
 # What is open already, by a name that may lead there (cd /dev; bash stdin).
 _OPEN: Final = re.compile(r"//?(?:dev/(?!null$)|proc/).*|(?:.*/)?(?:stdin|fd/\d+)", re.DOTALL)
-_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[.*?\])?\+?=(.*)", re.DOTALL)
 # An element, by an index that runs something when it is looked at.
 _ELEMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[.*(?:\$\(|`)", re.DOTALL)
 
 # With these flags the values of variables are computed, too: numbers, and references to elements.
 _COMPUTING: Final = frozenset({"declare", "typeset", "local"})
+_DECLARING: Final = _COMPUTING | {"readonly", "export"}
 
 Special = Callable[[str, tuple[Word, ...]], Iterator[Finding]]
 
@@ -70,6 +71,10 @@ def _file(named: Sequence[Word]) -> Iterator[Finding]:
         path = None if word is None else posixpath.normpath(word)
         if path is None or _OPEN.fullmatch(path):
             yield Reads(known=path is not None and _STDIN.fullmatch(path) is not None)
+
+
+def _set(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    yield from (Assigns("1", word) for word in words[1:])
 
 
 def _alias(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -124,8 +129,10 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
             continue
         if (assigned := _ASSIGNMENT.fullmatch(word)) is not None and name != "test":
             yield Assigns(assigned[1], assigned[2])
-        elif word.isidentifier() and name in ("read", "printf", "getopts"):
-            yield Assigns(word, None)
+            if name in _DECLARING and assigned[2].startswith("("):  # an array, whatever its quotes
+                yield Runs(name, word)
+        elif (variable := word.partition("[")[0]).isidentifier() and name in ("read", "printf", "getopts"):
+            yield Assigns(variable, None)
         if _ELEMENT.match(word) or computes:
             if (inner := substitutions(word)) is None:
                 yield Untold(f"what {name} computes")
@@ -137,6 +144,7 @@ _SPECIAL: Final[dict[str, Special]] = {
     "eval": _eval,
     "source": _source,
     ".": _source,
+    "set": _set,
     "alias": _alias,
     "hash": _hash,
     "at": _at,
@@ -147,20 +155,7 @@ _SPECIAL: Final[dict[str, Special]] = {
     "fd": _fd,
     "fdfind": _fd,
     **dict.fromkeys(
-        (
-            "let",
-            "test",
-            "printf",
-            "unset",
-            "read",
-            "wait",
-            "getopts",
-            "declare",
-            "typeset",
-            "local",
-            "readonly",
-            "export",
-        ),
+        ("let", "test", "printf", "unset", "read", "wait", "getopts", *_DECLARING),
         _variables,
     ),
 }

@@ -125,6 +125,8 @@ def _value(node: Node) -> Word:
         return word_of(parts) if parts else ESCAPED.sub(_unescaped, text)
     if any(inner.type in _LIVE for inner in nodes_of(node)):
         return None
+    if node.type == "array":
+        return text
     return None if _BRACES.search(text) else ESCAPED.sub(_unescaped, text)
 
 
