@@ -120,10 +120,10 @@ class _Reader:
     def _command(self, simple: Simple, depth: int) -> None:
         todo = [simple.words]
         while todo:
-            words = _named(todo.pop())
+            words = _named(todo.pop() if self._blanked else tuple(map(_told, todo.pop())))
             if not words:
                 continue
-            self.commands.append(tuple(None if word is None or BLANK in word else word for word in words))
+            self.commands.append(tuple(map(_told, words)))
             if words[0] is None:
                 self.unknown.append("the name of a command")
                 continue
@@ -188,6 +188,10 @@ class _Reader:
         self._script(name, simple.fed, depth)
         if simple.live:
             self.unknown.append(f"all that {name} reads")
+
+
+def _told(word: Word) -> Word:
+    return None if word is not None and BLANK in word else word
 
 
 def _named(words: tuple[Word, ...]) -> tuple[Word, ...]:

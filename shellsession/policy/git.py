@@ -17,8 +17,8 @@ from .words import Word
 
 # Settings whose value is a text; an alias is one after a "!".
 _RUNS: Final = re.compile(
-    r"(?i)core\.(?:pager|editor|sshcommand|fsmonitor|askpass)|pager\..*|sequence\.editor|diff\.external|gpg\..*program"
-    r"|credential\..*helper|.*\.(?:cmd|textconv|command|clean|smudge|process|driver)"
+    r"(?i)core\.(?:pager|editor|sshcommand|fsmonitor|askpass|gitproxy|alternaterefscommand)|pager\..*|sequence\.editor|diff\.external|gpg\..*program"
+    r"|credential\..*helper|.*\.(?:cmd|textconv|command|clean|smudge|process|driver)|.*\.(?:uploadpack|receivepack|packobjectshook|difffilter)"
 )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
 from .git import git
-from .words import Word, substitutions
+from .words import BLANK, Word, put, substitutions
 
 _SHELLS: Final = frozenset(
     {"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "fish", "csh", "tcsh"}  # all have -c, and words
@@ -88,9 +88,9 @@ def _eval(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 
 def _hash(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
-    for flag, path in pairwise(words):
-        if flag == "-p":  # from here on another name for it
-            yield Starts((path,))
+    for option, word in pairwise((*words, "")):
+        if option and option.startswith("-") and "p" in option:  # from here on another name for it
+            yield Starts((option.partition("p")[2] or word,))
 
 
 def _at(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _find(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
         if word in ("-exec", "-execdir", "-ok", "-okdir"):
             inner = words[index + 1 :]
             ends = [at for at, one in enumerate(inner) if one in (";", "+")]
-            yield Starts(inner[: ends[0]] if ends else inner)
+            yield Starts(tuple(put(one, "{}") for one in (inner[: ends[0]] if ends else inner)))
 
 
 def _fd(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -117,7 +117,8 @@ def _fd(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
         flag, is_here, first = (word or "").partition("=")
         if flag in ("-x", "-X", "--exec", "--exec-batch"):
             inner = ((first,) if is_here else ()) + words[index + 1 :]
-            yield Starts(inner[: inner.index(";")] if ";" in inner else inner)
+            inner = inner[: inner.index(";")] if ";" in inner else inner
+            yield Starts((*(put(one, "{}") for one in inner), BLANK))
 
 
 def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:

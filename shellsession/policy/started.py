@@ -6,13 +6,14 @@ Law: of that table: where it is in doubt, a command too many is found rather tha
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
 from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
 from .git import setting
 from .starters import ALL, Starter, starter_of
-from .words import Word
+from .words import BLANK, Word, put, substitutions
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 # NAME=VALUE or NAME VALUE, as ssh takes it.
@@ -38,7 +39,12 @@ class _Words:
         self._pairs = {*starter.pairs.split()}
         self._texts = {*starter.texts.split()}
         self._settings = {*starter.settings.split()}
+        self._expands, self._splits, self._puts = (
+            {*options.split()} for options in (starter.expands, starter.splits, starter.puts)
+        )
         self._takes = {*starter.options.split(), *starter.unless.split(), *self._texts, *self._pairs, *self._settings}
+        self._takes |= self._expands | self._splits | self._puts
+        self._mark = "{}"
         self._looks = False
         self._operands = starter.operands
         self._shell = starter.shell
@@ -46,6 +52,8 @@ class _Words:
             self._operands = ALL
 
     def findings(self) -> Iterator[Finding]:
+        if self._starter.letters and self._rest and self._rest[0] and not self._rest[0].startswith("-"):
+            self._rest = _spread(self._rest[0], self._rest[1:], self._takes)
         while self._rest:
             word = self._rest.pop(0)
             if word is not None and word.startswith("-") and len(word) > 1:
@@ -74,6 +82,8 @@ class _Words:
     def _other(self, word: Word) -> Iterator[Finding]:
         """The other command begins with this word."""
         words = (word, *self._rest)
+        if self._puts:
+            words = (*(put(one, self._mark) for one in words), BLANK)
         if self._starter.each:
             yield from (Runs(self._name, one) for one in words if one is None or not one.startswith("-"))
         elif self._starter.joined:
@@ -101,6 +111,15 @@ class _Words:
         if option in self._texts:
             yield Runs(self._name, value)
             self._shell = False
+        if option in self._expands:
+            inner = None if value is None else substitutions(value)
+            yield from (
+                [Untold(f"what {self._name} expands")] if inner is None else [Runs(self._name, one) for one in inner]
+            )
+        if option in self._splits:
+            self._rest = [*_split(value), *self._rest]
+        if option in self._puts:
+            self._mark = value or self._mark
 
     def _set(self, word: Word) -> Iterator[Finding]:
         if word is None:
@@ -109,6 +128,26 @@ class _Words:
             yield from setting(*word.partition("=")[::2])
         elif (found := _SETTING.fullmatch(word)) and found[1].lower() in self._starter.runs.split():
             yield Runs(self._name, "" if found[2] == "none" else found[2])  # of ssh: no such command
+
+
+def _split(value: Word) -> list[Word]:
+    """The words in a word, as env finds them; of the backslashes that it knows only the one that is a blank."""
+    text = "" if value is None else value.replace("\\_", " ")
+    if value is None or "\\" in text or "${" in text:
+        return [None]
+    try:
+        return [*shlex.split(text)]
+    except ValueError:  # a quote without an end
+        return [None]
+
+
+def _spread(letters: str, rest: list[Word], takes: set[str]) -> list[Word]:
+    """Letters without a dash, as options: the words that these take follow."""
+    found: list[Word] = []
+    for letter in letters:
+        found += [f"-{letter}", *(rest[:1] if letter in takes else ())]
+        rest = rest[letter in takes :]
+    return found + rest
 
 
 def _flags(options: str) -> set[str]:

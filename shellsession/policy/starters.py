@@ -30,6 +30,9 @@ class Starter:
     ``attached``: letters, and names, of options whose word is there only where it is joined to them. ``settings``: of
     options whose word is NAME=VALUE, and ``runs``: the names of those values that are texts, in small letters (of git:
     ``policy.git`` knows them). ``own``: an operand that is known at run time only is taken for one of its own, too.
+    ``expands``: of options whose word is expanded. ``splits``: of those whose word is more words in its place.
+    ``puts``: of options whose word stands, in the other command, for what is put there; and more words may follow it.
+    ``letters``: the first operand may be letters of options, the words of which follow.
     """
 
     options: str = ""
@@ -48,6 +51,10 @@ class Starter:
     settings: str = ""
     runs: str = ""
     own: bool = False
+    expands: str = ""
+    splits: str = ""
+    puts: str = ""
+    letters: bool = False
 
 
 _PLAIN: Final = Starter()
@@ -78,8 +85,7 @@ STARTERS: Final = {
     "time": Starter("f o format output"),
     "mapfile": Starter("d n O s u c", ALL, texts="C"),
     "readarray": Starter("d n O s u c", ALL, texts="C"),
-    "complete": Starter("o A G W X P S F", ALL, texts="C"),
-    "compgen": Starter("o A G W X P S F", ALL, texts="C"),
+    **dict.fromkeys(("complete", "compgen"), Starter("o A G X P S F", ALL, texts="C", expands="W")),
     # -- as somebody else, or elsewhere
     "sudo": Starter(
         "C D g h p R r T t U u user group host chdir chroot prompt close-from command-timeout other-user role type",
@@ -151,7 +157,7 @@ STARTERS: Final = {
         " ro-bind-data symlink chmod",
         flags="dev proc bind file",
     ),
-    "env": Starter("u C a unset chdir argv0", assignments=True, texts="S split-string"),
+    "env": Starter("u C a unset chdir argv0", assignments=True, splits="S split-string"),
     "nohup": _PLAIN,
     "setsid": _PLAIN,
     "nice": Starter("n adjustment"),
@@ -178,12 +184,17 @@ STARTERS: Final = {
     **dict.fromkeys(("torsocks", "torify", "tsocks"), _PLAIN),
     **dict.fromkeys(("proxychains", "proxychains4"), Starter("f")),
     # -- again and again, watched, or in another terminal
-    "xargs": Starter("a d E I L n P s arg-file delimiter max-args max-procs max-chars process-slot-var"),
+    "xargs": Starter(
+        "a d E L n P s arg-file delimiter max-args max-procs max-chars process-slot-var",
+        puts="I i replace",
+        attached="i replace",
+    ),
     "parallel": Starter(
-        "a C d I j L N n S arg-file colsep delimiter jobs joblog max-args max-lines max-replace-args results retries"
+        "a C d j L N n S arg-file colsep delimiter jobs joblog max-args max-lines max-replace-args results retries"
         " sshlogin sshloginfile tmpdir timeout delay load memfree workdir basefile return",
         joined=True,
         ends=":::",
+        puts="I",
     ),
     "hyperfine": Starter(
         "w m M r P D L N S i n warmup min-runs max-runs runs parameter-scan parameter-step-size parameter-list shell"
@@ -212,13 +223,18 @@ STARTERS: Final = {
     "perf": Starter("o e p t c F C output event pid tid count freq call-graph", 1),
     # -- with a text for a shell among their options
     "tar": Starter(
-        "f C T X b g V N K directory file",
+        "f C T X b g H L V N K directory file",
         ALL,
         texts="I F use-compress-program to-command rsh-command rmt-command info-script new-volume-script",
         flags="checkpoint",
         settings="checkpoint-action",
         runs="exec",
+        own=True,
+        letters=True,
     ),
+    "sort": Starter("k o S t T", ALL, texts="compress-program", own=True),
+    "split": Starter("a b C l n t", ALL, texts="filter", own=True),
+    "install": Starter("g m o S t", ALL, texts="strip-program", own=True),
     "rsync": Starter("f M B T filter exclude include", ALL, texts="e rsh rsync-path"),
     "man": Starter(
         "C E e L M m p R r S s T X config-file encoding extension locale manpath preprocessor prompt recode sections"

@@ -144,6 +144,11 @@ def _ansi(found: re.Match[str]) -> str:
     return _LETTERS.get(found[6], found[6])
 
 
+def put(word: Word, mark: str) -> Word:
+    """The word with what is known at run time only in the place of each mark."""
+    return None if word is None else word.replace(mark, BLANK)
+
+
 def substitutions(body: str) -> list[str] | None:
     """The texts that run in a here-document whose delimiter has no quotes; None when one of them does not end."""
     found: list[str] = []
