@@ -477,6 +477,7 @@ STARTED: Final = (
     *("y='1+a[$(rm x)]+1'; echo $((y))", "y='a[$(rm x)] '; ((y))", "y=([2]='-a[`rm x`]'); echo ${b[y]}"),
     *("y[2]='a[$(rm x)] '", "export y='1,a[$(rm x)],2'; [[ y -eq 1 ]]", "for y in 1 'a[$(rm x)]'; do ((y)); done"),
     *("read y <<< 'a[$(rm x)]'; echo $((y))", "mapfile <<'E'\na[$(rm x)]\nE", "set -- '1+a[$(rm x)]'; echo $(($1))"),
+    *("f() { echo $(($1)); }; f 'a[$(rm x)]'", "f 'a[$(rm x)]'; function f { local -i y=$1; }"),
     # an array, whatever its quotes
     *(
         "declare -a 'y=($(rm x))'",

@@ -82,6 +82,7 @@ class _Reader:
         self._spent = 0
         self._started: set[tuple[tuple[Word, ...], str | None]] = set()
         self._of_git: dict[tuple[str, str], Word] = {}
+        self._functions: frozenset[str] = frozenset()
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
@@ -111,6 +112,7 @@ class _Reader:
         self.fault = self.fault or text.fault
         self.unread = self.unread or text.unread
         self.unknown += text.unknown
+        self._functions |= text.functions
         for name, value in text.assignments:
             self._follow(Assigns(name, value), Simple(("",)), depth)
         for simple in text.commands:
@@ -130,6 +132,8 @@ class _Reader:
             name = words[0].rpartition("/")[2]
             if name in _READING and simple.fed is not None:
                 self._assigned(name, simple.fed, depth)
+            for word in words[1:] if name in self._functions else ():
+                self._assigned("1", word, depth)
             special = special_of(name)
             for finding in chain(special(name, words) if special is not None else (), started(words)):
                 if not isinstance(finding, Starts):

@@ -61,14 +61,16 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What stands in a text of bash: its commands, and what it assigns, by name and value; ``fault`` says what of it is
-    none ("" when all of it is), ``unread`` why not all of it was looked at, and ``unknown`` what it runs untold."""
+    """What stands in a text of bash: its commands, what it assigns, by name and value, and names of its functions;
+    ``fault`` says what of it is none ("" when all of it is), ``unread`` why not all of it was looked at, ``unknown``
+    what it runs untold."""
 
     commands: tuple[Simple, ...]
     fault: str = ""
     assignments: tuple[tuple[str, Word], ...] = ()
     unread: str = ""
     unknown: tuple[str, ...] = ()
+    functions: frozenset[str] = frozenset()
 
 
 def parse(source: bytes, blanked: bool = False) -> Text:
@@ -78,7 +80,8 @@ def parse(source: bytes, blanked: bool = False) -> Text:
     todo = [source.decode("utf-8", "surrogateescape")]
     while todo:
         todo += text.read(todo.pop())
-    return Text(tuple(text.commands), text.fault, tuple(text.assignments), text.unread, tuple(text.unknown))
+    commands, assignments, functions = tuple(text.commands), tuple(text.assignments), frozenset(text.functions)
+    return Text(commands, text.fault, assignments, text.unread, tuple(text.unknown), functions)
 
 
 class _Text:
@@ -91,6 +94,7 @@ class _Text:
         self.fault = ""
         self.unread = ""
         self.unknown: list[str] = []
+        self.functions: list[str] = []
         self._documents: dict[str, Document] = {}
 
     def read(self, source: str) -> list[str]:
@@ -110,6 +114,8 @@ class _Text:
             self.commands += _commands(node, self._documents)
             self.assignments += _assignments(node)
             inner += _overlooked(node)
+            if node.type == "function_definition":
+                self.functions.append(text_of(node.named_children[0]))
             if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
                 self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
             found += [name for name in [target(node)] if name in text.documents]
