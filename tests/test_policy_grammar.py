@@ -224,6 +224,19 @@ def test_the_outlines_of_long_texts_are_found_soon(mark: str) -> None:
     assert cut(mark * ((1 << 16) // len(mark)), "d").text
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("mark", ["a|", "a&&", "a;", "a <b ", "[[ '$(' ]]&&", "[[ a && ", '"a"', "! a|", "a[1]="])
+def test_long_texts_are_read_soon(mark: str) -> None:
+    """Each way to a node from the root of its tree would take minutes of them."""
+    assert not commands((mark * (MAX_READ // 2 // len(mark)) + " a").encode()).unread
+
+
+@pytest.mark.timeout(60)
+def test_what_a_pipe_brings_is_looked_for_once() -> None:
+    eighth = MAX_READ // 8
+    assert not commands(b"echo " + b"w " * eighth + b"|a" * eighth).unread
+
+
 def test_a_missing_parser_is_told_in_one_line() -> None:
     program = (
         "import sys; sys.modules['tree_sitter'] = None\n"

@@ -49,8 +49,7 @@ _RUN: Final = frozenset({"BROWSER", "LESSOPEN", "LESSCLOSE", "PROMPT_COMMAND", "
 _RUN_BY_GIT: Final = re.compile(r"GIT_(?:\w*_)?(?:COMMAND|EDITOR|PAGER|ASKPASS|DIFF|SSH)")
 # Half of a setting of git: its name or its value, by a number.
 _GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
-# An element, by an index that runs something: arithmetic may look at it, a reference or an indirect name.
-_ELEMENT: Final = re.compile(r"\w\[.*(?:\$\(|`).*\]", re.DOTALL)
+_ELEMENT: Final = re.compile(r"\w\[")
 _LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"}) | {
     *("BASH_CMDS", "BASH_ALIASES"),
 }
@@ -65,7 +64,8 @@ def commands(source: bytes) -> Run:
     if not run.unknown:
         return run
     likely = _Reader(blanked=True).read(source)
-    more = dict.fromkeys(words for words in likely.commands if words[0] is not None and words not in run.commands)
+    known = set(run.commands)
+    more = dict.fromkeys(words for words in likely.commands if words[0] is not None and words not in known)
     return replace(run, commands=(*run.commands, *more), unread=run.unread or likely.unread)
 
 
@@ -171,7 +171,7 @@ class _Reader:
         elif name == "GIT_CONFIG_PARAMETERS":
             for finding in settings(value):
                 self._follow(finding, Simple(("git",)), depth)
-        elif value is not None and _ELEMENT.search(value):
+        elif value is not None and _has_running_index(value):
             if (inner := substitutions(value)) is None:
                 self.unknown.append(f"what {name} computes")
             for text in inner or []:
@@ -192,6 +192,12 @@ class _Reader:
         self._script(name, simple.fed, depth)
         if simple.live:
             self.unknown.append(f"all that {name} reads")
+
+
+def _has_running_index(value: str) -> bool:
+    """Is this an element, by an index that runs something? Arithmetic may look at it, a reference, an indirect name."""
+    element, end = _ELEMENT.search(value), max(value.rfind("]"), 0)
+    return element is not None and any(value.find(mark, element.end(), end) >= 0 for mark in ("$(", "`"))
 
 
 def _told(word: Word) -> Word:

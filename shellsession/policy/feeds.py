@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .heredocs import Document
 from .lexer import HERE_STRING
-from .words import groups, text_of, word_of
+from .words import Place, groups, text_of, word_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -21,13 +21,13 @@ _PASSING: Final = frozenset({"cat", "tee", "sed", "tr", "grep", "envsubst"})
 _SAYING: Final = re.compile(r"-[neE]+")
 
 
-def fed(node: Node, documents: Mapping[str, Document]) -> tuple[str | None, bool]:
+def fed(place: Place, documents: Mapping[str, Document]) -> tuple[str | None, bool]:
     """The text that a command gets on its standard input, and whether all of it is known only when it runs."""
-    around = statement(node)
-    own = _own(node, [] if around is None or around is node else around.named_children, documents)
+    around = statement(place)
+    own = _own(place.node, [] if around is None or around is place.node else around.named_children, documents)
     if own[0] is not None:
         return own
-    piped = _piped(node, documents)
+    piped = _piped(place, documents)
     return piped, piped is not None
 
 
@@ -48,14 +48,19 @@ def _own(node: Node, around: list[Node], documents: Mapping[str, Document]) -> t
     return text, live
 
 
-def _piped(node: Node, documents: Mapping[str, Document]) -> str | None:
+def _piped(last: Place, documents: Mapping[str, Document]) -> str | None:
     """What comes through the pipe, as far as its first command tells; None where it tells nothing."""
-    last = node
-    while last.parent is not None and last.parent.type in ("redirected_statement", "negated_command"):
-        last = last.parent
-    pipe = last.parent
-    if pipe is None or pipe.type != "pipeline" or (first := pipe.named_children[0]) == last:
+    while last.around is not None and last.around.node.type in ("redirected_statement", "negated_command"):
+        last = last.around
+    pipe = last.around
+    if pipe is None or pipe.node.type != "pipeline" or (first := pipe.node.children[0]) == last.node:
         return None
+    if not pipe.said:
+        pipe.said.append(_said(first, documents))
+    return pipe.said[0]
+
+
+def _said(first: Node, documents: Mapping[str, Document]) -> str | None:
     command = first.named_children[0] if first.type == "redirected_statement" else first
     if command.type != "command" or (name := command.child_by_field_name("name")) is None:
         return None
@@ -72,21 +77,21 @@ def _piped(node: Node, documents: Mapping[str, Document]) -> str | None:
     return (" " if said == "echo" else "\n").join(known).replace("\\n", "\n") if len(known) == len(words) else None
 
 
-def statement(node: Node) -> Node | None:
+def statement(place: Place) -> Node | None:
     """The statement that says where the input and output of this command go; of a list, that of its last command."""
-    if node.type == "redirected_statement":
-        return node
-    last, around = node, node.parent
-    while around is not None and around.type in ("list", "pipeline", "negated_command"):
-        if last.end_byte != around.end_byte:
+    if place.node.type == "redirected_statement":
+        return place.node
+    last, around = place, place.around
+    while around is not None and around.node.type in ("list", "pipeline", "negated_command"):
+        if last.node.end_byte != around.node.end_byte:
             return None
-        last, around = around, around.parent
-    return around if around is not None and around.type == "redirected_statement" else None
+        last, around = around, around.around
+    return around.node if around is not None and around.node.type == "redirected_statement" else None
 
 
-def strays(node: Node) -> list[list[Node]]:
+def strays(place: Place) -> list[list[Node]]:
     """Words of a command that stand after a redirection, which the grammar takes for more of its targets."""
-    around = statement(node)
+    around = statement(place)
     found: list[list[Node]] = []
     for redirect in [] if around is None else around.named_children:
         if redirect.type == "file_redirect":

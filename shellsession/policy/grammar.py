@@ -19,12 +19,13 @@ from .words import (
     BLANK,
     ESCAPED,
     QUOTED,
+    Place,
     Word,
     expansions,
     groups,
     is_escaped,
     name_of,
-    nodes_of,
+    places_of,
     substitutions,
     text_of,
     word_of,
@@ -110,16 +111,17 @@ class _Text:
             root = _tree(_without_expansions(root))
         inner: list[str] = []
         found: list[str] = []
-        for node in nodes_of(root):
-            self.commands += _commands(node, self._documents)
+        for place in places_of(root):
+            node = place.node
+            self.commands += _commands(place, self._documents)
             self.assignments += _assignments(node)
-            inner += _overlooked(node)
+            inner += _overlooked(place)
             if node.type == "function_definition":
                 self.functions.append(text_of(node.named_children[0]))
             if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
                 self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
             found += [name for name in [target(node)] if name in text.documents]
-            if node.is_error or node.is_missing or _is_doubtful(node):
+            if not self.fault and (node.is_error or node.is_missing or _is_doubtful(place)):
                 self._faults(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
         for gap in _gaps(root):
             self._faults(f"near {gap[:40]!r}")
@@ -194,68 +196,60 @@ def _gaps(root: Node) -> Iterator[str]:
         at = max(at, node.end_byte)
 
 
-def _overlooked(node: Node) -> list[str]:
+def _overlooked(place: Place) -> list[str]:
     """Texts that run, and that the grammar takes for plain words, or does not always see."""
-    text = text_of(node)
+    node = place.node
     if is_escaped(node):
-        return substitutions(text.lstrip()) or []
+        return substitutions(text_of(node).lstrip()) or []
     value = (word_of([node]) if node.type in QUOTED else None) or ""
     is_live = "$(" in value or "`" in value
-    if is_live and (_is_index(node) or (_ELEMENT.search(value) and _is_within(node, "test_command"))):
+    if is_live and (_is_index(place) or (_ELEMENT.search(value) and "test_command" in place.within)):
         return substitutions(value) or []
     is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
-    return substitutions(text) or [] if is_plain and "`" in text else []
+    return substitutions(text) or [] if is_plain and "`" in (text := text_of(node)) else []
 
 
-def _is_index(node: Node) -> bool:
+def _is_index(place: Place) -> bool:
     """Does this stand where the index of an element is computed, whatever its quotes?"""
-    before = node.prev_sibling
-    is_first = before is not None and text_of(before) == "["
-    return _is_within(node, "subscript") or (is_first and _is_within(node, "array"))
+    is_first = place.before is not None and place.before.child_count == 0 and text_of(place.before) == "["
+    return "subscript" in place.within or (is_first and "array" in place.within)
 
 
-def _is_doubtful(node: Node) -> bool:
+def _is_doubtful(place: Place) -> bool:
     """Does the grammar take for a plain word what may be a substitution, a keyword, or more than one line?"""
+    node = place.node
     if node.type == "heredoc_redirect":  # one that was not seen before
         return True
     if is_escaped(node):
         return substitutions(text_of(node).lstrip()) is None
     if node.type == "command_name":
         return text_of(node) in _KEYWORDS
-    if node.child_count and node.type not in QUOTED:
+    if node.child_count:
         return False
     text = ESCAPED.sub("", text_of(node))
     if node.type in ("raw_string", "ansi_c_string"):  # which are none within double quotes: "${x:-'$(rm y)'}"
-        return ("$(" in text or "`" in text) and _is_within(node, "string")
+        return ("$(" in text or "`" in text) and "string" in place.within
     if node.type == "word" and "\n" in text:
         return True
-    is_plain = node.is_named and node.child_count == 0 and node.type not in _LITERAL
+    is_plain = node.is_named and node.type not in _LITERAL
     return is_plain and ("$(" in text or substitutions(text) is None)
 
 
-def _is_within(node: Node, what: str) -> bool:
-    around = node.parent
-    while around is not None and around.type not in ("command_substitution", "process_substitution"):
-        if around.type == what:
-            return True
-        around = around.parent
-    return False
-
-
-def _commands(node: Node, documents: Mapping[str, Document]) -> list[Simple]:
+def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
     """The command that this node is."""
+    node = place.node
     if node.type == "command":
         # An operator is a word here, as in `expr 1 == 2`; the dollar of $"..." is none.
         parts = [one for one in node.children if one.type not in _NOT_WORDS and one.type != "$"]
         while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
             parts.pop(0)
-        return _made([*groups(parts), *strays(node)], node, documents)
+        return _made([*groups(parts), *strays(place)], place, documents)
     if node.type in ("declaration_command", "unset_command"):
         return [Simple((text_of(node.children[0]), *(word_of(group) for group in groups(node.named_children))))]
     if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
         return [Simple(("[",))]
     if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
-        return _made(strays(node), node, documents)
+        return _made(strays(place), place, documents)
     return []
 
 
@@ -272,7 +266,7 @@ def _assignments(node: Node) -> list[tuple[str, Word]]:
     return [(name, word_of(values))]
 
 
-def _made(groups: list[list[Node]], node: Node, documents: Mapping[str, Document]) -> list[Simple]:
+def _made(groups: list[list[Node]], place: Place, documents: Mapping[str, Document]) -> list[Simple]:
     if not groups:
         return []
-    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *fed(node, documents))]
+    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *fed(place, documents))]

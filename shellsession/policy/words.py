@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from .lexer import end_of_substitution
@@ -24,6 +26,9 @@ _LIVE: Final = frozenset(
 )
 # In these they stand for a part of a word, or for one.
 _HOLDS: Final = frozenset({"string", "concatenation", "command", "variable_assignment"})
+# In these the same words may mean something else; and in those other texts begin.
+_MATTERS: Final = frozenset({"test_command", "subscript", "array", "string"})
+_TEXTS: Final = frozenset({"command_substitution", "process_substitution"})
 QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
 _ESCAPED_ANSI: Final = re.compile(
@@ -42,15 +47,30 @@ def text_of(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "surrogateescape")
 
 
-def nodes_of(root: Node) -> Iterator[Node]:
+@dataclass(eq=False, slots=True)
+class Place:
+    """A node where it stands: in which other one, after which, and within what of ``_MATTERS`` of the same text. To ask
+    the tree itself costs a way from its root each time."""
+
+    node: Node
+    around: Place | None = None
+    before: Node | None = None
+    within: frozenset[str] = frozenset()
+    said: list[str | None] = field(default_factory=list)  # of a pipe: what its first command says, once looked for
+
+
+def places_of(root: Node) -> Iterator[Place]:
     """Every node, the outer before the inner ones, but for what the grammar does not see: what is in backticks with
     others in them. Not recursive, as texts can be deep."""
-    todo = [root]
+    todo = [Place(root)]
     while todo:
-        node = todo.pop()
-        yield node
-        if not is_escaped(node):
-            todo += reversed(node.children)
+        place = todo.pop()
+        yield place
+        if not is_escaped(place.node):
+            kind, children = place.node.type, place.node.children
+            within = place.within | {kind} if kind in _MATTERS else frozenset() if kind in _TEXTS else place.within
+            befores = [None, *children[:-1]]
+            todo += reversed([Place(*one, within) for one in zip(children, repeat(place), befores, strict=False)])
 
 
 def is_escaped(node: Node) -> bool:
@@ -63,14 +83,13 @@ def is_escaped(node: Node) -> bool:
 
 def expansions(root: Node) -> Iterator[Node]:
     """Those that are a word, or stand in one; what stands in them is not looked for."""
-    todo = [root]
+    todo = [(root, False)]
     while todo:
-        node = todo.pop()
-        is_part = node.parent is not None and node.parent.type in _HOLDS
+        node, is_part = todo.pop()
         if is_part and node.type in _LIVE and node.type != "process_substitution":
             yield node
         else:
-            todo += node.children
+            todo += [(child, node.type in _HOLDS) for child in node.children]
 
 
 def groups(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -123,7 +142,7 @@ def _value(node: Node) -> Word:
         # the dollar of $"..." is none
         parts = [one for one in node.children if one.type != "$"]
         return word_of(parts) if parts else ESCAPED.sub(_unescaped, text)
-    if any(inner.type in _LIVE for inner in nodes_of(node)):
+    if any(place.node.type in _LIVE for place in places_of(node)):
         return None
     if node.type == "array":
         return text
