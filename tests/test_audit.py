@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import Result
+from shellsession.cli.logs import PrivateFile
 from shellsession.daemon.audit import KEPT, Audit, default_path, read
 from shellsession.policy.secrets import MASK, Secrets
 
@@ -140,6 +141,21 @@ def test_a_file_that_cannot_be_made_private_is_not_written_to(log: Path, monkeyp
     log.unlink()
     say(audit, "three")  # made private from the first moment
     assert commands(log) == ["three"]
+
+
+def test_a_file_that_another_user_has_put_there_is_not_written_to(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.touch(0o600)
+    descriptors = os.listdir("/proc/self/fd")
+    audit = Audit(str(log))
+    with monkeypatch.context() as another:
+        another.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        say(audit, "one")
+        with pytest.raises(PermissionError, match="another user's"):
+            PrivateFile(str(log))
+    assert (log.read_bytes(), os.listdir("/proc/self/fd")) == (b"", descriptors)
+    assert "it is another user's file: a line was lost" in audit.fault
+    say(audit, "two")
+    assert commands(log) == ["two"]
 
 
 def test_missing_directories_are_made_private_and_others_left_alone(tmp_path: Path) -> None:
@@ -280,6 +296,7 @@ def test_what_another_daemon_has_just_rotated_is_not_rotated_again(log: Path, mo
 WRITER = """
 import sys
 from shellsession import Result
+from shellsession.cli.logs import PrivateFile
 from shellsession.daemon.audit import Audit
 from shellsession.policy.secrets import Secrets
 path, name, count, limit = sys.argv[1:]

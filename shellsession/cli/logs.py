@@ -13,6 +13,7 @@ import time
 from logging.handlers import RotatingFileHandler
 from typing import Final
 
+from ..daemon.audit import open_private
 from ..engine.directories import make_private
 from ..errors import ShellSessionError
 
@@ -44,14 +45,11 @@ class PrivateFile(RotatingFileHandler):
 
 
 def _private(path: str, flags: int) -> int:
-    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, 0o600)
+        return open_private(path, flags)
     except FileNotFoundError:
         make_private(os.path.dirname(path))
-        descriptor = os.open(path, flags, 0o600)
-    os.fchmod(descriptor, 0o600)  # one that was there already
-    return descriptor
+        return open_private(path, flags)
 
 
 def begin(level: str, path: str | None, wanted: bool) -> None:

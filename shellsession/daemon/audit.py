@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Characters kept of a command: no more of it than a person reads.
 KEPT: Final = 4096
+# Not to wait: in the place of the log a command may have put a FIFO that nobody reads.
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
@@ -97,10 +99,10 @@ class Audit:
         if (found := self._ours()) is None:
             self.close()
             try:
-                self._descriptor = _open(self.path)
+                self._descriptor = open_private(self.path, _FLAGS)
             except FileNotFoundError:
                 make_private(os.path.dirname(self.path))
-                self._descriptor = _open(self.path)
+                self._descriptor = open_private(self.path, _FLAGS)
             found = os.fstat(self._descriptor)
             # A full disk, or a daemon that was killed, has left half a line; or another one is within a line just now
             # (the kernel shows it page by page): then an empty line comes of it, which no reader minds.
@@ -167,14 +169,16 @@ def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: fl
     return json.dumps(entry).encode("ascii") + b"\n"
 
 
-def _open(path: str) -> int:
-    # Not to wait: in the place of the log a command may have put a FIFO that nobody reads.
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    descriptor = os.open(path, flags, 0o600)
+def open_private(path: str, flags: int) -> int:
+    """A log file that its owner alone may read, whatever the umask is. Raises OSError, also where another user owns it:
+    he has put it there, and would read what is written."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(mode) and stat.S_IMODE(mode) != 0o600:
-            os.fchmod(descriptor, 0o600)  # whatever the umask was; it is refused, and so are we, if another owns it
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it is another user's file", path)
+        if stat.S_ISREG(found.st_mode) and stat.S_IMODE(found.st_mode) != 0o600:
+            os.fchmod(descriptor, 0o600)
     except OSError:
         os.close(descriptor)
         raise
