@@ -359,6 +359,15 @@ def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:
     assert b"\x1b" not in done.stdout
 
 
+@pytest.mark.parametrize("duration", ["1e400", "-1e400", "NaN", "1" + "0" * 400, "-1", "1e300", "true", "[[[]]]"])
+def test_a_log_of_any_duration_is_shown(tmp_path: Path, duration: str) -> None:
+    (tmp_path / "log").write_text(f'{{"agent": "a", "duration": {duration}, "command": "c"}}\n')
+    done = cli("", "log", "--audit", str(tmp_path / "log"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    shown = "1.0s" if duration == "true" else "-"
+    assert done.stdout.decode().splitlines()[1].split() == ["-Z", "a", "-", shown, "c"]
+
+
 @pytest.mark.parametrize("name", ["missing", ".", "fifo"])
 def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")

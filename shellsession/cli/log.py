@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..errors import ShellSessionError
+from ..models import LONGEST
 from . import arguments
 from .listing import show, show_json, span, table, talk
 
@@ -71,6 +72,6 @@ def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
         str(entry.get("time", "-"))[:19].replace("T", " ") + "Z",
         entry.get("agent", "-"),
         outcome,
-        span(took) if isinstance(took, int | float) else "-",
+        span(took) if isinstance(took, int | float) and 0 <= took <= LONGEST else "-",
         entry.get("command", "-"),
     )
