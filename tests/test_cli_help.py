@@ -84,6 +84,14 @@ def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
         assert finish(process) == (-signal.SIGPIPE, b"")
 
 
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_that_cannot_be_written_is_no_success(words: list[str], unbuffered: str) -> None:
+    with open("/dev/full", "wb") as full, running("", *words, stdout=full, env={"PYTHONUNBUFFERED": unbuffered}) as one:
+        status, said = finish(one)
+    assert (status, said.startswith(b"shellsession: No space left on device: see ")) == (125, True)
+
+
 LOADING = """
 import os, runpy, signal, sys
 class Struck:

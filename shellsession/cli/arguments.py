@@ -93,6 +93,10 @@ class _Parser(argparse.ArgumentParser):
         self._words, Asked.json = args or (), False
         return super().parse_known_args(args, namespace)
 
+    def print_help(self, file: Any = None) -> None:
+        """Raises OSError where it cannot be written: argparse would keep that to itself."""
+        print(self.format_help(), end="", file=file)
+
     def error(self, message: str) -> NoReturn:
         """Raises InvalidRequest. (What is behind the wrong word was not looked at yet.)"""
         Asked.json = Asked.json or "--json" in self._words
