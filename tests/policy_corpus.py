@@ -646,6 +646,7 @@ STARTS_NOTHING: Final = (
         "tar xzf rm -C rm",
     ),
     *('sort -k 2 "$X" rm', 'split -l 9 "$X" rm', 'install -m 755 "$X" rm', "compgen -W 'rm ls' -- r", "hash -d rm"),
+    *("xargs rsync -a rm", 'rsync -a "$X" rm', 'tar czf "$X" rm'),
     *("git config http.proxy rm", "sort --check rm", "env -S 'ls rm' x"),
     *("bash --norc --rcfile /dev/null -x rm", "bash -o pipefail rm -c rm", "bash dev/rm -s", "bash <<< ls 3<rm 2>rm"),
 )
