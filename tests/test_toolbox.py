@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support import wait_until
+from daemons import Daemon, Raw, served
+from support import in_thread, until, wait_until
 
-from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession import (
+    AsyncSession,
+    InvalidRequest,
+    NotRunning,
+    RemoteSession,
+    SessionBusy,
+    ShellSessionError,
+    aconnect,
+)
 from shellsession.integrations.telling import told
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 from shellsession.models import Result
@@ -71,6 +81,79 @@ def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
         assert await tools.bash("echo on") == "on"
 
     play(story)
+
+
+class Others:
+    """Another client of the same agent, with a command that prints "theirs" when it is let go."""
+
+    def __init__(self, remote: RemoteSession, place: Path) -> None:
+        self._begun, self._go = place / "begun", place / "go"
+        self._remote = remote
+
+    def ask(self) -> None:
+        line = f"touch {self._begun}; until [ -e {self._go} ]; do sleep 0.01; done; echo theirs"
+        self._thread, self._results = in_thread(lambda: self._remote.run(line))
+
+    async def begun(self) -> None:
+        await until(self._begun.exists)
+
+    async def is_whole(self) -> bool:
+        """Did it come to its own end?"""
+        self._go.touch()
+        await asyncio.to_thread(self._thread.join)
+        return self._results[0].stdout == "theirs\n"
+
+
+def test_a_call_that_is_cancelled_ends_no_other_clients_command(
+    daemon: Daemon, remote: RemoteSession, place: Path
+) -> None:
+    async def main() -> None:
+        waits, others = asyncio.Event(), Others(remote, place)
+
+        async def waiting(_: float) -> None:
+            waits.set()
+
+        async with aconnect(remote.agent, daemon.socket, False) as session:
+            PROGRESS.set(waiting)
+            call = asyncio.create_task(Toolbox(session, tick=0.05).bash("sleep 1000"))
+            await waits.wait()
+            others.ask()
+            await until(lambda: others_wait(remote))
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            await others.begun()
+            assert await others.is_whole()
+
+    asyncio.run(main())
+
+
+def others_wait(remote: RemoteSession) -> bool:
+    """Is a second request being served, beside the one that looks?"""
+    with Raw(remote._path) as raw:
+        return served(raw) >= 3
+
+
+@pytest.mark.parametrize("verb", ["wait", "interrupt"])
+def test_the_alarm_of_a_command_that_has_ended_ends_no_other_clients(
+    daemon: Daemon, remote: RemoteSession, place: Path, verb: str
+) -> None:
+    async def main() -> None:
+        others = Others(remote, place)
+        async with aconnect(remote.agent, daemon.socket, False) as session:
+            tools = Toolbox(session, patience=0.1, tick=0.05)
+            assert "still running" in await tools.bash(f"until [ -e {place}/built ]; do sleep 0.01; done; echo built")
+            (place / "built").touch()
+            await until(lambda: session.state == "idle")
+            others.ask()
+            await others.begun()
+            tools._strike()  # as its alarm does
+            assert tools._late is not None
+            await tools._late
+            assert await getattr(tools, verb)() == "built"
+            assert await others.is_whole()
+
+    asyncio.run(main())
 
 
 def test_one_call_at_a_time() -> None:

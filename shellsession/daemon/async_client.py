@@ -244,6 +244,10 @@ class AsyncRemoteSession(Remote):
         """End the running command, whoever started it, as a time limit does, and keep the shell."""
         return self._told(await self.ask(self._said("interrupt")))
 
+    async def _interrupt(self, command: str) -> Result:
+        """End that very command, or tell how it ended, whatever runs now. Raises NotRunning."""
+        return self._told(await self.ask(self._said("interrupt", command=command)))
+
     async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
         return await self._expect(pattern, timeout, exact=False)

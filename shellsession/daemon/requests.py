@@ -154,7 +154,7 @@ class Glimpse(OfCommand):
     timeout: float | None = None
 
 
-class Interrupt(OfAgent):
+class Interrupt(OfCommand):
     verb: Literal["interrupt"]
 
 

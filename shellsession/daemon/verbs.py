@@ -139,6 +139,8 @@ async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
+    if (command := incoming.request.command) and (result := shared.outcomes.end_of(command)) is not None:
+        return answer_with(shared, incoming, result)
     return await _stay(shared, incoming, shared.session.interrupt())
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 from pydantic import Field, create_model
 
+from ..base import Base
 from ..contracts.contract import BadCall, Input
 from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
@@ -25,6 +26,7 @@ from .telling import MAX_OUTPUT, clipped, limits_for, told
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
     from ..daemon.async_client import AsyncRemoteSession
+    from ..engine.call import Call
 
 
 # The arguments as models are told of them; SDKs read these texts from the signatures.
@@ -79,7 +81,8 @@ class Toolbox:
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
         self._max_output = max_output
         self._limits = limits_for(max_output)
-        self._deadline: float | None = None  # when the command is to be ended that was handed back
+        self._mine: Call | str | None = None  # the command that was handed back here: no other is ended for it
+        self._deadline: float | None = None  # when that is to be ended
         self._turn = asyncio.Lock()  # of calls: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
         self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
@@ -119,23 +122,28 @@ class Toolbox:
         async with self._alone() as until:
             if seconds is not None:
                 until = min(until, time.monotonic() + seconds)
-            return await self._stay(self._session.wait(self._next(until)), until, self._deadline)
+            return await self._stay(self._late_or(lambda: self._session.wait(self._next(until))), until, self._deadline)
 
     async def send(self, text: Typed) -> str:
         """Type into the running command's terminal, then stay with it as `wait` does."""
         async with self._alone() as until:
-            return await self._stay(self._session.send(text, self._next(until)), until, self._deadline)
+            return await self._stay(
+                self._late_or(lambda: self._session.send(text, self._next(until))), until, self._deadline
+            )
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
         self._relax()
         self._deadline = None
-        return told([await self._or_late(self._session.interrupt())], self._max_output)
+        try:
+            return told([await self._late_or(self._interrupt)], self._max_output)
+        finally:
+            self._mine = None
 
     async def restart(self) -> str:
         """Start a fresh bash: first directory and environment, nothing that was set before."""
         self._relax()
-        self._deadline = self._late = None
+        self._deadline = self._late = self._mine = None
         await self._session.restart()
         return "[a fresh bash was started]"
 
@@ -168,15 +176,15 @@ class Toolbox:
         self._relax()
         begun, results = time.monotonic(), list[Result]()
         try:
-            results.append(await self._or_late(first))
+            self._take(results, await first)
             self._deadline, self._late = deadline, None
             while results[-1].outcome == "running" and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
-                    results.append(await self._time_out())
+                    self._take(results, await self._time_out())
                     break
                 if (tell := PROGRESS.get()) is not None:
                     await tell(now - begun)
-                results.append(await self._session.wait(self._next(until)))
+                self._take(results, await self._session.wait(self._next(until)))
             if not results[-1].runs_on:
                 self._deadline = None
             return told(results, self._max_output)
@@ -192,15 +200,19 @@ class Toolbox:
         finally:
             self._watch()  # also where the call was refused, or its progress could not be told: the command may run on
 
-    async def _or_late(self, verb: Awaitable[Result]) -> Result:
-        """What the verb gives; where no command runs any more, the end of the one that its time limit has ended."""
-        try:
-            return await verb
-        except NotRunning:
-            late, self._late, self._deadline = self._late, None, None
-            if late is None or (result := await asyncio.shield(late)) is None:
-                raise
-            return result
+    def _take(self, results: list[Result], result: Result) -> None:
+        results.append(result)
+        session = self._session
+        self._mine = None
+        if result.runs_on:
+            self._mine = session._engine.call if isinstance(session, Base) else session._handed
+
+    async def _late_or(self, verb: Callable[[], Awaitable[Result]]) -> Result:
+        """The end of the command that its time limit has ended, while nobody was told of that; or what the verb gives,
+        which may be about another one by now."""
+        late = None if self._late is None else await asyncio.shield(self._late)
+        self._late = None
+        return await verb() if late is None else late
 
     def _next(self, until: float) -> float:
         moment = until if self._deadline is None else min(until, self._deadline)
@@ -223,10 +235,20 @@ class Toolbox:
 
     async def _end(self) -> Result | None:
         try:
-            return await self._time_out()
+            return await self._time_out() if self._mine else None
         except ShellSessionError:
             return None  # it has ended meanwhile, or its shell, or the session
 
     async def _time_out(self) -> Result:
-        last = await self._session.interrupt()
+        last = await self._interrupt()
         return replace(last, outcome="timed_out") if last.outcome == "interrupted" else last
+
+    async def _interrupt(self) -> Result:
+        """End the command that was handed back here; whichever runs, where none was. Raises NotRunning."""
+        session, mine = self._session, self._mine
+        if isinstance(session, Base):
+            if mine and session._engine.call is not mine:
+                raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
+        elif mine:
+            return await session._interrupt(str(mine))
+        return await session.interrupt()
