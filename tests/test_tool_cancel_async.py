@@ -7,15 +7,16 @@ import gc
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cancelling import OK, begun, endless
-from daemons import Daemon
-from support import is_alive, wait_until
+from cancelling import OK, begun, endless, helpers
+from daemons import Daemon, Raw, served
+from support import PATIENCE, is_alive, wait_until
 
-from shellsession import Agents, AsyncAgents, AsyncSession, aconnect, connect
+from shellsession import Agents, AsyncAgents, AsyncSession, Session, aconnect, connect
 from shellsession.contracts import bashtool, strands
 from shellsession.contracts.bashtool import Cancelled
 from shellsession.contracts.waiting import CallCancelled, CancelToken, arun
@@ -73,6 +74,32 @@ def test_so_does_it_for_asyncio(daemon: Daemon, started: Path, where: str) -> No
                 await cancelled(strands.tool(remote))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", ["session", "daemon"])
+def test_a_call_that_waits_for_its_turn_ends_none_of_the_same_text(
+    daemon: Daemon, pool: ThreadPoolExecutor, place: Path, where: str
+) -> None:
+    """Another client's, or one of another thread that uses the session without a tool."""
+    text = f"touch {place}/begun; until [ -e {place}/go ]; do sleep 0.01; done; echo whole"
+    token = CancelToken()
+    with ExitStack() as opened:
+        one: Any = opened.enter_context(Session() if where == "session" else connect("queue", daemon.socket, cwd="/"))
+        two: Any = one if where == "session" else opened.enter_context(connect("queue", daemon.socket))
+        raw = opened.enter_context(Raw(daemon.socket))
+        first = pool.submit(one.run, text)
+        wait_until((place / "begun").exists, "its start")
+        second = pool.submit(bashtool.tool(two, persistent=True), {"command": text}, token)
+        wait_until(lambda: len(one._callers) == 2 if one is two else served(raw) == 3, "its place in the queue")
+        token.cancel()
+        if one is two:
+            wait_until(helpers, "who ends it")
+        else:  # its turn need not come
+            with pytest.raises(Cancelled):
+                second.result(PATIENCE)
+        (place / "go").touch()
+        assert first.result(PATIENCE).stdout == "whole\n"
+        second.exception(PATIENCE)
 
 
 def test_two_that_are_cancelled_at_once_have_each_its_own_output(

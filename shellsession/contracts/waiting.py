@@ -123,8 +123,8 @@ os.register_at_fork(after_in_child=_forget_turns)
 class _Ending:
     """Ends the command of one run from a thread of its own, so that who cancels does not wait."""
 
-    def __init__(self, session: Any, command: bytes) -> None:
-        self._session, self._text = session, command.decode("utf-8", "replace")
+    def __init__(self, strike: Callable[[], object]) -> None:
+        self._strike = strike
         self._over = threading.Event()
         self._acts = False
 
@@ -141,10 +141,8 @@ class _Ending:
         self._acts = True  # before the look whether it is over: who finishes sees this, or is seen
         pause, longest = _PAUSES
         while not self._over.is_set():
-            # Whoever uses the session without a tool may be at another command, while ours waits for its turn.
             with suppress(ShellSessionError):
-                if self._session.command == self._text:
-                    self._session.interrupt()
+                self._strike()
             self._over.wait(pause)
             pause = min(2 * pause, longest)
 
@@ -156,16 +154,46 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
         with turn.taken(None):
             result: Result = session.run(command, **options)
             return result
-    ending = _Ending(session, command)
     with cancel.calling(turn.wake), turn.taken(cancel):
+        ended = (_run_here if isinstance(session, Base) else _run_there)(session, command, options, cancel)
+    if ended is None or (ended.outcome == "interrupted" and cancel.cancelled):
+        raise CallCancelled(result=ended)
+    return ended
+
+
+def _run_here(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result:
+    def strike() -> None:
+        # Whoever uses the session without a tool may be at another command, while ours waits for its turn.
+        call = session._engine.attended or session._engine.call
+        if call is not None and call.request.command is command:
+            session.interrupt()
+
+    ending = _Ending(strike)
+    try:
+        with cancel.calling(ending.begin):
+            result: Result = session.run(command, **options)
+            return result
+    finally:
+        ending.finish()
+
+
+def _run_there(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result | None:
+    """In a daemon, which ends the very request; None where its turn had not come."""
+    from ..daemon.exchange import GivenUp  # sockets and the wire: only once something is run that may be cancelled
+
+    with GivenUp() as given_up:
+        ending = _Ending(lambda: given_up.request and session._end(given_up.request, given_up))
         try:
             with cancel.calling(ending.begin):
-                result = session.run(command, **options)
+                result: Result = session.run(command, **options)
+                return result
+        except ShellSessionError:
+            ending.finish()
+            if not given_up.ended:
+                raise
+            return given_up.result
         finally:
             ending.finish()
-    if result.outcome == "interrupted" and cancel.cancelled:
-        raise CallCancelled(result=result)
-    return result
 
 
 async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:

@@ -16,7 +16,7 @@ from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 from .autostart import find
 from .endpoint import socket_path
-from .exchange import LOST, Exchange
+from .exchange import LOST, Exchange, GivenUp
 from .link import Wire
 from .opening import opening
 from .remote import Remote, Seconds, Text
@@ -89,10 +89,14 @@ class RemoteSession(Remote):
     def _cancel(self, exchange: Exchange) -> None:
         exchange.close()
         if exchange.request:
-            with suppress(ShellSessionError):
-                for answer in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
-                    if exchange.given_up is not None:
-                        exchange.given_up.note(answer)
+            self._end(exchange.request, exchange.given_up)
+
+    def _end(self, request: str, given_up: GivenUp | None) -> None:
+        """Have that very request ended, whether it runs or waits for its turn."""
+        with suppress(ShellSessionError):
+            for answer in self._exchange(({"verb": "cancel", "request": request}, ())):
+                if given_up is not None:
+                    given_up.note(answer)
 
     def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

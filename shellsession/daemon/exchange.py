@@ -34,6 +34,7 @@ class GivenUp:
     """
 
     def __init__(self) -> None:
+        self.request = ""  # its id, once it is sent
         self.ended = False  # the daemon has ended it: where there is no result, nothing was begun for it
         self.result: Result | None = None
 
@@ -167,6 +168,8 @@ class Exchange:
         self._resent = bool(self.request)
         self.request = self.request or wire.next_id()
         self._sent = True
+        if self.given_up is not None:
+            self.given_up.request = self.request
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}
         yield from wire.send(encode(header, *self._parts))
         self._attempts = 0  # it lives, and has it: what was begun will be heard of
