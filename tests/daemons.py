@@ -112,6 +112,7 @@ def serving(path: str) -> Iterator[Server]:
     async def end(server: Server, listener: asyncio.Server) -> None:
         listener.close()
         await server.finish(0)
+        await server.part()
 
     thread.start()
     try:

@@ -97,13 +97,12 @@ def session(daemon: Daemon, agent: str = "a", start: bool = False) -> RemoteSess
 
 @asked
 def test_what_runs_gets_its_time(patient: Daemon, runtime: Path, place: Path, end: Ending) -> None:
-    """And meanwhile nobody else is let in."""
     command = f"cd {place}; touch begun; until [ -e open ]; do sleep 0.05; done; head -c 8000000 /dev/zero | tr '\\0' x"
     with session(patient) as sh, ThreadPoolExecutor(1) as threads:
         result = threads.submit(sh.run, command, limits=Limits(max_output=1 << 24))
         wait_until((place / "begun").exists, "the command")
         end(patient)
-        wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
+        wait_until(lambda: "ending" in patient.said, "the end of its hospitality")
         assert not result.done()
         (place / "open").touch()
         assert result.result(PATIENCE).stdout_bytes == b"x" * 8_000_000
@@ -117,7 +116,7 @@ def test_what_was_handed_back_gets_its_time(patient: Daemon, place: Path) -> Non
         command = f"cd {place}; until [ -e open ]; do sleep 0.05; done; echo >done"
         assert sh.run(command, timeout=0.05, on_timeout="yield").outcome == "running"
         patient.process.terminate()
-        wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
+        wait_until(lambda: "ending" in patient.said, "the end of its hospitality")
         (place / "open").touch()
         assert patient.process.wait(PATIENCE) == 0
         assert (place / "done").exists()
@@ -143,13 +142,30 @@ def test_it_takes_up_nothing_more(patient: Daemon, place: Path) -> None:
         result = threads.submit(sh.run, f"cd {place}; touch begun; sleep 100")
         wait_until((place / "begun").exists, "the command")
         patient.process.terminate()
-        wait_until(lambda: not answers(patient.socket), "the end of its hospitality")
+        wait_until(lambda: "ending" in patient.said, "the end of its hospitality")
         assert raw.open("b", place).header["error"]["code"] == "daemon_unavailable"
         assert raw.ask("run", b"touch never", agent="a").header["error"]["code"] == "daemon_unavailable"
         assert raw.ask("interrupt", agent="a").header["result"]["outcome"] == "interrupted"
         assert result.result(PATIENCE).outcome == "interrupted"
     assert patient.process.wait(PATIENCE) == 0
     assert not (place / "never").exists()
+
+
+def test_no_other_takes_its_place_while_something_runs(patient: Daemon, place: Path) -> None:
+    """Who stops it once more waits for its end, too."""
+    with session(patient) as sh, ThreadPoolExecutor(2) as threads:
+        result = threads.submit(sh.run, f"cd {place}; touch begun; until [ -e open ]; do sleep 0.01; done")
+        wait_until((place / "begun").exists, "the command")
+        patient.process.terminate()
+        wait_until(lambda: "ending" in patient.said, "the end of its hospitality")
+        stopping = threads.submit(shutdown, patient.socket)
+        with pytest.raises(DaemonUnavailable, match="is ending"):
+            session(patient, start=True)
+        assert not stopping.done()
+        (place / "open").touch()
+        assert stopping.result(PATIENCE) == patient.pid
+        assert result.result(PATIENCE).outcome == "exited"
+    assert patient.process.wait(PATIENCE) == 0
 
 
 def test_where_no_descriptor_is_left_clients_are_told_at_once(hasty: Daemon, runtime: Path) -> None:
@@ -340,7 +356,10 @@ def test_what_cleans_up_spares_the_next_daemon(tmp_path: Path, runtime: Path, en
             )
             wait_until((tmp_path / "begun").exists, "the command")
             old.process.send_signal(end)
-            wait_until(lambda: not answers(old.socket), "the end of its hospitality")
+            if end == signal.SIGTERM:
+                wait_until(lambda: "ending" in old.said, "the end of its hospitality")
+                os.unlink(old.socket)
+            wait_until(lambda: not answers(old.socket), "room for another")
             fresh = session(old, "fresh", start=True)
             fresh.run("X=1")
             (tmp_path / "open").touch()

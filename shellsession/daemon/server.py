@@ -283,14 +283,17 @@ class Server:
     # -- the end
 
     def stop(self) -> None:
-        """Ask for the end; ``finish`` brings it. What waits for its turn is refused: it would be begun to be ended."""
+        """Ask for the end; ``finish`` and ``part`` bring it.
+
+        What waits for its turn is refused: it would be begun to be ended.
+        """
         self.stopping.set()
         for served in self._served.values():
             if served.listener.queued and served.task is not None:
                 served.task.cancel()
 
     async def finish(self, patience: float) -> None:
-        """Give what runs so many seconds to end by itself, then end every session and every connection."""
+        """Give what runs so many seconds to end by itself, then end every session."""
         tasks = [served.task for served in self._served.values() if served.task is not None]
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self._sessions.values()]
         if tasks:
@@ -306,6 +309,9 @@ class Server:
                 task.cancel()
             await asyncio.wait(left)
         self._journal.write()
+
+    async def part(self) -> None:
+        """End every connection."""
         for connection in list(self._connections):
             connection.close()
         with suppress(TimeoutError):  # of clients that do not read

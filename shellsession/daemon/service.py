@@ -96,8 +96,9 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
         if not listening.in_place:
             acceptor = await _reopened(listening, acceptor, server)
     LOG.info("ending: commands that run get %g s", settings.patience)
-    await acceptor.close()
     await server.finish(settings.patience)
+    await acceptor.close()  # not before: who found nobody here would start another daemon beside what still runs
+    await server.part()
     guard.give_back(seat)
     LOG.info("ended")
 
