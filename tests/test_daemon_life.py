@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -418,6 +419,13 @@ def test_its_watcher_knows_its_socket_whatever_is_noted_of_the_file(hasty: Daemo
     os.unlink(f"{hasty.socket}.too")
     hasty.stop(signal.SIGKILL)
     wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
+
+
+def test_a_directory_that_was_removed_is_not_made_anew_at_the_end(tmp_path: Path) -> None:
+    door = ListeningSocket(str(tmp_path / "run" / "socket"))
+    shutil.rmtree(tmp_path / "run")
+    door.close()
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(

@@ -52,9 +52,11 @@ class ListeningSocket:
     def close(self) -> None:
         """Nobody comes in any more, and the file is gone."""
         self.socket.close()
-        with suppress(OSError, DaemonUnavailable), locked(self.path):
-            if self.in_place:
-                os.unlink(self.path)
+        with suppress(OSError, DaemonUnavailable):
+            if self.in_place:  # else to lock its directory could make that anew
+                with locked(self.path):
+                    if self.in_place:
+                        os.unlink(self.path)
         os.close(self.file)
 
     def _listen(self) -> None:
