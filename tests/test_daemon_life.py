@@ -483,6 +483,20 @@ def test_it_is_found_again_where_somebody_removed_its_socket(patient: Daemon, pl
         assert before.run("echo $kept").stdout == "1\n"
 
 
+def test_it_goes_on_where_its_socket_cannot_be_made_again_just_now(patient: Daemon, place: Path) -> None:
+    directory = Path(patient.socket).parent
+    with connect("a1", patient.socket, False, cwd=place) as sh:
+        sh.run("kept=1")
+        directory.chmod(0o770)  # nothing is trusted there
+        os.unlink(patient.socket)
+        wait_until(lambda: "our socket was removed" in patient.said, "its trouble")
+        assert sh.run("echo $kept").stdout == "1\n"
+        directory.chmod(0o700)
+        wait_until(lambda: os.path.exists(patient.socket), "the socket")
+        with connect("a1", patient.socket, False) as after:
+            assert after.run("echo $kept").stdout == "1\n"
+
+
 def test_killed_after_its_socket_was_made_again_it_leaves_nothing(
     hasty: Daemon, runtime: Path, place: Path, tmp_path: Path
 ) -> None:

@@ -18,11 +18,16 @@ from .endpoint import locked, reach
 _BACKLOG: Final = 4096
 
 
+class Taken(DaemonUnavailable):
+    """A daemon listens there."""
+
+
 class ListeningSocket:
-    """``socket`` listens at ``path``. ``lock``: see ``endpoint.locked``. Raises DaemonUnavailable if a daemon does."""
+    """``socket`` listens at ``path``. ``lock``: see ``endpoint.locked``. Raises Taken if a daemon does."""
 
     def __init__(self, path: str, lock: int | None = None) -> None:
         self.path = path
+        self.fault = ""  # why it could not be made again the last time
         self.file = -1  # the socket's file, held: its inode's number is given to no other file meanwhile
         with locked(path, lock):
             self._listen()
@@ -41,7 +46,8 @@ class ListeningSocket:
     def set_up_again(self) -> bool:
         """Somebody removed the file (who tidies up /tmp, for one): without it no client finds us any more.
 
-        False where it is back by itself. Raises DaemonUnavailable, when another daemon has taken the place.
+        False where it is back by itself. Raises Taken, when another daemon has taken the place, and DaemonUnavailable
+        where it cannot be made just now.
         """
         with locked(self.path):
             if self.in_place:
@@ -63,9 +69,7 @@ class ListeningSocket:
         path = self.path
         if (other := reach(path)) is not None:
             other.close()
-            raise DaemonUnavailable(
-                f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`"
-            )
+            raise Taken(f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`")
         if os.path.exists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise DaemonUnavailable(f"{path} is no socket, and is left as it is: name another place")
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

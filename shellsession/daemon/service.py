@@ -20,7 +20,7 @@ from ..errors import DaemonUnavailable
 from .acceptor import Acceptor
 from .audit import Audit
 from .connection import LOG
-from .listening_socket import ListeningSocket
+from .listening_socket import ListeningSocket, Taken
 from .server import MAX_CONNECTIONS, Server
 
 _LOOK_AROUND: Final = 2.0  # seconds between two looks at whether our socket is still there
@@ -114,12 +114,14 @@ async def _reopened(listening: ListeningSocket, acceptor: Acceptor, server: Serv
     try:
         if not listening.set_up_again():
             return acceptor
-    except DaemonUnavailable as error:
+    except Taken as error:
         LOG.warning("our socket was removed, and another stands there: %s; ending", error)
         server.stop()
         return acceptor
-    except OSError as error:
-        LOG.warning("our socket was removed, and cannot be made again just now: %s", error)
+    except (DaemonUnavailable, OSError) as error:  # a full disk, say: what runs here is no worse for that
+        if listening.fault != (fault := str(error)):  # once: it is tried again and again
+            LOG.warning("our socket was removed, and cannot be made again just now: %s", fault)
+            listening.fault = fault
         return acceptor
     LOG.warning("our socket was removed; listening at %s again", listening.path)
     the_guard().watch_anew(listening.file)
