@@ -12,6 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -419,6 +420,17 @@ def test_its_watcher_knows_its_socket_whatever_is_noted_of_the_file(hasty: Daemo
     os.unlink(f"{hasty.socket}.too")
     hasty.stop(signal.SIGKILL)
     wait_until(lambda: nothing_is_left(hasty, runtime), "the end of what was left")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_who_asks_again_and_again_for_its_end_gets_the_same(tmp_path: Path, number: signal.Signals) -> None:
+    for _ in range(3):
+        with running(tmp_path / "daemon") as daemon:
+            while daemon.process.poll() is None:
+                daemon.process.send_signal(number)
+                time.sleep(0.0003)  # at each step of its end, and leave it some time for that
+            assert daemon.process.returncode == 0
+            assert not os.path.exists(daemon.socket)
 
 
 def test_a_directory_that_was_removed_is_not_made_anew_at_the_end(tmp_path: Path) -> None:

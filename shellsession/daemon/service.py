@@ -84,8 +84,8 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit, settings.max_connections)
-    for number in _ENDINGS:
-        loop.add_signal_handler(number, server.stop)
+    for number in _ENDINGS:  # not as the loop's: it would give them back at its end, and the next one kill us there
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     guard = the_guard()
@@ -99,6 +99,8 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     await server.finish(settings.patience)
     await acceptor.close()  # not before: who found nobody here would start another daemon beside what still runs
     await server.part()
+    for number in _ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
     guard.give_back(seat)
     LOG.info("ended")
 
