@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from commands import cli
-from daemons import Daemon, Raw, running
+from daemons import Daemon, Raw, running, serving
 from support import PATIENCE, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
@@ -260,6 +260,16 @@ def test_the_idle_are_closed_and_the_busy_are_not(tmp_path: Path) -> None:
         wait_until(lambda: agents() == [], "the end of the last")
         for session in sessions.values():
             session.disconnect()
+
+
+def test_who_has_just_come_for_a_session_finds_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "socket")
+    with serving(path) as server, Raw(path) as raw:
+        raw.open("a")
+        raw.run("a", "true")
+        server.agents.session("a")._engine.idle_since -= 1000
+        with connect("a", path, False) as session:
+            assert session.idle < 500
 
 
 def test_one_that_somebody_holds_is_not_closed_for_being_idle(tmp_path: Path) -> None:

@@ -29,6 +29,39 @@ def environment(text: str) -> dict[str, str]:
     return pairs
 
 
+def test_a_session_whose_time_is_up_just_then_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, loop = Session.run, AsyncSession.run
+    closed: list[Session | AsyncSession] = []
+
+    def run(session: Session, *arguments: Any, **options: Any) -> Any:
+        if not closed:
+            closed.append(session)
+            session.close()
+        return threads(session, *arguments, **options)
+
+    async def arun(session: AsyncSession, *arguments: Any, **options: Any) -> Any:
+        if not closed:
+            closed.append(session)
+            await session.close()
+        return await loop(session, *arguments, **options)
+
+    monkeypatch.setattr(Session, "run", run)
+    monkeypatch.setattr(AsyncSession, "run", arun)
+
+    async def main() -> Any:
+        async with AsyncAgents() as agents:
+            return await spec.tool(agents, agent="a1")(call)
+
+    call = {"command": "echo hi"}
+    with Agents() as agents:
+        assert spec.tool(agents, agent="a1")(call)["stdout"] == "hi\n"
+    closed.clear()
+    assert asyncio.run(main())["stdout"] == "hi\n"
+    with Session() as session:
+        session.close()
+        assert "closed" in spec.tool(session)(call)["error"]
+
+
 @pytest.mark.parametrize("contract", [spec, phoenix])
 def test_who_looks_on_sees_the_models_command_first(contract: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
 from ..agents import Agents, AsyncAgents
 from ..engine.environment import inherited
-from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
+from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import asking, waiting
@@ -112,10 +112,16 @@ class _Bound(Located[P]):
         return self._answer(action)
 
     async def _run(self, request: Request, cancel: CancelToken | None) -> Any:
-        prepared = self._prepared(request)
         try:
-            result = await self._wait("run", *prepared, cancel)
-            return await self._wait("run", *prepared, cancel) if _is_lost(request, result) else result
+            while True:
+                prepared = self._prepared(request)
+                try:
+                    result = await self._wait("run", *prepared, cancel)
+                    return await self._wait("run", *prepared, cancel) if _is_lost(request, result) else result
+                except SessionClosed:
+                    if not isinstance(self._where, Agents | AsyncAgents) or not prepared[0].closed:
+                        raise
+                    # As in ``Agents.run``: its time was up just now, and nothing was run.
         except CallCancelled as error:
             if error.result is not None and (secrets := self._secrets()) is not None:
                 error.result = secrets.mask_result(error.result)

@@ -210,6 +210,7 @@ class Server:
                     f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
                     " close that one first, or take another agent"
                 )
+            shared.session._engine.idle_since = time.monotonic()  # who has come for it is to find it
             return False
         for closed in [one for one in self._sessions.values() if one.session.closed]:  # their time was up
             self.dismiss(closed)
