@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support import unique_seconds, wait_until, with_argument
+from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import Session
+from shellsession import Agents, Session
 from shellsession.contracts import langchain, waiting
 from shellsession.integrations.threads import call_in_thread
 
@@ -32,6 +34,25 @@ def test_the_command_of_a_cancelled_call_is_ended(way: str) -> None:
                 await task
             assert with_argument(seconds) == []
             assert await call_in_thread(bash, {"command": "echo $X"}) == "kept\n"
+
+    asyncio.run(main())
+
+
+def test_calls_that_take_long_keep_nobody_else_from_a_thread(place: Path) -> None:
+    """As many may run as there are agents; and what else needs the loop's threads has them."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        with Agents() as agents:
+            line = f"touch {place}/begun; until [ -e {place}/go ]; do sleep 0.01; done; echo long"
+            bash = langchain.tool(agents, agent="long")
+            long = asyncio.create_task(call_in_thread(bash, {"command": line}))
+            await until((place / "begun").exists)
+            async with asyncio.timeout(PATIENCE):
+                assert await call_in_thread(langchain.tool(agents, agent="quick"), {"command": "echo"}) == "\n"
+                await loop.run_in_executor(None, (place / "go").touch)
+            assert await long == "long\n"
 
     asyncio.run(main())
 

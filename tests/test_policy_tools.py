@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from daemons import Daemon
+from support import PATIENCE, until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, connect
 from shellsession.contracts import bashtool, langchain, phoenix, spec, strands
@@ -29,6 +30,29 @@ _TOKEN = "s3cr3t-t0ken"
 
 def text_of(payload: bashtool.Payload) -> str:
     return payload["content"][0]["text"].partition("\n")[2]
+
+
+@pytest.mark.parametrize("where", ["contract", "policy"])
+def test_the_loop_goes_on_while_somebody_is_asked(where: str) -> None:
+    async def main() -> None:
+        asked, answered = threading.Event(), threading.Event()
+
+        def confirm(*_: str) -> bool:
+            asked.set()
+            return answered.wait(PATIENCE)
+
+        async def answer() -> None:
+            await until(asked.is_set)
+            answered.set()
+
+        policy = Policy(confirm=confirm, confirm_timeout=None) if where == "policy" else None
+        async with AsyncSession() as session:
+            bash = bashtool.tool(session, policy=policy, confirm=confirm if policy is None else None)
+            answering = asyncio.create_task(answer())
+            assert text_of(await bash({"command": "echo yes"})) == "yes\n"
+            await answering
+
+    asyncio.run(main())
 
 
 def test_who_confirms_is_not_asked_for_what_the_policy_denies(agents: Agents) -> None:

@@ -47,12 +47,12 @@ def _fresh(cancel: CancelToken | None) -> CancelToken | None:
 async def aask(
     function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
 ) -> Any:
-    """As ``ask``, for asyncio; the function may be a coroutine function."""
+    """As ``ask``, for asyncio; the function may be a coroutine function. Any other is asked in a thread of its own."""
     cancel = _fresh(cancel)
-    if timeout is None or inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function):
         answer = function(*arguments)
-    else:
-        answer = await cancellable(_asked_elsewhere(function, arguments), timeout, cancel)
+    else:  # people may take their time, and the loop has none
+        answer = await cancellable(elsewhere(function, *arguments), timeout, cancel)
     return await cancellable(_awaited(answer), timeout, cancel) if inspect.isawaitable(answer) else answer
 
 
@@ -60,7 +60,8 @@ async def _awaited(answer: Any) -> Any:
     return await answer
 
 
-async def _asked_elsewhere(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+async def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function gives, in a thread of its own: the loop's few may be taken, for as long as commands run."""
     import asyncio
 
     loop, heard = asyncio.get_running_loop(), asyncio.Event()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from ..contracts.asking import elsewhere
 from ..contracts.binding import Tool
 from ..contracts.contract import P
 from ..contracts.waiting import CancelToken
@@ -24,7 +25,7 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
     ``cancelled`` is asked ten times a second; when it says yes, or this task is cancelled, the call is.
     """
     token, left, done = CancelToken(), False, asyncio.Event()
-    work = asyncio.ensure_future(asyncio.to_thread(tool, call, token))
+    work: asyncio.Future[P] = asyncio.ensure_future(elsewhere(tool, call, token))
     work.add_done_callback(lambda _: done.set())
     while not done.is_set():
         try:
