@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from daemons import Daemon, Raw, served
-from support import in_thread, until, wait_until
+from support import PATIENCE, in_thread, until, wait_until
 
 from shellsession import (
     AsyncSession,
@@ -152,6 +152,29 @@ def test_the_alarm_of_a_command_that_has_ended_ends_no_other_clients(
             await tools._late
             assert await getattr(tools, verb)() == "built"
             assert await others.is_whole()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("way", ["runs", "holds"])
+def test_a_call_behind_another_client_is_given_up_in_time_and_never_run(
+    daemon: Daemon, remote: RemoteSession, place: Path, way: str
+) -> None:
+    async def main() -> None:
+        others = Others(remote, place)
+        async with aconnect(remote.agent, daemon.socket, False) as session:
+            with Raw(daemon.socket) as raw:
+                if way == "holds":
+                    raw.ask("hold", agent=remote.agent, holder="me")
+                else:
+                    others.ask()
+                    await others.begun()
+                async with asyncio.timeout(PATIENCE):
+                    with pytest.raises(SessionBusy, match="nothing was run"):
+                        await Toolbox(session, patience=0.3, tick=0.05).bash(f"touch {place}/never")
+            assert way == "holds" or await others.is_whole()
+            await session.run("true")
+            assert not (place / "never").exists()
 
     asyncio.run(main())
 

@@ -22,6 +22,7 @@ _RETOLD: Final = 3 << 20
 
 
 LEFT: Final = "its client left before its turn came: it was not run"
+LATE: Final = "its turn did not come in time, as somebody else is at it: it was not run"
 
 
 class Listener:
@@ -30,6 +31,7 @@ class Listener:
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
         self.queued = False  # for its turn: nothing was begun for it
+        self.late = False  # its turn did not come in time
         self.partial: Result | None = None  # what came of its command, which was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._moves = asyncio.Event()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import (
     IN_CALLBACK,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
+
+# After so many seconds a verb of this task is given up whose turn has not come, behind other clients; it is not run.
+TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
 
 class Remote:
@@ -159,6 +163,8 @@ class Remote:
                 f"{verb}: its text and stdin are {size} bytes, and over the daemon at most {PARTS_MAX}: put it into a"
                 " file, and have the command read that"
             )
+        if (seconds := TURN_WITHIN.get()) is not None:
+            fields["turn_within"] = seconds
         return {"verb": verb, "agent": self.agent, **fields}, parts
 
     def _open_request(self) -> Said:

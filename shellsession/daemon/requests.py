@@ -30,9 +30,12 @@ class _Request(BaseModel):
 
 
 class OfAgent(_Request):
-    """``holder``: the name under which its client holds the session (see ``Hold``)."""
+    """``holder``: the name under which its client holds the session (see ``Hold``). ``turn_within``: where its turn has
+    not come after so many seconds, it is given up.
+    """
 
     agent: Agent
+    turn_within: float | None = None
     holder: Annotated[str, Field(max_length=64)] | None = None
 
 

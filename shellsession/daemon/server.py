@@ -26,7 +26,7 @@ from .eager import begin
 from .incoming import Incoming
 from .journal import Journal
 from .ledger import Claim, Ledger
-from .listener import LEFT, Listener
+from .listener import LATE, LEFT, Listener
 from .records import from_error
 from .shared import SharedSession
 from .verbs import serve
@@ -154,8 +154,8 @@ class Server:
         incoming.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
-        if listener.queued and listener.abandoned.done():
-            return SessionBusy(LEFT)
+        if listener.late or (listener.queued and listener.abandoned.done()):
+            return SessionBusy(LATE if listener.late else LEFT)
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
         if listener.queued:
@@ -175,6 +175,13 @@ class Server:
             listener.abandon()
             if listener.queued and served.task is not None:
                 served.task.cancel()
+
+    def pass_over(self, listener: Listener) -> None:
+        """Its turn was to have come by now: what still waits for it is given up."""
+        served = self._served.get(listener.request)
+        if served is not None and served.task is not None and listener.queued:
+            listener.late = True
+            served.task.cancel()
 
     async def cancel(self, request: str) -> Listener | None:
         """End a request that is being served, and tell whose it was; None when it is not served (any more)."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 # How long a request waits for its turn until its client is told of that, in seconds.
 _TELL_AFTER: Final = 1.0
 # What of a command's request is not the session's to know.
-_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "term", "live", "tell"}
+_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "term", "live", "tell", "turn_within"}
 
 
 async def serve(server: Server, incoming: Incoming) -> Answer:
@@ -46,6 +46,9 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             refuse_from_inside(shared.session, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
         if getattr(request, "tell", False):
             asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
+        if (seconds := request.turn_within) is not None:
+            check_seconds("turn_within", seconds)
+            asyncio.get_running_loop().call_later(seconds, server.pass_over, incoming.listener)
         if type(request) not in _BESIDE:
             with _queued(incoming.listener):
                 await shared.hold.enter(request.holder)

@@ -18,6 +18,7 @@ from pydantic import Field, create_model
 
 from ..base import Base
 from ..contracts.contract import BadCall, Input
+from ..daemon.remote import TURN_WITHIN
 from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Result, check_seconds
@@ -79,6 +80,7 @@ class Toolbox:
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
+        self._brief = min(tick, patience / 2)  # how long a command runs at first: until then it waits for its turn
         self._max_output = max_output
         self._limits = limits_for(max_output)
         self._mine: Call | str | None = None  # the command that was handed back here: no other is ended for it
@@ -108,7 +110,7 @@ class Toolbox:
         seconds = self._timeout if timeout is None else timeout
         _check("timeout", seconds, f"; where none is named it is {self._timeout:g}")
         stdin = TTY if interactive else None
-        tick = min(self._tick, self._patience, seconds)
+        tick = min(self._brief, seconds)
         async with self._alone() as until:
             run = self._session.run(
                 command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
@@ -166,9 +168,12 @@ class Toolbox:
             await asyncio.wait_for(self._turn.acquire(), self._patience)
         except TimeoutError:
             raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
+        # In a daemon it is behind other clients, too: what has not begun by then never does.
+        token = TURN_WITHIN.set(max(until - self._brief - time.monotonic(), 0.001))
         try:
             yield until
         finally:
+            TURN_WITHIN.reset(token)
             self._turn.release()
 
     async def _stay(self, first: Awaitable[Result], until: float, deadline: float | None) -> str:
@@ -190,7 +195,7 @@ class Toolbox:
             return told(results, self._max_output)
         except SessionBusy:
             raise SessionBusy(
-                "an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
+                "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
             ) from None
         except asyncio.CancelledError:  # a client that gives up leaves nothing running
             if results and results[-1].runs_on:
