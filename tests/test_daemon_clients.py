@@ -362,6 +362,20 @@ def test_a_flood_of_requests_is_answered_one_by_one(raw: Raw, sh: RemoteSession,
     assert sh.run("echo served").stdout == "served\n"
 
 
+def test_a_command_of_who_does_not_read_the_last_answer_waits_until_he_does(
+    daemon: Daemon, sh: RemoteSession, place: Path
+) -> None:
+    limits = {"max_output": 16 * MIB, "spill": None, "spill_max": 0, "on_overflow": "truncate"}
+    with Raw(daemon.socket) as idle:
+        idle.say("run", f"echo >{place}/first; head -c {8 * MIB} /dev/zero".encode(), agent=sh.agent, limits=limits)
+        idle.say("run", f"echo >{place}/second".encode(), agent=sh.agent)
+        wait_until((place / "first").exists, "the first")
+        assert sh.run(f"ls -1 {place}").stdout == "first\n"  # behind both of them
+        assert len(idle.receive().parts[0]) == 8 * MIB
+        assert idle.receive().header["result"]["exit_code"] == 0
+        assert sh.run(f"ls -1 {place}").stdout == "first\nsecond\n"
+
+
 def test_a_command_that_prints_without_end_delays_nobody(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
     with connect("endless", daemon.socket, False, cwd=place) as endless, ThreadPoolExecutor(1) as threads:
         result = threads.submit(endless.run, "yes", timeout=None)

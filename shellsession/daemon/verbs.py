@@ -83,11 +83,12 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
         while True:
             async with shared.turn:
                 await shared.until_unattended()
-                if not listener.connection.is_gone:
+                if not (listener.connection.is_gone or listener.connection.congested):
                     listener.queued = False
                     return await _run_now(shared, incoming)
-            # Whoever asked may have given up, and asked anew: to run it now could be to run it twice.
-            await listener.until_connected()
+            # Whoever asked may have given up, and asked anew: to run it now could be to run it twice. And who does not
+            # read the last answers is to have no more of them piled up here.
+            await listener.taken()
             if listener.abandoned.done():  # it is being cancelled; to go round again would never let that happen
                 raise SessionBusy(LEFT)
 
