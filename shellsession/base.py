@@ -19,7 +19,7 @@ from .engine.spill import settled
 from .engine.steps import Engine
 from .engine.waiters import LoopWaiter, Waiter
 from .engine.waiting import drive
-from .errors import InvalidRequest, SessionClosed
+from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import (
     TTY,
     Limits,
@@ -163,7 +163,7 @@ class Base:
 
     def _mine(self) -> Engine:
         if self._owner != os.getpid():
-            raise SessionClosed("this session belongs to the process that made it; a forked child makes its own")
+            raise SessionClosed(FORKED)
         return self._engine
 
     def _request(

@@ -45,6 +45,7 @@ NOT_YOURS: Final = "somebody else is in the command that runs, and was not hande
 ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
 # What the next command is told, of a shell that ended between two.
 GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+FORKED: Final = "this session belongs to the process that made it; a forked child makes its own"
 
 
 class InvalidRequest(ShellSessionError, ValueError):

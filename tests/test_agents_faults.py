@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 import threading
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forks import in_child
 from support import PATIENCE, in_thread, until, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, SessionClosed, TooManySessions
@@ -163,24 +160,6 @@ def test_the_same_in_a_loop(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert done.is_set()
 
     asyncio.run(main())
-
-
-def in_child(do: Callable[[], object]) -> None:
-    """Have it done in a forked child, to its end."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
-        child = os.fork()
-    if child == 0:
-        signal.alarm(int(PATIENCE))
-        status = 1
-        try:
-            do()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_an_agent_has_a_session_of_its_own_in_a_forked_child(new_agents: NewAgents) -> None:

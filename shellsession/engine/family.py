@@ -22,7 +22,7 @@ class Family:
     """
 
     def __init__(self, pid: int, first_mark: int, adopter: int = 0) -> None:
-        self._pid, self._adopter = pid, adopter
+        self.pid, self._adopter = pid, adopter
         self.marks = Marks(pid, first_mark)
         SPARE.want(self)  # who is below bash is to be seen whatever the host has open
         # The kernel's lists of children, and what each one says while nobody is to be counted.
@@ -44,16 +44,16 @@ class Family:
 
     def children(self) -> list[int]:
         """What bash started, and the orphans of that."""
-        found = processes.children(self._pid)
+        found = processes.children(self.pid)
         if self._adopter:
-            found += [pid for pid in processes.children(self._adopter) if pid != self._pid]
+            found += [pid for pid in processes.children(self._adopter) if pid != self.pid]
         return found
 
     def descendants(self) -> list[int]:
         """Everything below bash, nearest first."""
-        found = processes.descendants(self._pid)
+        found = processes.descendants(self.pid)
         if self._adopter:
-            found += processes.descendants(self._adopter, (self._pid,))
+            found += processes.descendants(self._adopter, (self.pid,))
         return found
 
     def carriers(self, mark: int) -> list[int]:

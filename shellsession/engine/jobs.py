@@ -6,11 +6,14 @@ Law: a job's output is that call's for ever, it is bounded like any output, and 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ..errors import FORKED, SessionClosed
 from . import processes
+from .family import Family
 from .output import Capture
 from .shell import kill
 from .streams import Stream
@@ -32,10 +35,11 @@ _LAST_WORDS: Final = 16
 class Job:
     """A live view of what one call left behind; it stays readable after its end."""
 
-    def __init__(self, command: str, pids: Sequence[int], mark: int, carriers: Callable[[int], Sequence[int]]) -> None:
+    def __init__(self, command: str, pids: Sequence[int], mark: int, family: Family) -> None:
         self.command = command
         self.mark = mark  # of all its processes; 0 where others have it too
-        self._carriers = carriers  # those that bash has by now
+        self._family = family
+        self._owner = os.getpid()
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: processes.start_time(pid) for pid in pids}
@@ -91,7 +95,7 @@ class Job:
         first = [
             pid for pid, start in self._started.items() if processes.start_time(pid) == start and processes.alive(pid)
         ]
-        orphans = [pid for pid in self._carriers(self.mark) if pid not in self._started] if self.mark else []
+        orphans = [pid for pid in self._family.carriers(self.mark) if pid not in self._started] if self.mark else []
         if not first and not orphans:
             self.mark = 0  # who has no process gets no new one
         return first + orphans
@@ -122,10 +126,16 @@ class Job:
         return self.output("stderr")[0].decode("utf-8", "replace")
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
+        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled.
+
+        Bash itself, which holds them after `exec 3>&2`, is not the job's. Raises SessionClosed in a forked child.
+        """
+        if self._owner != os.getpid():
+            raise SessionClosed(FORKED)
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
         files = {stream.identity for stream, _ in list(self._open.values()) if stream.fd != self._lent}
-        victims += [pid for pid in processes.holders(files) if pid not in victims] if files else []
+        if files:
+            victims += [pid for pid in processes.holders(files) if pid not in (*victims, self._family.pid)]
         kill(victims)
         return tuple(victims)
 

@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import os
 import signal
+import stat
 import struct
 import sys
 import time
@@ -200,16 +201,25 @@ def marked(low: int, high: int) -> list[int]:
 
 
 def holders(files: set[tuple[int, int]]) -> list[int]:
-    """Processes other than ours that have one of the files open (by device and inode).
+    """Processes other than ours that have one of the files open to write to it (by device and inode).
 
-    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0.
+    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0. A fork of ours has
+    the reading ends.
     """
     found = []
     for pid in everyone():
-        fds = _list(f"/proc/{pid}/fd")
-        if pid != os.getpid() and any(identity(f"/proc/{pid}/fd/{fd}") in files for fd in fds):
+        fds = [f"/proc/{pid}/fd/{fd}" for fd in _list(f"/proc/{pid}/fd")]
+        if pid != os.getpid() and any(identity(fd) in files and _is_written_to(fd) for fd in fds):
             found.append(pid)
     return found
+
+
+def _is_written_to(fd: str) -> bool:
+    """Is the descriptor open for writing? The link's own mode tells."""
+    try:
+        return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
+    except OSError:
+        return False
 
 
 def identity(file: str | int) -> tuple[int, int]:

@@ -55,7 +55,7 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
     family, marks = shell.family, shell.family.marks
     mark = 0 if marks.is_shared else marks.latest
-    job = Job(call.request.command.decode("utf-8", "replace"), pids, mark, family.carriers)
+    job = Job(call.request.command.decode("utf-8", "replace"), pids, mark, family)
     engine.jobs.append(job)
     marks.renew(family.descendants())
     for one in engine.jobs:

@@ -1,0 +1,59 @@
+"""``Job.kill`` ends what the job is made of, and never its session's bash, its host, or a fork of that."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from forks import fork, in_child
+from support import is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import Session, SessionClosed
+
+
+def test_a_fork_of_the_host_has_the_reading_ends_and_lives(sh: Session) -> None:
+    """As a worker of multiprocessing: it got SIGKILL."""
+    sh.run(f"sleep {unique_seconds()} &", tty=False)
+    reading, writing = os.pipe()
+    if (worker := fork()) == 0:
+        os.close(writing)
+        os.read(reading, 1)  # the end of the file comes with the test's end
+        os._exit(7)
+    os.close(reading)
+    job = sh.jobs()[0]
+    assert job.kill() == job.pids
+    os.close(writing)
+    assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 7
+
+
+def test_a_forked_child_kills_neither_its_parent_nor_the_parents_jobs(sh: Session) -> None:
+    sh.run(f"sleep {unique_seconds()} &")
+    job = sh.jobs()[0]
+
+    def kill() -> None:
+        with pytest.raises(SessionClosed, match="forked child"):
+            job.kill()
+
+    in_child(kill)
+    assert job.running
+    assert job.kill() == job.pids
+
+
+def test_the_shell_that_holds_a_calls_streams_is_no_part_of_the_job(sh: Session) -> None:
+    sh.run("X=kept; exec 3>&2")
+    job = sh.jobs()[0]
+    assert job.running
+    assert job.kill() == ()
+    assert sh.run("echo $X").stdout == "kept\n"
+
+
+def test_who_holds_only_its_streams_is_killed_too(sh: Session, place: Path) -> None:
+    """Its bash has nothing to do with it any more, nor has the job's first process."""
+    seconds = unique_seconds()
+    sh.run("exec 3>&2")
+    sh.run(f"sleep {seconds} & X=kept")  # has 3, too
+    (holder,) = wait_until(lambda: with_argument(seconds), "the sleep")
+    assert sh.jobs()[0].kill() == (holder,)
+    wait_until(lambda: not is_alive(holder), "its end")
+    assert sh.run("echo $X").stdout == "kept\n"
