@@ -52,7 +52,6 @@ class Call:
     hung_until = 0.0
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look
-    muted = False
     not_run = False  # the shell was gone before it, or another reader took it
     unread = b""  # typed into its terminal, and not read before its end
     fault: BaseException | None = None  # of a callback that did not run within a verb
@@ -110,7 +109,7 @@ class Call:
         if self.terminal:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
-        if self.request.on_output is not None and not self.muted:
+        if self.request.on_output is not None:
             self.request.on_output(name, data)
 
     def _room_for_pieces(self, data: bytes) -> bool:
@@ -126,8 +125,12 @@ class Call:
             raise fault
 
     def mute(self) -> None:
-        """A callback has failed: go on without, so that the output can still be taken away."""
-        self.muted = True
+        """Its callback has failed: go on without, so that the output can still be taken away. Or the call is over.
+
+        It is let go: it may hold whoever holds the session.
+        """
+        if self.request.on_output is not None:
+            self.request = self.request.__replace__(on_output=None)
 
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""

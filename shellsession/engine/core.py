@@ -35,7 +35,8 @@ class Core:
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
-        self.begun: tuple[Request, Typed, Mapping[int, int], bytes, Spills]  # as it was typed, before its call is made
+        # As it was typed, until its call is made.
+        self.begun: tuple[Request, Typed, Mapping[int, int], bytes, Spills] | None = None
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False

@@ -116,4 +116,5 @@ def result(
     )
     if final:
         call.result = said
+        call.mute()
     return said

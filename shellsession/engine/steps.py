@@ -171,8 +171,9 @@ class Engine(Core):
             self.call = None
             shell, call = self.shell, self.last
             if shell is not None and shell.busy:
-                if call is None or call.framer.nonce != shell.busy:
-                    call = typist.begun(self)  # struck between typing it and writing down that we did
+                if self.begun is not None:
+                    call = typist.begun(self, *self.begun)  # struck between typing it and writing down that we did
+                assert call is not None
                 call.ending = call.ending or "interrupted"
                 call.mute()
                 end = yield from teardown.or_abandon(self, endings.interrupt(self, call))

@@ -164,6 +164,8 @@ def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
 def abandon(engine: Core) -> None:
     """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
     shell, engine.call = engine.shell, None
+    if engine.last is not None:
+        engine.last.mute()
     if shell is not None:
         kill(shell.family.descendants())
         shell.signal(signal.SIGKILL)

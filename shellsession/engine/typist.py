@@ -18,7 +18,7 @@ from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, quote
 from .pump import BROKEN, STOLEN
 from .shell import Shell
-from .spill import spills_of
+from .spill import Spills, spills_of
 from .streams import Stream
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
@@ -51,13 +51,13 @@ def start(engine: Core, request: Request) -> Call:
         raise
     engine.begun = request, typed, older, modes, spills_of(request.limits)
     _send(shell, typed, lines)
-    return begun(engine)
+    return begun(engine, *engine.begun)
 
 
-def begun(engine: Core) -> Call:
+def begun(engine: Core, request: Request, typed: Typed, older: Mapping[int, int], modes: bytes, spills: Spills) -> Call:
     """The call of what was typed last; it is noted now, or by who is struck before that."""
-    request, typed, older, modes, spills = engine.begun
     call = engine.last = Call(request, time.monotonic(), typed, older, modes, spills)
+    engine.begun = None
     return call
 
 

@@ -1,0 +1,100 @@
+"""What is collected: a session that nobody has any more, also where a callback of its own had it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import is_alive, wait_until
+
+from shellsession import Agents, AsyncSession, Session
+
+
+class Owner:
+    """It has a session, and listens to it itself."""
+
+    def __init__(self, place: Path) -> None:
+        self.session = Session(cwd=place)
+        self.heard = b""
+
+    def hear(self, _: str, data: bytes) -> None:
+        self.heard += data
+
+    def fail(self, _: str, data: bytes) -> None:
+        raise ZeroDivisionError
+
+
+def to_its_end(owner: Owner) -> None:
+    owner.session.run("echo hi", on_output=owner.hear)
+    assert owner.heard == b"hi\n"
+
+
+def with_its_shell(owner: Owner) -> None:
+    assert not owner.session.run("echo hi; exit 3", on_output=owner.hear).state_kept
+    owner.session.open()
+
+
+def ended_by_us(owner: Owner) -> None:
+    result = owner.session.run("echo hi; read x </dev/tty; echo $x", on_output=owner.hear, timeout=20)
+    assert result.outcome == "interrupted"
+
+
+def faulty(owner: Owner) -> None:
+    with pytest.raises(ZeroDivisionError):
+        owner.session.run("echo hi; sleep 100", on_output=owner.fail)
+
+
+ENDS = [to_its_end, with_its_shell, ended_by_us, faulty]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=[end.__name__ for end in ENDS])
+def test_a_session_whose_callback_had_it_is_collected(place: Path, end: Callable[[Owner], None]) -> None:
+    owner = Owner(place)
+    end(owner)
+    pid = owner.session.pid
+    assert pid is not None
+    gone = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert gone() is None
+    wait_until(lambda: not is_alive(pid), "the end of bash")
+
+
+def test_an_agent_whose_callback_it_was_is_collected(place: Path) -> None:
+    class Agent:
+        def hear(self, _: str, data: bytes) -> None:
+            pass
+
+    with Agents(cwd=place) as agents:
+        agent = Agent()
+        agents.run(agent, "echo hi", on_output=agent.hear)
+        assert len(agents.list()) == 1
+        del agent
+        gc.collect()
+        assert agents.list() == []
+
+
+def test_the_same_with_asyncio(place: Path) -> None:
+    class AsyncOwner:
+        def __init__(self) -> None:
+            self.session = AsyncSession(cwd=place)
+
+        async def hear(self, _: str, data: bytes) -> None:
+            pass
+
+    async def work() -> tuple[weakref.ref[AsyncOwner], int | None]:
+        owner = AsyncOwner()
+        await owner.session.run("echo hi", on_output=owner.hear)
+        return weakref.ref(owner), owner.session.pid
+
+    async def main() -> None:
+        gone, pid = await work()
+        gc.collect()
+        assert gone() is None
+        assert pid is not None
+
+    asyncio.run(main())
