@@ -63,12 +63,12 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         return MARK
     now = time.monotonic()
     control = shell.control_fd
-    quick = now + _QUICK
-    while not call.control_closed and (
-        yield Wait((control,), quick if until is None or until > quick else until, SOON)
-    ):
+    quick = now + _QUICK if until is None else min(until, now + _QUICK)
+    while not call.control_closed and (yield Wait((control,), quick, SOON)):
         if _read_control(shell, call):
             return MARK
+        if time.monotonic() >= quick:  # who talks there without end is no reason to forget the time
+            break
     while True:
         ready = yield Wait(_listening(shell, call, now), _wake(call, until, now))
         now = time.monotonic()
@@ -263,11 +263,8 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
     shell.send(b"\n" + line + mark_line(framer.nonce))
     until = time.monotonic() + patience
     while framer.mark is None:
-        if not (yield Wait((shell.control_fd,), until)):
+        data = shell.receive() if (yield Wait((shell.control_fd,), until)) else b""
+        if data == b"" or (framer.feed(data or b"") is None and time.monotonic() >= until):
             return None
-        data = shell.receive()
-        if data == b"":
-            return None
-        framer.feed(data or b"")
     shell.lines_taken(framer.mark)
     return framer.noise

@@ -26,6 +26,8 @@ from .streams import CHUNK, SMALL, Stream, Streams, get_modes, set_size, slave_p
 
 # Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
 USABLE_DESCRIPTORS = 20
+# More reads than what a socket holds takes.
+_ROUNDS = 256
 
 
 class Shell:
@@ -144,11 +146,11 @@ class Shell:
             return None
 
     def clear_own_output(self) -> None:
-        """Forget what was said on bash's own descriptors while nothing was run."""
-        while self.read_own_stdout():
-            pass
-        while self.receive():
-            pass
+        """Forget what was said on bash's own descriptors while nothing was run; of who talks without end, some."""
+        for say in (self.read_own_stdout, self.receive):
+            for _ in range(_ROUNDS):
+                if not say():
+                    break
 
     def resize(self, size: tuple[int, int]) -> None:
         self.size = self.streams.size = size
