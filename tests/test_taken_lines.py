@@ -70,13 +70,39 @@ def test_a_prompt_that_reads_for_ever_costs_the_shell_and_says_so(
     assert session.run("echo fresh").stdout == "fresh\n"
 
 
-@pytest.mark.parametrize("change", ["unset LINENO", "LINENO=1", "unset LINENO; LINENO='a b'", "declare -i LINENO=3"])
+CHANGES = [
+    "unset LINENO",
+    "LINENO=1",
+    "unset LINENO; LINENO='a b'",
+    "declare -i LINENO=3",
+    "unset LINENO; LINENO=5",
+    "number=$LINENO; unset LINENO; LINENO=$number",
+    "number=$LINENO; unset LINENO; LINENO=$((number + 1))",
+    "unset LINENO; export LINENO=5; readonly LINENO",
+    "unset LINENO; declare -i LINENO=5",
+    "unset LINENO; number=5; declare -n LINENO=number",
+    "unset LINENO; for LINENO in 1 2 3; do :; done",
+    "f() { local LINENO=5; }; f",
+    "f() { LINENO=5; }; f",
+    "trap 'LINENO=5' DEBUG",
+    "PROMPT_COMMAND='unset LINENO; LINENO=5'",
+    "PS1='$((LINENO=5))'",
+    "PS1='$((LINENO-=1))'",
+    "PS4='$((LINENO=1))'; set -x",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_line_number_proves_nothing(new_session: NewSession, change: str, tmp_path: Path) -> None:
     session = new_session(cwd=str(tmp_path))
-    assert session.run(f"{change}; KEPT=yes").outcome == "exited"
+    session.run("true")
+    session.run("true")
+    result = session.run(f"KEPT=yes; {change}; (exit 1)")
+    assert (result.outcome, result.exit_code, result.ran) == ("exited", 1, True)
     for _ in range(3):
-        result = session.run("echo $KEPT")
-        assert (result.stdout, result.outcome, result.cwd) == ("yes\n", "exited", str(tmp_path))
+        result = session.run("echo $KEPT; false")
+        assert (result.stdout, result.outcome, result.exit_code) == ("yes\n", "exited", 1)
+        assert result.cwd == str(tmp_path)
 
 
 def test_lines_that_an_interrupt_made_bash_forget_were_not_taken(new_session: NewSession) -> None:

@@ -55,7 +55,7 @@ class Shell:
         self.control_fd = control.fileno()
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
-        self._line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
+        self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.is_ending = False  # a verb ends it
         self.swept = False  # everything below bash was killed before bash was
@@ -115,12 +115,15 @@ class Shell:
             return b""
 
     def lines_taken(self, mark: Mark) -> int:
-        """Of the lines typed up to ``mark``: how many has somebody else read in bash's place? To be asked once."""
+        """Of the lines typed up to ``mark``: how many has somebody else read in bash's place? To be asked once.
+
+        What is no greater than before is no count of bash's: a command has put it there.
+        """
         if not mark.line:
             return 0
-        taken = self._line + self._typed - mark.line
-        self._line, self._typed = mark.line, 0
-        return taken
+        before, typed = self.line, self._typed
+        self.line, self._typed = mark.line, 0
+        return before + typed - mark.line if mark.line > before else 0
 
     def wake(self) -> None:
         """From any thread: wake who attends a command here."""

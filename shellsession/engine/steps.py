@@ -197,7 +197,7 @@ class Engine(Core):
                 self.live().request_interrupt()
             what = yield from pump.pump(self.live(), call, until)
             if what == MARK:
-                if typist.is_plain(call) or not typist.must_retype(self, call):
+                if typist.is_plain(call) or not (yield from typist.must_retype(self, call)):
                     return (yield from endings.finish(self, call))
             elif what == DEAD:
                 return (yield from teardown.shell_died(self, call))

@@ -16,10 +16,11 @@ from ..models import Request, Stream as StreamName
 from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, quote
-from .pump import BROKEN, STOLEN
+from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import Spills, spills_of
 from .streams import Stream
+from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
@@ -135,16 +136,16 @@ def is_plain(call: Call) -> bool:
     return not (mark.skipped or mark.broken or call.stolen or call.framer.has_noise)
 
 
-def must_retype(engine: Core, call: Call) -> bool:
+def must_retype(engine: Core, call: Call) -> Steps[bool]:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
     # SIGINT makes bash forget lines that it has read.
-    stolen = call.stolen and not mark.thrown
+    stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
     unreachable = mark.skipped and call.retyped >= WAYS - 1
-    if stolen or (mark.broken and call.framer.has_noise) or unreachable:
+    if stolen is not False or (mark.broken and call.framer.has_noise) or unreachable:
         # Where lines were typed to it a second time, the first one may have been run.
-        call.not_run = unreachable or (stolen and not call.idle_looks)
+        call.not_run = unreachable or (stolen is True and not call.idle_looks)
         call.reason = _UNREACHABLE if unreachable else STOLEN if call.not_run else BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
@@ -164,6 +165,16 @@ def must_retype(engine: Core, call: Call) -> bool:
     call.typed_as(typed)
     _send(shell, typed, lines)
     return True
+
+
+def _counts_lines(shell: Shell) -> Steps[bool | None]:
+    """Is LINENO what bash counts, and not what a command has put there after `unset LINENO`? None: it does not answer.
+
+    A line that was read moves it, and nothing else.
+    """
+    before = shell.line
+    answer = yield from ask(shell, b"")
+    return None if answer is None else shell.line > before
 
 
 def _is_something_gone(shell: Shell, call: Call) -> bool:
