@@ -11,6 +11,8 @@ import pytest
 from support import descendants, is_alive, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
+from shellsession.engine import typist
+from shellsession.engine.streams import get_modes
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -224,3 +226,21 @@ def test_the_terminal_comes_back_from_a_shell_with_job_control(sh: Session, end:
     assert sh.run("read x; echo $? $x", stdin=TTY).outcome == "input"
     assert sh.send("it\n").stdout == "0 it\n"
     assert "m" not in sh.run("echo $-").stdout.replace("\n", "")
+
+
+@pytest.mark.parametrize("where", ["_put", "spills_of", "_send"])
+def test_who_is_struck_before_the_command_is_typed_leaves_the_terminal_raw(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def strike(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    sh.run("true", stdin=TTY)
+    terminal = sh._engine.live().terminal
+    monkeypatch.setattr(typist, where, strike)
+    with pytest.raises(KeyboardInterrupt):
+        sh.run("cat", stdin=TTY)
+    monkeypatch.undo()
+    assert get_modes(terminal.fd) == terminal.modes
+    assert sh.run("read x; echo $x", stdin=TTY).outcome == "input"
+    assert sh.send("hi\n").stdout == "hi\n"

@@ -59,6 +59,8 @@ class Keyboard:
     def reset(self) -> bytes:
         """Raw again; what was typed for a command that has ended is not for the next, and is given back."""
         self._terminal.settle()
+        if self._keeper < 0:  # no command has had it
+            return b""
         unread = b""
         with suppress(OSError):  # there is nothing; raw, all of it can be read, also without the end of a line
             unread = os.read(self._keeper, SMALL)

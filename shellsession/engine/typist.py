@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from ..errors import LimitReached
 from ..models import Request, Stream as StreamName
 from .call import Call, Typed, fresh_nonce
 from .core import Core
@@ -43,15 +42,15 @@ def start(engine: Core, request: Request) -> Call:
         shell.clear_own_output()
     if request.takes_terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
-    modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
     try:
+        modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
         typed, lines = _put(engine, shell, request)
-    except LimitReached:  # it is not run, and a terminal that nobody has is raw
-        if request.takes_terminal:
+        engine.begun = request, typed, older, modes, spills_of(request.limits)
+        _send(shell, typed, lines)
+    except BaseException:
+        if request.takes_terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
             shell.keyboard.reset()
         raise
-    engine.begun = request, typed, older, modes, spills_of(request.limits)
-    _send(shell, typed, lines)
     return begun(engine, *engine.begun)
 
 
