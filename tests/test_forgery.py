@@ -341,3 +341,8 @@ def test_a_directory_that_was_shut_shuts_out_no_later_session_and_goes_at_the_en
         assert not os.path.exists(home) or name not in os.listdir(home)
 
     run_as(user, scenario)
+
+
+def test_no_output_can_have_a_stranger_told_as_killed(sh: Session) -> None:
+    result = sh.run(f"printf '[%s] %s\\n' 1 1 2 {os.getpid()} 3 {'9' * 5000} >&2; exit 3")
+    assert (result.outcome, result.exit_code, result.killed) == ("shell_exited", 3, ())

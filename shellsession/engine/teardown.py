@@ -24,7 +24,7 @@ from .waiting import Steps, T, Wait
 TICK: Final = 0.002
 ROUNDS: Final = 500
 _LAST_TRAP: Final = 1.0
-_NOTICE: Final = re.compile(rb"^\[\d+\] (\d+)$", re.MULTILINE)
+_NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
 
 def kill_shell(engine: Core, call: Call) -> Steps[Result]:
@@ -76,10 +76,14 @@ def take_own_output(call: Call) -> None:
 
 
 def _announced(shell: Shell, call: Call) -> list[int]:
-    """The jobs of a command whose shell ended: by now they are gone, but bash told their numbers (`[1] 4711`)."""
+    """The jobs of a command whose shell ended: by now they are gone, but bash told their numbers (`[1] 4711`).
+
+    The command can print such a line as well: who lives is a stranger.
+    """
     if shell.launch.apart or call.ending is not None:  # apart: it knows other numbers than we
         return []
-    return [int(pid) for pid in _NOTICE.findall(call.stderr.peek()[0])]
+    told = map(int, _NOTICE.findall(call.stderr.peek()[0]))
+    return [pid for pid in told if not processes.alive(pid)]
 
 
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
