@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support import unique_seconds, with_argument
 
-from shellsession import CommandFailed, InvalidRequest, Limits, Result, Session, SessionBusy
+from shellsession import TTY, CommandFailed, InvalidRequest, Limits, Result, Session, SessionBusy
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -84,6 +84,30 @@ def test_an_overflow_can_end_the_command(sh: Session, tty: bool) -> None:
 def test_an_overflow_of_stderr_counts_too(sh: Session) -> None:
     result = sh.run("yes >&2", limits=Limits(max_output=5000, on_overflow="kill"))
     assert (result.outcome, result.stdout, len(result.stderr_bytes)) == ("overflow", "", 5000)
+
+
+def test_an_overflow_is_the_whole_commands_however_often_it_is_looked_at(sh: Session) -> None:
+    """Each piece was counted for itself."""
+    text = "while read; do printf '%900s\\n' ''; done"
+    result = sh.run(text, stdin=TTY, limits=Limits(max_output=2000, on_overflow="kill"))
+    pieces = 0
+    while result.outcome == "input" and pieces < 5:
+        result = sh.send("\n")
+        pieces += 1
+    assert (result.outcome, result.state_kept, pieces) == ("overflow", True, 3)
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 200, 60, 10, 0])
+@pytest.mark.parametrize("said", [0, 20_000])
+def test_the_last_mark_of_a_shell_is_found_within_any_limit(sh: Session, limit: int, said: int) -> None:
+    """Where a command has closed bash's own descriptors it comes on the command's stderr."""
+    text = f"printf '%*s\\n' {said} '' >&2; exec 10>&- 11>&- 12>&-; (exit 7)"
+    result = sh.run(text, limits=Limits(max_output=limit))
+    whole = b" " * said + b"\nbash: 12: Bad file descriptor\n"
+    assert (result.outcome, result.exit_code) == ("shell_exited", 7)
+    assert len(result.stderr_bytes) == min(limit, len(whole))
+    assert result.stderr_omitted == len(whole) - len(result.stderr_bytes)
+    assert result.stderr_bytes == whole[: limit - limit // 2] + whole[len(whole) - limit // 2 :] or limit > len(whole)
 
 
 def test_what_just_fits_is_no_overflow(sh: Session) -> None:

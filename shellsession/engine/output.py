@@ -6,16 +6,19 @@ Law: pure. Bytes come in, bytes and exact counts go out; a file to spill into is
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ..models import unfinished
 
 Sink = Callable[[bytes], object]
+# So much more of the end is kept until somebody looks: a mark that has come there is found whole, and taken out.
+_SLACK: Final = 1 << 13
 
 
 class Capture:
-    """One stream of one command, at most ``limit`` bytes of it (during a flood up to 1.5 times that in memory)."""
+    """One stream of one command, at most ``limit`` bytes of it (in a flood, half as many more and 16 KiB in memory)."""
 
-    __slots__ = ("_dropped", "_half", "_head", "_limit", "_sink", "_spilling", "_tail", "_unspilled", "total")
+    __slots__ = ("_dropped", "_half", "_head", "_limit", "_sink", "_spilling", "_tail", "_taken", "_unspilled", "total")
 
     def __init__(self, limit: int, sink: Sink | None = None) -> None:
         self._limit = limit
@@ -27,10 +30,11 @@ class Capture:
         self._spilling = False
         self._unspilled = bytearray()  # all of the stream, also what was taken, while it is within the limit
         self.total = 0
+        self._taken = 0  # so many more came before
 
     @property
     def overflowed(self) -> bool:
-        return self.total > self._limit
+        return self._taken + self.total > self._limit
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
@@ -55,7 +59,7 @@ class Capture:
         sink(data)
 
     def _keep_tail(self, data: bytes) -> None:
-        keep = self._limit - self._half
+        keep = self._limit - self._half + _SLACK
         surplus = max(0, len(data) - keep)
         self._tail += data[surplus:]
         self._dropped += surplus
@@ -76,20 +80,21 @@ class Capture:
 
     def cut_after(self, mark: bytes) -> bytes:
         """Drop ``mark`` and all that follows it; return what was dropped (b"" when it is not there)."""
-        for part in (self._tail, self._head):
-            if (at := part.rfind(mark)) >= 0:
-                gone = bytes(part[at:])
-                del part[at:]
-                self.total -= len(gone)
-                return gone
-        return b""
+        kept = bytes(self._head + self._tail)
+        if (at := kept.rfind(mark)) < 0:
+            return b""
+        self._cut(at)
+        return kept[at:]
 
     def cut_line(self) -> None:
         """Drop an unfinished last line."""
-        part = self._tail or self._head
-        end = part.rfind(b"\n") + 1
-        self.total -= len(part) - end
-        del part[end:]
+        end = (self._head + self._tail).rfind(b"\n") + 1
+        self._cut(max(end, len(self._head)) if self._dropped else end)
+
+    def _cut(self, at: int) -> None:
+        self.total -= len(self._head) + len(self._tail) - at
+        del self._tail[max(0, at - len(self._head)) :]
+        del self._head[at:]
 
     def peek(self) -> tuple[bytes, int, int]:
         """The bytes kept, the number omitted between, and where in the bytes the gap is."""
@@ -105,5 +110,6 @@ class Capture:
         data = data[: len(data) - len(rest)]
         self._tail.clear()
         self._head[:] = rest
+        self._taken += self.total - len(rest)
         self._dropped, self.total = 0, len(rest)
         return data, dropped, min(cut, len(data))
