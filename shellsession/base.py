@@ -84,8 +84,11 @@ class Base:
         check_options(env, extra_env, agent_env, size)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
+        program = bash_of(bash)
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
-        options = Options(place, env, extra_env, agent_env, commands, columns_and_rows, bash_of(bash), timeout, sandbox)
+        # The host may be elsewhere at a later start.
+        place, program = _absolute(place) if place else None, _absolute(program) if "/" in program else program
+        options = Options(place, env, extra_env, agent_env, commands, columns_and_rows, program, timeout, sandbox)
         environment(options)  # refuses here what exec would refuse in the child
         self._engine = Engine(options)
         self._owner = os.getpid()
@@ -246,6 +249,13 @@ class Base:
         engine.size = (columns, rows)
         if engine.shell is not None:
             engine.shell.resize(engine.size)
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError as error:
+        raise InvalidRequest(f"the host's own working directory is gone, and {path!r} is relative to it") from error
 
 
 def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:

@@ -5,7 +5,6 @@ Law: nothing here waits, and what any thread may call says so.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -139,7 +138,7 @@ class Core:
         """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""
         shell = self.shell
         if shell is None:
-            return self.options.cwd or os.getcwd()
+            return self.options.cwd or processes.link("/proc/self/cwd")  # that may be gone
         return shell.cwd if self.state == "idle" else processes.link(f"/proc/{shell.pid}/cwd")
 
     def live(self) -> Shell:

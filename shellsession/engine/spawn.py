@@ -53,6 +53,7 @@ def spawn(options: Options) -> Shell:
     bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
+    bash = os.path.abspath(bash)  # PATH may hold ".", and bash is started elsewhere
     cwd = directory(options.cwd)
     guard = the_guard()
     try:

@@ -1,0 +1,69 @@
+"""A host that goes elsewhere, or whose directory is removed: sessions stay where they were told to be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from shellsession import Agents, InvalidRequest, Session, TooManySessions
+
+BASH = shutil.which("bash") or "/bin/bash"
+
+
+@pytest.fixture
+def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The host's directory, with two others in it."""
+    for name in ("sub", "other/sub"):
+        (place / name).mkdir(parents=True)
+    monkeypatch.chdir(place)
+    return place
+
+
+def test_a_relative_directory_is_that_of_the_first_look(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(cwd="sub") as session:
+        assert session.cwd == str(here / "sub")
+        monkeypatch.chdir(here / "other")
+        assert session.run("pwd").stdout == f"{here}/sub\n"
+        assert session.run("exit 3").cwd == str(here / "sub")
+        session.restart()
+        assert session.run("pwd").stdout == f"{here}/sub\n"
+
+
+@pytest.mark.parametrize("cwd", [None, "/"])
+def test_a_bash_by_a_relative_path_is_found_from_anywhere(
+    here: Path, monkeypatch: pytest.MonkeyPatch, cwd: str | None
+) -> None:
+    (here / "mybash").symlink_to(BASH)
+    with Session(bash="./mybash", cwd=cwd) as session:
+        monkeypatch.chdir(here / "other")
+        assert session.run("echo ok").stdout == "ok\n"
+        session.restart()
+        assert session.run("echo ok").stdout == "ok\n"
+
+
+def test_a_bash_by_a_relative_entry_of_path_is_started(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mybash").symlink_to(BASH)
+    monkeypatch.setenv("PATH", ".:" + os.environ["PATH"])
+    with Session(bash="mybash", cwd="/") as session:
+        assert session.run("echo ok").stdout == "ok\n"
+
+
+def test_a_host_whose_directory_is_gone_still_has_its_list(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Agents(max_sessions=1) as agents:
+        agents.session("new")
+        monkeypatch.chdir(here / "sub")
+        (here / "sub").rmdir()
+        (info,) = agents.list()
+        assert (info.state, info.cwd) == ("new", f"{here}/sub (deleted)")
+        with pytest.raises(TooManySessions):
+            agents.session("another")
+        assert Session().cwd == info.cwd
+        for wrong in ({"cwd": "."}, {"bash": "./bash"}):
+            with pytest.raises(InvalidRequest, match="gone"):
+                Session(**wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="gone"):
+            agents.run("new", "true")
+        monkeypatch.chdir(here)
