@@ -1,4 +1,4 @@
-"""A host that goes elsewhere, or whose directory is removed: sessions stay where they were told to be."""
+"""A host that goes elsewhere, whose directory is removed or whose environment changes: sessions start as before."""
 
 from __future__ import annotations
 
@@ -67,3 +67,20 @@ def test_a_host_whose_directory_is_gone_still_has_its_list(here: Path, monkeypat
         with pytest.raises(InvalidRequest, match="gone"):
             agents.run("new", "true")
         monkeypatch.chdir(here)
+
+
+@pytest.mark.parametrize("again", ["restart", "exit"])
+def test_a_later_shell_has_the_environment_of_the_first(monkeypatch: pytest.MonkeyPatch, again: str) -> None:
+    given = {"PATH": os.environ["PATH"], "OTHER": "1"}
+    monkeypatch.setenv("OURS", "before")
+    with Session(cwd="/") as inheriting, Session(cwd="/", env=given) as own:
+        monkeypatch.setenv("OURS", "first")
+        for session in (inheriting, own):
+            session.open()
+        monkeypatch.setenv("OURS", "later")
+        monkeypatch.setenv("THEIRS", "new")
+        given["OTHER"] = "2"
+        for session in (inheriting, own):
+            session.restart() if again == "restart" else session.run("exit 3")
+        assert inheriting.run("echo $OURS $THEIRS").stdout == "first\n"
+        assert own.run("echo $OTHER $OURS").stdout == "1\n"

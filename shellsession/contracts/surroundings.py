@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..engine import processes
-from ..engine.environment import AGENT_ENV, environment
+from ..engine.environment import AGENT_ENV
 from ..policy.sandbox import USABLE
 from .contract import quoted
 from .one_shot import WITHOUT
@@ -76,7 +76,7 @@ def _given(session: Any) -> dict[str, Any]:
         return _given_to_daemon(session)
     options, shell = engine.options, engine.shell
     given = {name: getattr(options, name) for name in ("extra_env", "bash", "sandbox")}
-    started = environment(options) if shell is None else _started(shell.pid)
+    started = engine.environment() if shell is None else _started(shell.pid)
     return {**given, "inherited": options.env is None, "started": started}
 
 

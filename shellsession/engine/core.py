@@ -15,6 +15,7 @@ from ..models import Options, Request, Result, State
 from . import processes
 from .call import Call, Typed
 from .draining import DRAINER
+from .environment import environment
 from .jobs import Job, Reader
 from .shell import Shell
 from .spill import Spills
@@ -29,6 +30,7 @@ class Core:
 
     def __init__(self, options: Options) -> None:
         self.options = options
+        self.first_env: Mapping[str, str] | None = None  # what bash was first started with: a later one is, too
         self.shell: Shell | None = None
         self.call: Call | None = None  # a command that was handed back running
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
@@ -140,6 +142,10 @@ class Core:
         if shell is None:
             return self.options.cwd or processes.link("/proc/self/cwd")  # that may be gone
         return shell.cwd if self.state == "idle" else processes.link(f"/proc/{shell.pid}/cwd")
+
+    def environment(self) -> Mapping[str, str]:
+        """What bash is started with."""
+        return environment(self.options) if self.first_env is None else self.first_env
 
     def live(self) -> Shell:
         if self.shell is None:

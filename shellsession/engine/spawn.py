@@ -13,7 +13,7 @@ import signal
 import socket
 import struct
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 
 from ptyprocess import PtyProcess
@@ -21,7 +21,6 @@ from ptyprocess import PtyProcess
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
 from . import cgroups, marks, vfork
-from .environment import environment
 from .guard import the_guard
 from .launch import Launch, plan
 from .shell import Shell
@@ -47,7 +46,7 @@ def raise_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (_usual[1], _usual[1]))
 
 
-def spawn(options: Options) -> Shell:
+def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
     # A host whose PATH has no bash has one all the same, in the usual places.
     bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
@@ -72,7 +71,7 @@ def spawn(options: Options) -> Shell:
             launch = plan(options, bash, cwd, seat)
             for group in launch.groups:
                 on_failure.callback(cgroups.remove, group)
-            process = _start(launch, options, theirs.fileno(), their_stdout, seat.mark, cwd)
+            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, seat.mark, cwd)
             on_failure.callback(_kill, process)
             ours.setblocking(False)
             os.set_blocking(own_stdout, False)
@@ -110,8 +109,15 @@ def directory(wanted: str | None) -> str:
     return cwd
 
 
-def _start(launch: Launch, options: Options, control: int, own_stdout: int, mark: int, cwd: str) -> PtyProcess:
-    env = environment(options)
+def _start(
+    launch: Launch,
+    size: tuple[int, int],
+    env: Mapping[str, str],
+    control: int,
+    own_stdout: int,
+    mark: int,
+    cwd: str,
+) -> PtyProcess:
     with ExitStack() as undo:
         forgiven = _if_it_can_be(mark)  # first, as all that stands before it is forgiven
         calls = [*_to_its_streams(control, own_stdout), *_to_its_surroundings(cwd)]
@@ -120,7 +126,7 @@ def _start(launch: Launch, options: Options, control: int, own_stdout: int, mark
             calls.append(("write", (entrance, b"0", 1)))
         if launch.apart:
             calls += _from_our_keyring()
-        master, slave = open_terminal(options.size)
+        master, slave = open_terminal(size)
         undo.callback(os.close, slave)
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(os.close, master)

@@ -41,8 +41,10 @@ class Engine(Core):
         self.kill_reason, self.idle_since = "", time.monotonic()
         try:
             with undisturbed():
-                shell = self.shell = spawn(self.options)
-            self.options = replace(self.options, cwd=shell.first_cwd)  # where a later one starts, too
+                env = self.environment()
+                shell = self.shell = spawn(self.options, env)
+            # A later one starts there, and with the same, too.
+            self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
             shell.resize(self.size)
             self.status, self.spelling, self.had_children, self.prompt_speaks = 0, 0, False, False
             self.history = self.functions_trap = False
