@@ -382,6 +382,41 @@ closing.wait(60)
 """
 
 
-def test_an_interpreter_that_ends_while_a_session_is_closed_leaves_it_to_who_is_at_it() -> None:
-    host = subprocess.run([sys.executable, "-c", ENDS_WHILE_CLOSING], capture_output=True, text=True, timeout=PATIENCE)
+# As above, where the shell is about to be buried because it was closed while it was opened.
+ENDS_WHILE_OPENING = """
+import atexit, threading
+from contextlib import suppress
+from shellsession import Session, SessionClosed
+from shellsession.engine import steps, teardown
+
+session = Session(cwd="/")
+destroy, shake, main = teardown.destroy, steps.handshake, threading.current_thread()
+opening, at_exit, closed = (threading.Event() for _ in range(3))
+
+def late(shell, is_closed):
+    opening.set()
+    while not is_closed():
+        at_exit.wait(60)
+    yield from shake(shell, is_closed)
+
+def held(engine):
+    if threading.current_thread() is main:
+        closed.wait(60)
+    yield from destroy(engine)
+    closed.set()
+
+def work():
+    with suppress(SessionClosed):
+        session.open()
+
+steps.handshake, teardown.destroy = late, held
+atexit.register(at_exit.set)
+threading.Thread(target=work, daemon=True).start()
+opening.wait(60)
+"""
+
+
+@pytest.mark.parametrize("program", [ENDS_WHILE_CLOSING, ENDS_WHILE_OPENING], ids=["closed", "opened"])
+def test_an_interpreter_that_ends_while_a_session_is_closed_leaves_it_to_who_is_at_it(program: str) -> None:
+    host = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert (host.returncode, host.stdout, host.stderr) == (0, "", "")

@@ -57,7 +57,7 @@ class Shell:
         self.ours_in_history = 0
         self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
-        self.is_ending = False  # a verb ends it
+        self.in_hand = True  # a verb opens it, or ends it
         self.swept = False  # everything below bash was killed before bash was
         self.seat = seat
         self.files = Files(seat.directory)

@@ -52,7 +52,7 @@ class Engine(Core):
             yield from handshake(shell, lambda: self.closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
-            self.status, shell.lost = 0, False
+            self.status, shell.lost, shell.in_hand = 0, False, False
         except GeneratorExit:
             teardown.abandon(self)
             raise

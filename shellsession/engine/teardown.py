@@ -113,7 +113,7 @@ def shut_down(engine: Core) -> Steps[None]:
         return
     if (yield from _is_ended_elsewhere(engine, shell)):
         return
-    shell.is_ending = True
+    shell.in_hand = True
     if engine.attended is None and call is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
@@ -129,10 +129,10 @@ def shut_down(engine: Core) -> Steps[None]:
 
 
 def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
-    """The interpreter ends while another thread is in a verb: that one buries its shell."""
+    """The interpreter ends while another thread is in a verb, or opens the shell: that one buries it."""
     if engine.attended is not None:
         engine.kill_running("the program ended meanwhile")
-    elif not shell.is_ending or shell.lost:
+    elif not shell.in_hand:
         return False
     for _ in range(ROUNDS):
         if engine.shell is not shell:
@@ -174,7 +174,7 @@ def abandon(engine: Core) -> None:
         kill(shell.family.descendants())
         shell.signal(signal.SIGKILL)
         kill(shell.strays())
-        shell.lost = True
+        shell.lost, shell.in_hand = True, False
 
 
 def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
