@@ -384,7 +384,7 @@ closing.wait(60)
 
 # As above, where the shell is about to be buried because it was closed while it was opened.
 ENDS_WHILE_OPENING = """
-import atexit, threading
+import atexit, threading, time
 from contextlib import suppress
 from shellsession import Session, SessionClosed
 from shellsession.engine import steps, teardown
@@ -395,8 +395,9 @@ opening, at_exit, closed = (threading.Event() for _ in range(3))
 
 def late(shell, is_closed):
     opening.set()
+    at_exit.wait(60)
     while not is_closed():
-        at_exit.wait(60)
+        time.sleep(0.001)
     yield from shake(shell, is_closed)
 
 def held(engine):

@@ -1,15 +1,17 @@
-"""``Job.kill`` ends what the job is made of, and never its session's bash, its host, or a fork of that."""
+"""What ``Job.kill`` ends: never its session's bash, its host, or a fork of that. And what a job has is closed."""
 
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from forks import fork, in_child
-from support import is_alive, unique_seconds, wait_until, with_argument
+from support import descriptors, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Session, SessionClosed
+from shellsession.engine.streams import Stream, Streams
 
 
 def test_a_fork_of_the_host_has_the_reading_ends_and_lives(sh: Session) -> None:
@@ -57,3 +59,25 @@ def test_who_holds_only_its_streams_is_killed_too(sh: Session, place: Path) -> N
     assert sh.jobs()[0].kill() == (holder,)
     wait_until(lambda: not is_alive(holder), "its end")
     assert sh.run("echo $X").stdout == "kept\n"
+
+
+def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was the shell's no more, and not yet the job's, was nobody's to close."""
+    sh.run("true", tty=False)
+    part_with = Streams.part_with
+
+    def struck(streams: Streams, stream: Stream) -> bool:
+        is_parted = part_with(streams, stream)
+        signal.raise_signal(signal.SIGINT)
+        return is_parted
+
+    monkeypatch.setattr(Streams, "part_with", struck)
+    with pytest.raises(KeyboardInterrupt):
+        sh.run(f"sleep {unique_seconds()} &", tty=False)
+    monkeypatch.undo()
+    directory = sh._engine.live().seat.directory
+    assert any(directory in target for _, target in descriptors())
+    sh.close()
+    wait_until(lambda: not any(directory in target for _, target in descriptors()), "the end of its streams")

@@ -16,6 +16,7 @@ from .call import Call
 from .core import Core
 from .jobs import Job
 from .shell import Shell
+from .signals import undisturbed
 from .streams import Stream
 
 _JOBS_KEPT: Final = 100
@@ -61,10 +62,11 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     for one in engine.jobs:
         if one.mark == marks.latest:  # come round again, or it could not be renewed
             one.mark = 0
-    for name, stream in held:  # at last: Ctrl-C may strike where the reading thread is started
-        if shell.streams.part_with(stream):
-            engine.forget_fd(stream.fd)
-            job.adopt(name, stream, call.fresh_capture(), engine.reader)
+    with undisturbed():  # a stream is the shell's or the job's, or nobody closes it
+        for name, stream in held:
+            if shell.streams.part_with(stream):
+                engine.forget_fd(stream.fd)
+                job.adopt(name, stream, call.fresh_capture(), engine.reader)
     if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
         engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
 
