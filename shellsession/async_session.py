@@ -157,9 +157,10 @@ class AsyncSession(Base):
         followed.append(call)
         try:
             while engine.call is call:
-                await self._do(engine.news(call))
-                while call.pieces:
-                    yield call.pieces.pop(0)
+                for piece in await self._do(engine.heard(call)):
+                    yield piece
+            for piece in call.take_pieces() if call.result else await self._do(engine.heard(call)):
+                yield piece
             yield engine.told(call)
         finally:
             if engine.call is call:

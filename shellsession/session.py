@@ -167,9 +167,8 @@ class Session(Base):
         call = self._do(engine.follow(request))
         try:
             while engine.call is call:
-                self._do(engine.news(call))
-                while call.pieces:
-                    yield call.pieces.pop(0)
+                yield from self._do(engine.heard(call))
+            yield from call.take_pieces() if call.result else self._do(engine.heard(call))
             yield engine.told(call)
         finally:
             if engine.call is call:

@@ -59,9 +59,9 @@ class Call:
     retyped = 0
     abandoned = False  # who followed it is gone
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
+    _waiting = 0  # bytes, in those
     following = False  # come back as soon as something is heard
     has_news = False
-    _late = 0
     own_stdout_closed = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
 
@@ -104,7 +104,7 @@ class Call:
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
         self.has_news = True
-        if self.pieces is not None and self.following and self._room_for_pieces(data):
+        if self.pieces is not None and self._room_for_pieces(data):
             self.pieces.append((name, data))
         if self.terminal:
             self.unseen += data
@@ -113,10 +113,19 @@ class Call:
             self.request.on_output(name, data)
 
     def _room_for_pieces(self, data: bytes) -> bool:
-        """Who follows takes each piece; but what comes while it is being ended comes all at once: up to the limit."""
-        if self.ending is not None:
-            self._late += len(data)
-        return self._late <= self.request.limits.max_output
+        """Who follows takes each piece, also of what others have read; but no more than the limit waits for that."""
+        self._waiting += len(data)
+        if self._waiting <= self.request.limits.max_output:
+            return True
+        if self.ending is None:  # later, then; and another who waits comes back, so that it can be taken
+            self.paused = self.following = True
+        return self.ending is None
+
+    def take_pieces(self) -> list[tuple[StreamName, bytes]]:
+        """For who follows it: what has come since the last time."""
+        pieces, self.pieces, self._waiting = self.pieces or [], [], 0
+        self.paused = self.following = False
+        return pieces
 
     def raise_fault(self) -> None:
         """Tell the caller, in the caller's own thread, of a callback that failed elsewhere."""

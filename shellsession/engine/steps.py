@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..errors import GONE, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
-from ..models import OnTimeout, Outcome, Request, Result
+from ..models import OnTimeout, Outcome, Request, Result, Stream
 from . import endings, pump, teardown, typist
 from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
@@ -108,6 +108,12 @@ class Engine(Core):
             call.following = False
         if isinstance(came, Result):
             self.ended = came
+
+    def heard(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
+        """What came for who follows the command, who waits for it unless it is there, or the command has ended."""
+        if not call.pieces or (call.until is not None and time.monotonic() >= call.until):
+            yield from self.news(call)
+        return call.take_pieces()
 
     def drop(self, call: Call) -> Steps[None]:
         """Who followed the command has left: end it, unless that has happened already."""

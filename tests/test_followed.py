@@ -1,0 +1,99 @@
+"""Who iterates over a command's output gets all of it, whatever others who look at the command have read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from support import PATIENCE, in_thread, unique_seconds, until, wait_until
+
+from shellsession import AsyncSession, Limits, NotRunning, Result, Session
+
+LIMITS = Limits(max_output=100_000)
+SIZE = 5_000_000
+FLOOD = f"echo begun; read x <go; head -c {SIZE} /dev/zero; : >done; (exit 4)"
+
+
+def test_what_an_onlooker_has_read_is_there_at_once(sh: Session, place: Path) -> None:
+    sh.run("mkfifo go")
+    pieces = sh.stream("echo one; read x <go; echo two; sleep 1000")
+    assert next(pieces) == ("stdout", b"one\n")
+    (place / "go").write_text("\n")
+    wait_until(lambda: "two" in sh.poll().stdout, "what the onlooker reads")
+    assert next(pieces) == ("stdout", b"two\n")
+    ended = sh.interrupt()
+    assert list(pieces) == [ended]
+
+
+def test_no_more_is_read_for_an_onlooker_than_may_wait(sh: Session, place: Path) -> None:
+    sh.run("mkfifo go")
+    pieces = sh.stream(FLOOD, tty=False, limits=LIMITS)
+    assert next(pieces) == ("stdout", b"begun\n")
+    (place / "go").write_text("\n")
+    looked = sh.wait(PATIENCE)
+    while not looked.stdout_bytes:
+        looked = sh.wait(PATIENCE)
+    assert looked.runs_on  # it stands still until somebody takes that
+    held = sh._engine.last
+    assert held
+    assert held.pieces
+    waiting = sum(len(data) for _, data in held.pieces)
+    assert sh.poll().stdout_bytes == b""
+    assert sum(len(data) for _, data in held.pieces) == waiting < SIZE
+    *rest, last = pieces
+    assert sum(len(item[1]) for item in rest if not isinstance(item, Result)) == SIZE
+    assert isinstance(last, Result)
+    assert (last.outcome, last.exit_code) == ("exited", 4)
+    assert (place / "done").exists()
+
+
+def test_the_time_limit_holds_though_others_read_all_the_time(sh: Session) -> None:
+    pieces = sh.stream("while :; do echo more; sleep 0.01; done", timeout=0.2)
+    begun = time.monotonic()
+    for item in pieces:
+        if isinstance(item, Result):
+            assert item.outcome == "timed_out"
+            break
+        wait_until(lambda: sh.state != "running" or sh.poll().stdout, "what the onlooker reads")
+        assert time.monotonic() < begun + PATIENCE
+    assert sh.state == "idle"
+
+
+def test_one_that_is_just_being_ended_by_another_has_its_result(sh: Session) -> None:
+    pieces = sh.stream(f"trap '' INT; echo begun; sleep {unique_seconds()}")
+    assert next(pieces) == ("stdout", b"begun\n")
+    thread, ended = in_thread(sh.interrupt)
+    wait_until(lambda: sh._engine.call is None, "the other thread at it")
+    assert list(pieces)[-1].outcome == "interrupted"  # type: ignore[union-attr]
+    thread.join(PATIENCE)
+    assert ended[0].outcome == "interrupted"
+
+
+@pytest.mark.parametrize("wait", [0.001, PATIENCE], ids=["a-glance", "long"])
+def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=place, timeout=20) as sh:
+            await sh.run("mkfifo go")
+            pieces = sh.stream(FLOOD, tty=False, limits=LIMITS)
+            assert await anext(pieces) == ("stdout", b"begun\n")
+            (place / "go").write_text("\n")
+            looking = True
+
+            async def look() -> None:
+                with suppress(NotRunning):
+                    while looking:
+                        await sh.wait(wait)
+
+            onlooker = asyncio.create_task(look())
+            await until(lambda: sh._engine.call and sh._engine.call.pieces)
+            items = [item async for item in pieces]
+            looking = False
+            await onlooker
+            assert sum(len(item[1]) for item in items if not isinstance(item, Result)) == SIZE
+            assert isinstance(items[-1], Result)
+            await until((place / "done").exists)
+
+    asyncio.run(main())
