@@ -59,13 +59,16 @@ class Outlet:
                 self._engine.callback_tasks.add(self._task)
 
     async def _work(self, call: Call) -> BaseException | None:
+        import asyncio
+
         fault: BaseException | None = None
         try:
             while self._pieces:
                 await self._pieces.popleft()
         except BaseException as error:
             call.mute()
-            fault = error
+            # Who was cancelled has heard so: another task that is at the command later was not.
+            fault = None if isinstance(error, asyncio.CancelledError) else error
             while self._pieces:
                 _discard(self._pieces.popleft())
         self._engine.callback_tasks.discard(self._task)
@@ -74,8 +77,11 @@ class Outlet:
 
     async def finish(self) -> None:
         """The command has come back: everything it printed is to be taken, too. Raises what the callback raised."""
-        if self._task is not None and (fault := await self._task) is not None:
-            raise fault
+        if self._task is not None:
+            import asyncio
+
+            if (fault := await asyncio.shield(self._task)) is not None:  # not cancelled with us: it would tell of that
+                raise fault
 
     def cancel(self) -> None:
         if self._task is not None:

@@ -15,7 +15,7 @@ from .base import A_MOMENT, Base, Seconds, Text
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
 from .engine.waiters import LoopWaiter
-from .engine.waiting import LoopPoller, Steps, T, adrive
+from .engine.waiting import LoopPoller, Steps, T, adrive, to_its_end
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, check_flag, checked, to_bytes
 from .turns import Turns
@@ -124,6 +124,10 @@ class AsyncSession(Base):
             await taker.finish()
         except BaseException:
             taker.cancel()
+            if (
+                call := engine.call
+            ) is not None and call.request is request:  # nobody gets the result that hands it back
+                await to_its_end(self._do(engine.drop(call)))
             raise
         return checked(result, check)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support import stat_fields, unique_seconds, until, with_argument
 
-from shellsession import AsyncSession, SessionBusy
+from shellsession import TTY, AsyncSession, SessionBusy
 
 PATIENCE = 20.0
 
@@ -138,3 +138,52 @@ async def test_a_handed_back_command_is_paused_and_read_on(place: Path) -> None:
         await until((place / "done").exists)
         await until(lambda: take.taken == 5_000_000)
         await session.interrupt()
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "failing"])
+def test_a_command_whose_hand_back_nobody_hears_of_is_ended(place: Path, ends: str) -> None:
+    @in_a_loop
+    async def test(place: Path) -> None:
+        take, seconds = Taker(), unique_seconds()
+
+        async def fail(stream: str, data: bytes) -> None:
+            await take(stream, data)
+            raise LookupError("mine")
+
+        async with AsyncSession(cwd=place) as session:
+            text = f"X=1; echo a; bash -c 'read x' {seconds}"
+            on_output = take if ends == "cancelled" else fail
+            run = asyncio.create_task(session.run(text, stdin=TTY, on_output=on_output))
+            await until(lambda: session._engine.call)  # handed back, and `run` waits for the callback
+            if ends == "cancelled":
+                run.cancel()
+            else:
+                take.gate.set()
+            with pytest.raises(asyncio.CancelledError if ends == "cancelled" else LookupError):
+                await run
+            assert with_argument(seconds) == []
+            assert (await session.run("echo $X")).stdout == "1\n"
+
+    test(place)
+
+
+@in_a_loop
+async def test_a_cancelled_callback_cancels_nobody_else(place: Path) -> None:
+    tasks: list[asyncio.Task[object] | None] = []
+
+    async def take(_: str, __: bytes) -> None:
+        tasks.append(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    async with AsyncSession(cwd=place) as session:
+        handed = await session.run("read x; echo a; read x; exit 3", stdin=TTY, on_output=take)
+        assert handed.outcome == "input"
+        await session.type("\n")
+        await until(lambda: tasks)
+        assert tasks[0]
+        tasks[0].cancel()
+        await asyncio.wait([tasks[0]])
+        ended = await session.send("\n")
+        while ended.runs_on:
+            ended = await session.wait()
+        assert ended.exit_code == 3
