@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from .async_output import Outlet, Pieces
@@ -211,7 +212,11 @@ class AsyncSession(Base):
         self._waiters.append(waiter)
         if once_waiting is not None:
             once_waiting()
-        return waiter.result if await waiter.wait(until) else self._elsewhere()
+        try:
+            return waiter.result if await waiter.wait(until) else self._elsewhere()
+        finally:
+            with suppress(ValueError):  # it was told
+                self._waiters.remove(waiter)
 
     async def _await_turn(self, until: float | None) -> None:
         """As ``Session._await_turn``."""

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 from .base import A_MOMENT, Base, Seconds, Text
@@ -235,7 +236,11 @@ class Session(Base):
                     once_waiting()
         if not is_in_use:  # but who reads it between two verbs may be in its callback, which waits for us perhaps
             return None if self._engine.stop_unattended(until) else self._elsewhere(_HEARD)
-        return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
+        try:
+            return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
+        finally:
+            with self._door, suppress(ValueError):  # it was told
+                self._waiters.remove(waiter)
 
     def _await_turn(self, until: float | None) -> None:
         """Before typing: for what another thread is in there is to be a question, and for what comes then none."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from support import unique_seconds, wait_until, with_argument
+from support import unique_seconds, until, wait_until, with_argument
 
-from shellsession import Session, SessionClosed
+from shellsession import AsyncSession, Session, SessionClosed
 from shellsession.engine.waiting import Poller
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -118,3 +120,30 @@ def test_a_job_may_be_looked_at_from_another_thread(sh: Session) -> None:
         for i in range(50):
             assert sh.run(f"echo {i}").stdout == f"{i}\n"
         assert len(looks.result(20)) == 200
+
+
+def test_who_has_looked_at_anothers_command_leaves_nothing_behind(sh: Session) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(sh.run, f"sleep {unique_seconds()}")
+        wait_until(lambda: sh.state == "running", "the command")
+        assert (sh.poll().outcome, sh.wait(0.001).outcome) == ("running", "running")
+        assert sh._waiters == []
+        sh.interrupt()
+        assert running.result(10).outcome == "interrupted"
+
+
+def test_a_task_that_has_looked_at_anothers_command_leaves_nothing_behind_either(place: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=place) as sh:
+            running = asyncio.create_task(sh.run(f"sleep {unique_seconds()}"))
+            await until(lambda: sh.state == "running")
+            assert (await sh.wait(0.001)).outcome == "running"
+            looking = asyncio.create_task(sh.wait())
+            await until(lambda: sh._waiters)
+            looking.cancel()
+            await asyncio.wait([looking])
+            assert sh._waiters == []
+            await sh.interrupt()
+            assert (await running).outcome == "interrupted"
+
+    asyncio.run(main())
