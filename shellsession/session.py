@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from typing import Any, Self
 
@@ -48,14 +48,15 @@ class Session(Base):
     def _do(self, steps: Steps[T]) -> T:
         self._refuse_callbacks()
         me, restarting = threading.get_ident(), self._restarting
+        mine = {me} - self._callers  # not what a signal handler finds, whose thread waits for its turn
         try:
-            self._callers.add(me)
+            self._callers |= mine
             while True:
                 # No `with`: on Python 3.14 Ctrl-C may strike between its taking of the lock and its care for it.
                 try:
                     self._lock.acquire()
                     if not restarting or me in restarting:
-                        return self._do_now(steps)
+                        return self._do_now(steps, mine)
                 finally:
                     try:  # noqa: SIM105  # nor here: Ctrl-C would strike in what suppresses, before the release
                         self._lock.release()
@@ -64,16 +65,16 @@ class Session(Base):
                 with self._restarted:  # for a while: Ctrl-C may have struck who was to tell
                     self._restarted.wait_for(lambda: not restarting, _A_WHILE)
         finally:
-            self._callers.discard(me)
+            self._callers -= mine
 
-    def _do_now(self, steps: Steps[T]) -> T:
+    def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """It is this thread's turn."""
         try:
             self._engine.stop_unattended()
             return drive(steps, self._poller)
         finally:
             with self._door:
-                self._callers.discard(threading.get_ident())
+                self._callers -= leaving
                 self._leave_or_end()
 
     def _leave_or_end(self) -> None:

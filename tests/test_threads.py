@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import unique_seconds, until, wait_until, with_argument
+from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import AsyncSession, Session, SessionClosed
 from shellsession.engine.waiting import Poller
@@ -147,3 +147,31 @@ def test_a_task_that_has_looked_at_anothers_command_leaves_nothing_behind_either
             assert (await running).outcome == "interrupted"
 
     asyncio.run(main())
+
+
+def test_a_signal_handler_that_uses_the_session_leaves_its_thread_in_the_queue(sh: Session, place: Path) -> None:
+    seconds, came = unique_seconds(), list[str]()
+    in_handler = threading.Event()
+
+    def handle(*_: object) -> None:
+        in_handler.set()
+        came.append(sh.run("echo here").stdout)
+
+    def strike_and_interrupt(main: int) -> str:
+        wait_until(lambda: main in sh._callers, "the main thread in the queue")
+        signal.pthread_kill(main, signal.SIGALRM)
+        assert in_handler.wait(PATIENCE)
+        (place / "go").touch()
+        wait_until(lambda: with_argument(seconds), "the main thread's command")
+        return sh.interrupt().outcome
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            threads.submit(sh.run, "until [ -e go ]; do sleep 0.01; done")
+            wait_until(lambda: sh.state == "running", "the first command")
+            striking = threads.submit(strike_and_interrupt, threading.get_ident())
+            outcome = sh.run(f"sleep {seconds}", timeout=8).outcome
+        assert (came, outcome, striking.result()) == (["here\n"], "interrupted", "interrupted")
+    finally:
+        signal.signal(signal.SIGALRM, before)
