@@ -260,8 +260,10 @@ class AsyncSession(Base):
     async def restart(self) -> None:
         """As ``Session.restart``; what another task runs is ended."""
         self._refuse_callbacks()
+        engine = self._mine()
+        engine.refuse_restart()
         self._kill_running("the session was restarted meanwhile")
-        await self._do(self._mine().restart(), first=True)  # what queues for a turn is run in the fresh one
+        await self._do(engine.restart(), first=True)  # what queues for a turn is run in the fresh one
 
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""

@@ -293,11 +293,12 @@ class Session(Base):
         Raises ShellUnavailable and SessionClosed.
         """
         self._refuse_callbacks()
-        me = threading.get_ident()
+        engine, me = self._mine(), threading.get_ident()
+        engine.refuse_restart()
         try:
             self._restarting.add(me)
             self._kill_running("the session was restarted meanwhile")
-            self._do(self._mine().restart())  # what queues for a turn is run in the fresh one
+            self._do(engine.restart())  # what queues for a turn is run in the fresh one
         finally:
             self._restarting.discard(me)
             with self._restarted:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import AsyncSession, Session, SessionClosed
+from shellsession import AsyncSession, InvalidRequest, Session, SessionClosed
 from shellsession.engine.waiting import Poller
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -175,3 +175,32 @@ def test_a_signal_handler_that_uses_the_session_leaves_its_thread_in_the_queue(s
         assert (came, outcome, striking.result()) == (["here\n"], "interrupted", "interrupted")
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_restart_that_cannot_be_ends_nobodys_command(new_session: Callable[..., Session], tmp_path: Path) -> None:
+    (first := tmp_path / "first").mkdir()
+    session = new_session(cwd=first)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(session.run, f"cd {tmp_path}; kept=1; until [ -e go ]; do sleep 0.01; done; echo kept")
+        wait_until(lambda: session.cwd == str(tmp_path), "the command")
+        first.rmdir()
+        with pytest.raises(InvalidRequest, match="first' is not a directory"):
+            session.restart()
+        (tmp_path / "go").touch()
+        assert (running.result(PATIENCE).stdout, session.run("echo $kept").stdout) == ("kept\n", "1\n")
+
+
+def test_nor_does_one_with_asyncio(tmp_path: Path) -> None:
+    async def main() -> None:
+        (first := tmp_path / "first").mkdir()
+        async with AsyncSession(cwd=first) as sh:
+            text = f"cd {tmp_path}; until [ -e go ]; do sleep 0.01; done; echo kept"
+            running = asyncio.create_task(sh.run(text, timeout=PATIENCE))
+            await until(lambda: sh.cwd == str(tmp_path))
+            first.rmdir()
+            with pytest.raises(InvalidRequest, match="first' is not a directory"):
+                await sh.restart()
+            (tmp_path / "go").touch()
+            assert (await running).stdout == "kept\n"
+
+    asyncio.run(main())

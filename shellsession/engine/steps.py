@@ -271,11 +271,14 @@ class Engine(Core):
 
     # -- end
 
-    def restart(self) -> Steps[None]:
-        """A fresh bash, with the first cwd and environment, and the startup commands run again."""
+    def refuse_restart(self) -> None:
+        """To be asked before anything is ended for one: the old shell is better than none."""
         if self.closed:
             raise SessionClosed("this session is closed: make a new one")
-        directory(self.options.cwd)  # gone meanwhile? then the old shell is better than none
+        directory(self.options.cwd)  # gone meanwhile?
+
+    def restart(self) -> Steps[None]:
+        """A fresh bash, with the first cwd and environment, and the startup commands run again."""
         self.kill_reason, self.untold = "", None
         yield from teardown.or_abandon(self, teardown.shut_down(self))
         yield from self.open()
