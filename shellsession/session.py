@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .base import A_MOMENT, Base, Seconds, Text
 from .engine.dialogue import expect, late
 from .engine.waiters import Waiter, is_owned
 from .engine.waiting import Poller, Steps, T, drive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, check_flag, checked, to_bytes
+
+if TYPE_CHECKING:
+    from .engine.steps import Engine
 
 _HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 # How long a thread waits for another's restart until it looks again, in seconds.
@@ -165,7 +168,9 @@ class Session(Base):
         request = self._request(
             command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
         )
-        engine = self._mine()
+        return self._follow(self._mine(), request)
+
+    def _follow(self, engine: Engine, request: Request) -> Iterator[tuple[Stream, bytes] | Result]:
         call = self._do(engine.follow(request))
         try:
             while engine.call is call:

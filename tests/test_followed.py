@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support import PATIENCE, in_thread, unique_seconds, until, wait_until
 
-from shellsession import AsyncSession, Limits, NotRunning, Result, Session
+from shellsession import AsyncSession, InvalidRequest, Limits, NotRunning, Result, Session
 
 LIMITS = Limits(max_output=100_000)
 SIZE = 5_000_000
@@ -97,3 +97,9 @@ def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
             await until((place / "done").exists)
 
     asyncio.run(main())
+
+
+def test_what_cannot_be_run_is_refused_at_once(sh: Session) -> None:
+    for session in (sh, AsyncSession()):
+        with pytest.raises(InvalidRequest):
+            session.stream("a\0b")
