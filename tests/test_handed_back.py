@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -215,6 +217,49 @@ def test_who_was_let_go_leaves_it_being_read(sh: Session, place: Path) -> None:
     (place / "b").touch()
     wait_until(lambda: heard == [b"a\n", b"b\n"], "the callback, though nobody calls")
     assert sh.wait(PATIENCE).stdout == "a\nb\n"
+
+
+@pytest.mark.parametrize("way", ["closed", "collected"])
+def test_a_callback_that_does_not_return_keeps_no_session_from_its_end(place: Path, way: str) -> None:
+    called, go, seconds = threading.Event(), threading.Event(), unique_seconds()
+
+    def call_back(_: str, __: bytes) -> None:
+        called.set()
+        go.wait()
+
+    session = Session(cwd=place)
+    text = f"until [ -e a ]; do sleep 0.01; done; yes & sleep {seconds}"
+    session.run(text, tty=False, timeout=0.02, on_timeout="yield", on_output=call_back)
+    (place / "a").touch()
+    assert called.wait(PATIENCE)
+    sessions = [session]
+    del session
+    try:
+        ending, came = in_thread(sessions[0].close if way == "closed" else sessions.clear)
+        ending.join(PATIENCE)
+        assert came == [None]
+        assert with_argument(seconds) == []
+    finally:
+        go.set()
+
+
+def test_nor_the_program_from_its_own(place: Path) -> None:
+    seconds = unique_seconds()
+    program = f"""
+import threading
+from shellsession import Session
+called = threading.Event()
+def call_back(*_):
+    called.set()
+    threading.Event().wait()
+sh = Session()
+text = "until [ -e a ]; do sleep 0.01; done; echo a; sleep {seconds}"
+assert sh.run(text, timeout=0.02, on_timeout="yield", on_output=call_back).runs_on
+open("a", "w").close()
+assert called.wait({PATIENCE})
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=place, check=True, timeout=PATIENCE)
+    assert with_argument(seconds) == []
 
 
 def test_a_callback_that_exits_does_not_stop_the_reading_for_others(new_session: Callable[..., Session]) -> None:

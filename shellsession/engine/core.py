@@ -23,6 +23,8 @@ from .unattended import UnattendedReader
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
+# How long the end of a session waits for a callback, in seconds.
+_A_MOMENT: Final = 1.0
 
 
 class Core:
@@ -97,10 +99,15 @@ class Core:
     # -- between two verbs
 
     def stop_unattended(self, until: float | None = None) -> bool:
-        """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it."""
+        """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it.
+
+        The end of the session waits for that a moment only: it may be the end of the program.
+        """
         if (reader := self.unattended) is not None:
-            if not reader.stop(until):
-                return False
+            if not reader.stop(time.monotonic() + _A_MOMENT if self.closed else until):
+                if not self.closed:
+                    return False
+                reader.abandon()
             if self.unattended is reader:  # else another verb has begun and ended meanwhile
                 self.unattended = None
         return True

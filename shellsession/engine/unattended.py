@@ -58,6 +58,11 @@ class UnattendedReader:
         finally:
             with suppress(RuntimeError):  # it does not have it
                 self._lock.release()
+        self.abandon()
+        return True
+
+    def abandon(self) -> None:
+        """Read no more, though its callback may never return: what that was given was the last."""
+        self._stopped = True
         for _, stream in self._call.streams:
             self._reader.remove(stream.fd)
-        return True
