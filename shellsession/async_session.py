@@ -120,15 +120,15 @@ class AsyncSession(Base):
         )
         if taker is None:
             return checked(await self._do(engine.run(request)), check)
+        handed_back = None
         try:
             result = await self._do(engine.run(request))
+            handed_back = engine.call if result.runs_on else None
             await taker.finish()
         except BaseException:
             taker.cancel()
-            if (
-                call := engine.call
-            ) is not None and call.request is request:  # nobody gets the result that hands it back
-                await to_its_end(self._do(engine.drop(call)))
+            if handed_back is not None:  # nobody gets the result that says so
+                await to_its_end(self._do(engine.drop(handed_back)))
             raise
         return checked(result, check)
 

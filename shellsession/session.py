@@ -174,11 +174,11 @@ class Session(Base):
         call = self._do(engine.follow(request))
         try:
             while engine.call is call:
-                yield from self._do(engine.heard(call))
+                yield from self._do(self._mine().heard(call))
             yield from call.take_pieces() if call.result else self._do(engine.heard(call))
             yield engine.told(call)
         finally:
-            if engine.call is call:
+            if engine.call is call and self._owner == os.getpid():
                 self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:

@@ -18,8 +18,8 @@ def fork() -> int:
         return os.fork()
 
 
-def in_child(do: Callable[[], object]) -> None:
-    """Have it done in a forked child, to its end."""
+def in_child(do: Callable[[], object]) -> int:
+    """Have it done in a forked child, to its end; that one's process id."""
     if (child := fork()) == 0:
         signal.alarm(int(PATIENCE))
         status = 1
@@ -31,3 +31,4 @@ def in_child(do: Callable[[], object]) -> None:
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return child

@@ -16,7 +16,7 @@ import pytest
 from escapes import ESCAPES, all_escapes, of_host
 from support import descendants, descriptors, descriptors_left, is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session, SessionClosed
+from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session
 from shellsession.engine import directories, guard
 
 Make = Callable[..., Session]
@@ -234,39 +234,6 @@ def test_too_few_descriptors_are_told_before_they_are_used_up(place: Path) -> No
             os.close(os.open("/dev/null", os.O_RDONLY))  # the host can still open files
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
-    with Session(cwd=place) as session:
-        session.run(f"X=1; sleep {(seconds := unique_seconds())} &")
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                session.close()
-                try:
-                    session.run("true")
-                except SessionClosed:
-                    with Session(cwd=place) as own:
-                        status = 0 if own.run("echo mine").stdout == "mine\n" else 2
-                del session
-                gc.collect()
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert session.run("echo $X").stdout == "1\n"
-        assert len(with_argument(seconds)) == 1
-        assert of_host(child) == set()
-
-
-def test_a_forked_child_that_ends_by_itself_harms_nobody(place: Path) -> None:
-    with Session(cwd=place) as session:
-        session.run("X=1")
-        child = os.fork()
-        if child == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
-        assert session.run("echo $X").stdout == "1\n"
 
 
 def test_the_hosts_own_children_are_left_alone(place: Path) -> None:

@@ -1,0 +1,63 @@
+"""A forked child of the host: whatever it does, its parent's session is none of its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from escapes import of_host
+from forks import fork, in_child
+from support import unique_seconds, with_argument
+
+from shellsession import Session, SessionClosed
+
+
+def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
+    sessions = [Session(cwd=place)]
+
+    def work() -> None:
+        sessions[0].close()
+        with pytest.raises(SessionClosed, match="forked child"):
+            sessions[0].run("true")
+        with Session(cwd=place) as own:
+            assert own.run("echo mine").stdout == "mine\n"
+        sessions.clear()
+        gc.collect()
+
+    with sessions[0] as session:
+        session.run(f"X=1; sleep {(seconds := unique_seconds())} &")
+        child = in_child(work)
+        assert session.run("echo $X").stdout == "1\n"
+        assert len(with_argument(seconds)) == 1
+        assert of_host(child) == set()
+
+
+def test_a_forked_child_that_ends_by_itself_harms_nobody(place: Path) -> None:
+    with Session(cwd=place) as session:
+        session.run("X=1")
+        if (child := fork()) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert session.run("echo $X").stdout == "1\n"
+
+
+def test_a_stream_is_the_parents_to_follow_and_to_end(place: Path) -> None:
+    with Session(cwd=place) as session:
+        streams = [session.stream("X=1; echo a; until [ -e go ]; do sleep 0.05; done; echo b", tty=False)]
+        assert next(streams[0]) == ("stdout", b"a\n")
+
+        def work() -> None:
+            with pytest.raises(SessionClosed, match="forked child"):
+                next(streams[0])
+            streams.clear()
+            gc.collect()
+
+        in_child(work)
+        in_child(streams.clear)
+        (place / "go").touch()
+        rest = list(streams[0])
+        assert rest[0] == ("stdout", b"b\n")
+        assert session.run("echo $X").stdout == "1\n"
