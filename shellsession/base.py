@@ -13,7 +13,6 @@ from types import EllipsisType
 from typing import Any
 
 from .checks import bash_of, check_options, check_size, commands_of, place_of
-from .engine.environment import environment
 from .engine.jobs import Job
 from .engine.spill import settled
 from .engine.steps import Engine
@@ -88,8 +87,8 @@ class Base:
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
         # The host may be elsewhere at a later start.
         place, program = _absolute(place) if place else None, _absolute(program) if "/" in program else program
-        options = Options(place, env, extra_env, agent_env, commands, columns_and_rows, program, timeout, sandbox)
-        environment(options)  # refuses here what exec would refuse in the child
+        mine, added = (None if given is None else dict(given) for given in (env, extra_env))
+        options = Options(place, mine, added, agent_env, commands, columns_and_rows, program, timeout, sandbox)
         self._engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []

@@ -52,8 +52,21 @@ def check_options(env: object, extra_env: object, agent_env: object, size: objec
     for name, value in (("env", env), ("extra_env", extra_env)):
         if value is not None and not isinstance(value, Mapping):
             raise InvalidRequest(f"{name} is a mapping of names to values, not {_shown(value)}")
+        for variable in (value or {}).items():
+            _check_variable(*variable)
     check_flag("agent_env", agent_env)
     check_size(size)
+
+
+def _check_variable(name: object, value: object) -> None:
+    """Refuse what no program can get."""
+    fit = isinstance(name, str) and isinstance(value, str) and name != "" and "=" not in name
+    with suppress(UnicodeEncodeError):
+        if fit and b"\0" not in os.fsencode(f"{name}{value}"):
+            return
+    raise InvalidRequest(
+        f"the environment holds a variable that no program can get: {name!r} (names and values are str)"
+    )
 
 
 def check_size(size: object) -> None:

@@ -59,6 +59,8 @@ _VALUES: Final[dict[str, Any]] = {
     "an empty mapping": {},
     "a mapping of numbers": {1: 2},
     "a mapping to numbers": {"A": 3},
+    "a mapping from numbers": {1: "a"},
+    "a mapping from None": {None: "a"},
     "an object": object(),
     "a path of bytes": BytesPath(),
     "a function": len,

@@ -1,14 +1,12 @@
 """The environment that bash starts with.
 
-Law: pure but for a look at the host's own; a variable that no program can get is refused before anything runs.
+Law: pure but for a look at the host's own.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
-from ..errors import InvalidRequest
 from ..models import Options
 
 # For programs without a person: no pagers, no colours by default, no questions.
@@ -49,16 +47,4 @@ def environment(options: Options) -> dict[str, str]:
     if options.agent_env and options.env is None:
         env.update(AGENT_ENV)
     env.update(options.extra_env or {})
-    for name, value in env.items():
-        _check_variable(name, value)
     return {name: value for name, value in env.items() if name not in _DROPPED}
-
-
-def _check_variable(name: object, value: object) -> None:
-    fit = isinstance(name, str) and isinstance(value, str) and name != "" and "=" not in name
-    with suppress(UnicodeEncodeError):
-        if fit and b"\0" not in os.fsencode(f"{name}{value}"):
-            return
-    raise InvalidRequest(
-        f"the environment holds a variable that no program can get: {name!r} (names and values are str)"
-    )
