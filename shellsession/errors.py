@@ -60,6 +60,7 @@ class SessionBusy(ShellSessionError):
     code = "busy"
 
 
+STILL_RUNS: Final = "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
 IN_CALLBACK: Final = (
     "a callback of a running command cannot use its session: use another session, or interrupt from another thread"
 )

@@ -224,6 +224,20 @@ def test_output_is_heard_and_streamed(sh: Session) -> None:
     assert last.exit_code == 4
 
 
+def test_behind_its_own_stream_nothing_is_run(sh: Session) -> None:
+    pieces = sh.stream("echo a; sleep 1000")
+    assert next(pieces) == ("stdout", b"a\n")
+    with pytest.raises(SessionBusy):
+        sh.run("echo never")
+    sh.interrupt()
+    last = list(pieces)[-1]
+    assert isinstance(last, Result)
+    assert last.outcome == "interrupted"
+    assert sh.run("echo now").stdout == "now\n"
+    with pytest.raises(InvalidRequest):
+        sh.stream("a\0b")
+
+
 def test_leaving_a_stream_interrupts_the_command(sh: Session) -> None:
     seconds = unique_seconds()
     stream = sh.stream(f"echo a; sleep {seconds}")

@@ -217,12 +217,16 @@ class AsyncRemoteSession(Remote):
         return self._pieces(said)
 
     async def _pieces(self, said: Said) -> AsyncIterator[tuple[Stream, bytes] | Result]:
-        async with aclosing(await self._asked(said)) as messages:
-            async for message in messages:
-                if message.header.get("event") == "output":
-                    yield message.header["stream"], message.parts[0]
-                else:
-                    yield self._ran(message)
+        self._followed = True
+        try:
+            async with aclosing(await self._asked(said)) as messages:
+                async for message in messages:
+                    if message.header.get("event") == "output":
+                        yield message.header["stream"], message.parts[0]
+                    else:
+                        yield self._ran(message)
+        finally:
+            self._followed = False
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""

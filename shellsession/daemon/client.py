@@ -175,10 +175,17 @@ class RemoteSession(Remote):
             False,
             True,
         )
-        with closing(self._asked(said)) as messages:
-            for message in messages:
-                if message.header.get("event") == "output":
-                    yield message.header["stream"], message.parts[0]
+        return self._pieces(said)
+
+    def _pieces(self, said: Said) -> Iterator[tuple[Stream, bytes] | Result]:
+        self._followed = True
+        try:
+            with closing(self._asked(said)) as messages:
+                for message in messages:
+                    if message.header.get("event") == "output":
+                        yield message.header["stream"], message.parts[0]
+        finally:
+            self._followed = False
         yield self._ran(message)  # out here: who leaves the loop with it has been told, and nothing is to be cancelled
 
     def wait(self, timeout: Seconds = ...) -> Result:

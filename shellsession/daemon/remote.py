@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import (
     IN_CALLBACK,
+    STILL_RUNS,
     DaemonUnavailable,
     InvalidRequest,
     NoSuchAgent,
@@ -61,6 +62,7 @@ class Remote:
         # Told of what keeps a command waiting for its turn, once it has for a second.
         self.on_wait: Callable[[Message], None] | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
+        self._followed = False  # somebody iterates over its output
         self._hearing: set[object] = set()  # threads or tasks in a callback
         weakref.finalize(self, self._pool.close)
 
@@ -248,7 +250,9 @@ class Remote:
         echo: bool,
         live: bool = False,
     ) -> Said:
-        """The request of ``run``. Raises InvalidRequest."""
+        """The request of ``run``. Raises InvalidRequest and SessionBusy."""
+        if self._followed:  # it would wait for who iterates, and that is us
+            raise SessionBusy(STILL_RUNS)
         terminal = stdin is TTY
         text = to_bytes("command", command)
         data = None if stdin is None or stdin is TTY else to_bytes("stdin", stdin)

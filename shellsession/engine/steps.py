@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from ..errors import GONE, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
+from ..errors import GONE, STILL_RUNS, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
 from ..models import OnTimeout, Outcome, Request, Result, Stream
 from . import endings, pump, teardown, typist
 from .call import LOOK_TERMINAL, Call, Typed
@@ -132,9 +132,7 @@ class Engine(Core):
         if self.call is not None and self.call.abandoned:
             yield from self.interrupt()
         if self.call is not None:
-            raise SessionBusy(
-                "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
-            )
+            raise SessionBusy(STILL_RUNS)
         if self.shell is None or self.closed:
             yield from self.open()
 
