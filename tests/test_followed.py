@@ -11,6 +11,7 @@ import pytest
 from support import PATIENCE, in_thread, unique_seconds, until, wait_until
 
 from shellsession import AsyncSession, InvalidRequest, Limits, NotRunning, Result, Session
+from shellsession.engine import pump
 
 LIMITS = Limits(max_output=100_000)
 SIZE = 5_000_000
@@ -97,6 +98,15 @@ def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
             await until((place / "done").exists)
 
     asyncio.run(main())
+
+
+def test_endless_news_are_no_reason_to_forget_the_time(sh: Session) -> None:
+    sh.run("echo begun; sleep 1000", timeout=0.05, on_timeout="yield")
+    engine = sh._engine
+    assert engine.call
+    engine.call.following = engine.call.has_news = True
+    for limit, what in ((9.0, pump.TIMED_OUT), (11.0, pump.NEWS), (None, pump.NEWS)):
+        assert pump._happened(engine.live(), engine.call, limit, now=10.0) == what
 
 
 def test_what_cannot_be_run_is_refused_at_once(sh: Session) -> None:

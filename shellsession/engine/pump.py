@@ -184,13 +184,12 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
 
 
 def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What | None:
-    if call.ending is None:
-        if call.overflowed:
-            return OVERFLOW
-        if call.following and call.has_news:
-            return NEWS
-    if until is not None and now >= until:
+    if call.ending is None and call.overflowed:
+        return OVERFLOW
+    if until is not None and now >= until:  # before its news, of which there may be no end
         return TIMED_OUT
+    if call.ending is None and call.following and call.has_news:
+        return NEWS
     idle = call.request.idle_timeout
     if call.ending is None and idle is not None and not call.paused and now >= call.last_output + idle:
         return IDLE
