@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, Raw, served
+from daemons import Daemon, Raw
 from support import PATIENCE, in_thread, until, wait_until
 
 from shellsession import (
@@ -88,7 +89,8 @@ class Others:
 
     def __init__(self, remote: RemoteSession, place: Path) -> None:
         self._begun, self._go = place / "begun", place / "go"
-        self._remote = remote
+        self._remote, self.is_queued = remote, threading.Event()
+        remote.on_wait = lambda _: self.is_queued.set()
 
     def ask(self) -> None:
         line = f"touch {self._begun}; until [ -e {self._go} ]; do sleep 0.01; done; echo theirs"
@@ -115,10 +117,13 @@ def test_a_call_that_is_cancelled_ends_no_other_clients_command(
 
         async with aconnect(remote.agent, daemon.socket, False) as session:
             PROGRESS.set(waiting)
-            call = asyncio.create_task(Toolbox(session, tick=0.05).bash("sleep 1000"))
+            tools = Toolbox(session, patience=1000, tick=1000)
+            tools._brief = 0.05
+            call = asyncio.create_task(tools.bash("sleep 1000"))
             await waits.wait()
+            await asyncio.to_thread(wait_until, lambda: "stays with it" in remote.poll().reason, "its second tick")
             others.ask()
-            await until(lambda: others_wait(remote))
+            await until(others.is_queued.is_set)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -126,12 +131,6 @@ def test_a_call_that_is_cancelled_ends_no_other_clients_command(
             assert await others.is_whole()
 
     asyncio.run(main())
-
-
-def others_wait(remote: RemoteSession) -> bool:
-    """Is a second request being served, beside the one that looks?"""
-    with Raw(remote._path) as raw:
-        return served(raw) >= 3
 
 
 @pytest.mark.parametrize("verb", ["wait", "interrupt"])
