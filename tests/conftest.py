@@ -115,6 +115,20 @@ def new_session(place: Path) -> Iterator[Callable[..., Session]]:
         yield make
 
 
+@pytest.fixture
+def new_agents(place: Path) -> Iterator[Callable[..., Agents]]:
+    """Makes ``Agents``, which are closed with the test."""
+    made: list[Agents] = []
+
+    def new(*arguments: Any, **options: Any) -> Agents:
+        made.append(Agents(*arguments, **{"cwd": place, **options}))
+        return made[-1]
+
+    yield new
+    for agents in made:
+        agents.close()
+
+
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One daemon process for the tests of a module; what they leave running in it is not waited for at its end."""

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,6 @@ from shellsession import (
 )
 
 NewAgents = Callable[..., Agents]
-
-
-@pytest.fixture
-def new_agents(place: Path) -> Iterator[NewAgents]:
-    made: list[Agents] = []
-
-    def new(*arguments: Any, **options: Any) -> Agents:
-        made.append(Agents(*arguments, **{"cwd": place, **options}))
-        return made[-1]
-
-    yield new
-    for agents in made:
-        agents.close()
 
 
 class Agent:

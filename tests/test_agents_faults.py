@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from forks import in_child
@@ -16,19 +15,6 @@ from support import PATIENCE, in_thread, until, wait_until
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, SessionClosed, TooManySessions
 
 NewAgents = Callable[..., Agents]
-
-
-@pytest.fixture
-def new_agents(place: Path) -> Iterator[NewAgents]:
-    made: list[Agents] = []
-
-    def new(*arguments: Any, **options: Any) -> Agents:
-        made.append(Agents(*arguments, **{"cwd": place, **options}))
-        return made[-1]
-
-    yield new
-    for agents in made:
-        agents.close()
 
 
 def fault() -> None:
