@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import itertools
 import os
 import shutil
 import sys
@@ -84,10 +85,16 @@ def emptied(directory: Path) -> Path:
     return directory
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """An empty directory for a command to work in; always at the same path within one test."""
-    return emptied(tmp_path / "ours" / "place")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty directory for a command to work in; always at the same path within one test.
+
+    Not in ``tmp_path``: for a name pytest looks through all that it has made, which takes as long as many a test.
+    """
+    return emptied(tmp_path_factory.getbasetemp() / f"place{next(_numbers)}" / "ours" / "place")
 
 
 def beside(place: Path) -> Path:
