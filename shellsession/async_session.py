@@ -162,13 +162,13 @@ class AsyncSession(Base):
         followed.append(call)
         try:
             while engine.call is call:
-                for piece in await self._do(engine.heard(call)):
+                for piece in await self._do(self._mine().heard(call)):
                     yield piece
             for piece in call.take_pieces() if call.result else await self._do(engine.heard(call)):
                 yield piece
             yield engine.told(call)
         finally:
-            if engine.call is call:
+            if engine.call is call and self._owner == os.getpid():
                 await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:

@@ -251,8 +251,10 @@ class Base:
 
 
 def _absolute(path: str) -> str:
+    if os.path.isabs(path):
+        return path
     try:
-        return os.path.abspath(path)
+        return os.path.join(os.getcwd(), path)  # `..` is the kernel's: it goes up from where a link leads
     except FileNotFoundError as error:
         raise InvalidRequest(f"the host's own working directory is gone, and {path!r} is relative to it") from error
 

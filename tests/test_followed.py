@@ -8,9 +8,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from daemons import Daemon
 from support import PATIENCE, in_thread, unique_seconds, until, wait_until
 
-from shellsession import AsyncSession, InvalidRequest, Limits, NotRunning, Result, Session
+from shellsession import (
+    AsyncSession,
+    InvalidRequest,
+    Limits,
+    NotRunning,
+    Result,
+    Session,
+    SessionBusy,
+    aconnect,
+    connect,
+)
 from shellsession.engine import pump
 
 LIMITS = Limits(max_output=100_000)
@@ -113,3 +124,26 @@ def test_what_cannot_be_run_is_refused_at_once(sh: Session) -> None:
     for session in (sh, AsyncSession()):
         with pytest.raises(InvalidRequest):
             session.stream("a\0b")
+
+
+def test_a_stream_of_the_daemon_that_was_left_keeps_nobody_waiting(daemon: Daemon, place: Path) -> None:
+    async def main() -> None:
+        async with aconnect("left", daemon.socket, cwd=place) as session:
+            async for piece in session.stream("echo a; sleep 1000"):
+                assert piece == ("stdout", b"a\n")
+                break
+            assert (await session.run("echo on")).stdout == "on\n"
+
+    asyncio.run(main())
+
+
+def test_two_streams_of_the_daemon_are_told_apart(daemon: Daemon, place: Path) -> None:
+    with connect("two", daemon.socket, cwd=place) as session:
+        first, second = session.stream("echo a"), session.stream("echo b; sleep 1000")
+        assert next(first) == ("stdout", b"a\n")
+        assert next(second) == ("stdout", b"b\n")
+        assert isinstance(list(first)[-1], Result)
+        with pytest.raises(SessionBusy):
+            session.run("echo never")
+        second.close()  # type: ignore[attr-defined]
+        assert session.run("echo on").stdout == "on\n"

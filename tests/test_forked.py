@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from escapes import of_host
 from forks import fork, in_child
 from support import unique_seconds, with_argument
 
-from shellsession import Session, SessionClosed
+from shellsession import AsyncSession, Result, Session, SessionClosed
 
 
 def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
@@ -61,3 +63,24 @@ def test_a_stream_is_the_parents_to_follow_and_to_end(place: Path) -> None:
         rest = list(streams[0])
         assert rest[0] == ("stdout", b"b\n")
         assert session.run("echo $X").stdout == "1\n"
+
+
+def test_the_same_in_a_loop(place: Path) -> None:
+    async def main() -> None:
+        async with AsyncSession(cwd=place) as session:
+            stream = session.stream("echo a; until [ -e go ]; do sleep 0.05; done; echo b", tty=False)
+            assert await anext(stream) == ("stdout", b"a\n")
+
+            async def leave() -> None:
+                with pytest.raises(SessionClosed, match="forked child"):
+                    await anext(stream)
+
+            with ThreadPoolExecutor(1) as thread:  # one without a loop
+                thread.submit(in_child, lambda: asyncio.run(leave())).result()
+            (place / "go").touch()
+            assert await anext(stream) == ("stdout", b"b\n")
+            last = await anext(stream)
+            assert isinstance(last, Result)
+            assert last.exit_code == 0
+
+    asyncio.run(main())

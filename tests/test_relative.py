@@ -32,6 +32,13 @@ def test_a_relative_directory_is_that_of_the_first_look(here: Path, monkeypatch:
         assert session.run("pwd").stdout == f"{here}/sub\n"
 
 
+@pytest.mark.parametrize("form", ["{}/link/..", "link/.."])
+def test_the_way_up_from_a_link_is_the_kernels(here: Path, form: str) -> None:
+    (here / "link").symlink_to(here / "other" / "sub")
+    with Session(cwd=form.format(here)) as session:
+        assert session.run("/bin/pwd -P").stdout == f"{here}/other\n"
+
+
 @pytest.mark.parametrize("cwd", [None, "/"])
 def test_a_bash_by_a_relative_path_is_found_from_anywhere(
     here: Path, monkeypatch: pytest.MonkeyPatch, cwd: str | None

@@ -20,7 +20,7 @@ from .endpoint import reach, socket_path
 from .exchange import LOST, Exchange
 from .link import Wire
 from .opening import opening
-from .remote import Remote, Seconds, Text
+from .remote import Followed, Remote, Seconds, Text
 from .search import Said
 from .wire import Message
 
@@ -214,10 +214,13 @@ class AsyncRemoteSession(Remote):
             False,
             True,
         )
-        return self._pieces(said)
+        followed = Followed()
+        pieces = self._pieces(said, followed)
+        self._follow(pieces, followed)
+        return pieces
 
-    async def _pieces(self, said: Said) -> AsyncIterator[tuple[Stream, bytes] | Result]:
-        self._followed = True
+    async def _pieces(self, said: Said, followed: Followed) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        followed.now = True
         try:
             async with aclosing(await self._asked(said)) as messages:
                 async for message in messages:
@@ -226,7 +229,7 @@ class AsyncRemoteSession(Remote):
                     else:
                         yield self._ran(message)
         finally:
-            self._followed = False
+            followed.now = False
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""

@@ -19,7 +19,7 @@ from .endpoint import socket_path
 from .exchange import LOST, Exchange, GivenUp
 from .link import Wire
 from .opening import opening
-from .remote import Remote, Seconds, Text
+from .remote import Followed, Remote, Seconds, Text
 from .search import Said
 from .wire import Message
 
@@ -175,17 +175,20 @@ class RemoteSession(Remote):
             False,
             True,
         )
-        return self._pieces(said)
+        followed = Followed()
+        pieces = self._pieces(said, followed)
+        self._follow(pieces, followed)
+        return pieces
 
-    def _pieces(self, said: Said) -> Iterator[tuple[Stream, bytes] | Result]:
-        self._followed = True
+    def _pieces(self, said: Said, followed: Followed) -> Iterator[tuple[Stream, bytes] | Result]:
+        followed.now = True
         try:
             with closing(self._asked(said)) as messages:
                 for message in messages:
                     if message.header.get("event") == "output":
                         yield message.header["stream"], message.parts[0]
         finally:
-            self._followed = False
+            followed.now = False
         yield self._ran(message)  # out here: who leaves the loop with it has been told, and nothing is to be cancelled
 
     def wait(self, timeout: Seconds = ...) -> Result:

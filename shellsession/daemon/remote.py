@@ -44,6 +44,12 @@ Text = str | bytes
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
 
+class Followed:
+    """Is somebody at the output of a command just now?"""
+
+    now = False
+
+
 class Remote:
     """An agent's session in the daemon, as one client sees it."""
 
@@ -62,7 +68,7 @@ class Remote:
         # Told of what keeps a command waiting for its turn, once it has for a second.
         self.on_wait: Callable[[Message], None] | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
-        self._followed = False  # somebody iterates over its output
+        self._followed: list[tuple[weakref.ref[object], Followed]] = []  # who iterates over the output of a command
         self._hearing: set[object] = set()  # threads or tasks in a callback
         weakref.finalize(self, self._pool.close)
 
@@ -235,6 +241,10 @@ class Remote:
         """For what cannot be handed back running."""
         return "kill" if self._opening.get("on_timeout") == "kill" else "interrupt"
 
+    def _follow(self, pieces: object, followed: Followed) -> None:
+        known = [one for one in self._followed if one[0]() is not None]
+        self._followed = [*known, (weakref.ref(pieces), followed)]
+
     def _run(
         self,
         command: Text,
@@ -251,7 +261,9 @@ class Remote:
         live: bool = False,
     ) -> Said:
         """The request of ``run``. Raises InvalidRequest and SessionBusy."""
-        if self._followed:  # it would wait for who iterates, and that is us
+        # It would wait for who iterates, and that is us. (Not for one that was dropped: asyncio ends that later, and
+        # what is run meanwhile has its turn after it.)
+        if any(followed.now and pieces() is not None for pieces, followed in self._followed):
             raise SessionBusy(STILL_RUNS)
         terminal = stdin is TTY
         text = to_bytes("command", command)

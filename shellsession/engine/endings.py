@@ -152,13 +152,7 @@ def _signal_round(shell: Shell, call: Call, number: signal.Signals, patience: fl
         if fresh and (what := (yield from pump.pump(shell, call, time.monotonic() + _GRACE))) in (MARK, DEAD):
             return what
         _kill_victims(call, shell.family.newer(call.older), number)
-    while True:
-        now = time.monotonic()
-        what = yield from pump.pump(shell, call, min(until, now + _GRACE))
-        if what in (MARK, DEAD) or now >= until:
-            return what
-        if any(pid not in call.killed for pid in processes.children(shell.pid)):  # bash is at the next of a list
-            _interrupt_all(shell, call)
+    return (yield from pump.pump(shell, call, until))
 
 
 def _interrupt_all(shell: Shell, call: Call) -> list[int]:
@@ -170,15 +164,15 @@ def _interrupt_all(shell: Shell, call: Call) -> list[int]:
     fresh: list[int] = []
     shell.signal(signal.SIGSTOP)
     for _ in range(_HOLDS):
-        more = [pid for pid in shell.family.newer(call.older) if pid not in call.killed]
+        more = [pid for pid in shell.family.newer(call.older) if pid not in (*call.killed, *fresh)]
         kill(more, signal.SIGSTOP)
         fresh += more
-        call.killed += more
         if not more:
             break
     for number in (signal.SIGINT, signal.SIGCONT):  # whose parent sees a child that is stopped may go on without it
         kill(fresh[::-1], number)
         shell.signal(number)
+    call.killed += fresh  # not before: struck half-way (Ctrl-C), all of it is done again
     call.signal = int(signal.SIGINT)
     return fresh
 

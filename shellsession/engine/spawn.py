@@ -52,7 +52,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
-    bash = os.path.abspath(bash)  # PATH may hold ".", and bash is started elsewhere
+    bash = bash if os.path.isabs(bash) else os.path.join(os.getcwd(), bash)  # PATH may hold ".": it starts elsewhere
     cwd = directory(options.cwd)
     guard = the_guard()
     try:
