@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import EllipsisType
 from typing import Any
 
-from .checks import bash_of, check_options, check_size, commands_of, place_of
+from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
 from .engine.jobs import Job
 from .engine.spill import settled
 from .engine.steps import Engine
@@ -85,8 +85,7 @@ class Base:
             raise InvalidRequest(f"cwd {place!r} is not a directory")
         program = bash_of(bash)
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
-        # The host may be elsewhere at a later start.
-        place, program = _absolute(place) if place else None, _absolute(program) if "/" in program else program
+        place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
         mine, added = (None if given is None else dict(given) for given in (env, extra_env))
         options = Options(place, mine, added, agent_env, commands, columns_and_rows, program, timeout, sandbox)
         self._engine = Engine(options)
@@ -248,15 +247,6 @@ class Base:
         engine.size = (columns, rows)
         if engine.shell is not None:
             engine.shell.resize(engine.size)
-
-
-def _absolute(path: str) -> str:
-    if os.path.isabs(path):
-        return path
-    try:
-        return os.path.join(os.getcwd(), path)  # `..` is the kernel's: it goes up from where a link leads
-    except FileNotFoundError as error:
-        raise InvalidRequest(f"the host's own working directory is gone, and {path!r} is relative to it") from error
 
 
 def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:

@@ -1,6 +1,7 @@
 """What a session can be made with: the same for one of this process and one of the daemon.
 
-Law: of any value whatever it says InvalidRequest or takes it; nothing is run, and nothing is looked for.
+Law: of any value whatever it says InvalidRequest or takes it; nothing is run, and nothing is looked for but the host's
+own directory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,17 @@ def path_of(name: str, value: object) -> str:
         if isinstance(path, str) and b"\0" not in os.fsencode(path):
             return path
     raise InvalidRequest(f"{name} is a path (str), not {_shown(value)}")
+
+
+def absolute(path: str) -> str:
+    """The path, from where the host is now: later it may be elsewhere. ``..`` leads up from where a link leads.
+
+    Raises InvalidRequest.
+    """
+    try:
+        return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    except FileNotFoundError as error:
+        raise InvalidRequest(f"the host's own working directory is gone, and {path!r} is relative to it") from error
 
 
 def place_of(cwd: object) -> str | None:

@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from daemons import Daemon
 
-from shellsession import Agents, InvalidRequest, Session, TooManySessions
+from shellsession import Agents, InvalidRequest, Limits, Session, TooManySessions, connect
 
 BASH = shutil.which("bash") or "/bin/bash"
 
@@ -33,10 +34,11 @@ def test_a_relative_directory_is_that_of_the_first_look(here: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("form", ["{}/link/..", "link/.."])
-def test_the_way_up_from_a_link_is_the_kernels(here: Path, form: str) -> None:
+def test_the_way_up_from_a_link_is_the_kernels(here: Path, daemon: Daemon, form: str) -> None:
     (here / "link").symlink_to(here / "other" / "sub")
-    with Session(cwd=form.format(here)) as session:
+    with Session(cwd=form.format(here)) as session, connect(form, daemon.socket, cwd=form.format(here)) as remote:
         assert session.run("/bin/pwd -P").stdout == f"{here}/other\n"
+        assert remote.run("/bin/pwd -P").stdout == f"{here}/other\n"
 
 
 @pytest.mark.parametrize("cwd", [None, "/"])
@@ -68,9 +70,11 @@ def test_a_host_whose_directory_is_gone_still_has_its_list(here: Path, monkeypat
         with pytest.raises(TooManySessions):
             agents.session("another")
         assert Session().cwd == info.cwd
-        for wrong in ({"cwd": "."}, {"bash": "./bash"}):
+        for wrong in ({"cwd": "."}, {"bash": "./bash"}, {"limits": Limits(spill="out")}):
             with pytest.raises(InvalidRequest, match="gone"):
-                Session(**wrong)  # type: ignore[arg-type]
+                Session(**wrong)
+            with pytest.raises(InvalidRequest, match="gone"):
+                connect("nowhere", "/nonexistent/socket", **wrong)
         with pytest.raises(InvalidRequest, match="gone"):
             agents.run("new", "true")
         monkeypatch.chdir(here)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from ..checks import bash_of, check_options, commands_of, place_of
+from ..checks import absolute, bash_of, check_options, commands_of, place_of
 from ..engine.processes import umask
 from ..errors import InvalidRequest
 from ..models import Limits, Request
@@ -34,7 +34,7 @@ def limits_fields(limits: Limits) -> dict[str, object]:
             f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
             " for more"
         )
-    spill = None if limits.spill is None else os.path.abspath(limits.spill)
+    spill = None if limits.spill is None else absolute(limits.spill)
     return {
         "max_output": limits.max_output,
         "spill": spill,
@@ -84,10 +84,10 @@ def opening(
         from shutil import which  # 5 ms, and seldom needed
 
         bash = bash_of(options["bash"])
-        options["bash"] = os.path.abspath(which(bash) or bash)
+        options["bash"] = absolute(which(bash) or bash)
     place = place_of(cwd)
     fields: dict[str, Any] = {
-        "cwd": _here() if place is None else os.path.abspath(place),
+        "cwd": _here() if place is None else absolute(place),
         "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
         "inherited": env is None,
         "umask": umask(),

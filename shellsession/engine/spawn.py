@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 
 from ptyprocess import PtyProcess
 
+from ..checks import absolute
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
 from . import cgroups, marks, vfork
@@ -52,7 +53,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
-    bash = bash if os.path.isabs(bash) else os.path.join(os.getcwd(), bash)  # PATH may hold ".": it starts elsewhere
+    bash = absolute(bash)  # PATH may hold ".", and it is started elsewhere
     cwd = directory(options.cwd)
     guard = the_guard()
     try:

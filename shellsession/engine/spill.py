@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from ..checks import absolute
 from ..errors import InvalidRequest
 from ..models import Limits
 from ..policy.sandbox import Sandbox, is_within
@@ -93,7 +94,7 @@ def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
     """With the spill's path as it is without symbolic links. Raises InvalidRequest where nothing can be written."""
     if (given := limits.spill) is None:
         return limits
-    place, links = processes.resolve(os.path.join(_here(), given))
+    place, links = processes.resolve(absolute(given))
     writable = [os.path.realpath(os.path.expanduser(path)) for path in sandbox.paths[0]] if sandbox else []
     for link in links:
         if any(is_within(link, one) for one in writable):
@@ -104,13 +105,6 @@ def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
     if not fit or not os.access(place if there else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {given!r} cannot be written: name a directory that exists or a file in one")
     return limits.__replace__(spill=place)
-
-
-def _here() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it was removed: what is named from there is nowhere
-        return "/nonexistent"
 
 
 def spills_of(limits: Limits) -> Spills:
