@@ -276,6 +276,8 @@ with Session(timeout=20) as session:
     assert session.run("id -u; cd /; X=1").stdout == "65534\\n"
     assert session.run("echo $X; (exit 3)").stdout == "1\\n"
     assert session.run("sleep 1000", timeout=0.2).state_kept
+    heeds = "sh -c 'trap \\"exit 0\\" INT; sleep 1000 & wait'"
+    assert session.run(heeds + "; echo went on", timeout=0.2).stdout == ""
     session.run("setsid sleep {seconds} & (env -i setsid sleep {seconds} &)")
     assert session.run("read x; echo got $x", stdin=TTY).outcome == "input"
     assert session.send("hello\\n").stdout == "got hello\\n"

@@ -51,6 +51,17 @@ def test_ends_are_told_as_they_were(user: str, mine: Path) -> None:
     run_as(user, scenario)
 
 
+def test_nothing_follows_what_is_cut(user: str, mine: Path) -> None:
+    def scenario() -> None:
+        with sandboxed(mine) as sh:
+            text = "v=7; sh -c 'trap \"exit 0\" INT; sleep 100 & wait'; echo went on"
+            assert sh.run(text, timeout=0.2).stdout == ""
+            assert sh.run(f"({text})", timeout=0.2).stdout == ""
+            assert sh.run("echo $v").stdout == "7\n"
+
+    run_as(user, scenario)
+
+
 def test_strays_die_with_it(user: str, mine: Path) -> None:
     def scenario() -> None:
         for end in ("restart", "exit 3", "kill -9 $$", "close"):

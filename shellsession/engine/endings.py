@@ -1,6 +1,6 @@
 """How commands end: by themselves, or by the ladder of signals.
 
-Law: children first, bash last. What was there before a command is not touched by its end.
+Law: whoever ends it, afterwards the shell is at its prompt with nothing of the command on its way, or it is gone.
 """
 
 from __future__ import annotations
@@ -15,25 +15,17 @@ from . import processes, pump
 from .call import Call
 from .core import Core
 from .framing import guard, is_blank
-from .pump import DEAD, MARK, What
+from .ladder import PROMPT, Ladder
+from .pump import DEAD, MARK
 from .results import leave_jobs, result
 from .shell import Shell, kill
 from .teardown import ROUNDS, TICK, kill_shell, retire, shell_died
 from .waiting import Steps, Wait
 
-# First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
-_LADDER: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
-# Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on.
-_GRACE: Final = 0.02
-_HOLDS: Final = 20  # what cannot be stopped, another user's, may start more and more
 # SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
 _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
-# How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
-_STARVED: Final = 5.0
-_TURN: Final = 0.05
-_LOOKS: Final = 3  # one alone may fall into the moment between two children
-# What runs at the prompt for longer than this, in seconds, is taken for something that the command has left.
-_PROMPT: Final = 1.0
+# A signal that was still on its way may strike a question; and a PROMPT_COMMAND runs twice for each, but is busy.
+_ASKS: Final = (0.5, 1.0, 2.0, 4.0)
 _TRACING: Final = frozenset(b"xvT")
 OVERFLOWED: Final = "the output went over the limit"
 
@@ -75,7 +67,7 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
 
 def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
     """What PROMPT_COMMAND runs is no job of the command; bash waits for it before it reads on."""
-    until = time.monotonic() + _PROMPT
+    until = time.monotonic() + PROMPT
     while shell.prepares_prompt() and shell.family.newer(call.older) and time.monotonic() < until:
         yield Wait((), time.monotonic() + TICK)
     return shell.family.has_children()
@@ -106,14 +98,11 @@ def _is_refused(shell: Shell) -> Steps[bool]:
 def interrupt(engine: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
-    for number, patience in _LADDER:
-        what = yield from _signal_round(shell, call, number, patience)
-        if what == MARK:
-            return (yield from _settle(engine, call))
-        if what == DEAD:
-            return (yield from shell_died(engine, call))
-    if (yield from _wait_for_starved(shell, call)) == MARK:
+    what = yield from Ladder(shell, call).climb()
+    if what == MARK:
         return (yield from _settle(engine, call))
+    if what == DEAD:
+        return (yield from shell_died(engine, call))
     for number, patience in _LAST:
         shell.signal(number)
         what = yield from pump.pump(shell, call, time.monotonic() + patience)
@@ -126,63 +115,6 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
     return (yield from shell_died(engine, call))
 
 
-def _wait_for_starved(shell: Shell, call: Call) -> Steps[What | None]:
-    """Before a shell is given up: on a busy machine it, or what runs below it, may not have had its turn yet."""
-    ran = {shell.pid: processes.processor_time(shell.pid)}
-    until = time.monotonic() + _STARVED
-    had_their_turn = 0
-    while time.monotonic() < until and had_their_turn < _LOOKS:
-        victims = shell.family.newer(call.older)
-        starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
-        for pid in (shell.pid, *victims):
-            before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
-            starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
-        had_their_turn = 0 if starved else had_their_turn + 1
-        what = yield from _signal_round(shell, call, signal.SIGKILL, _TURN)
-        if what in (MARK, DEAD):
-            return what
-    return None
-
-
-def _signal_round(shell: Shell, call: Call, number: signal.Signals, patience: float) -> Steps[What]:
-    """Interrupt bash and what the command started; ``number`` for what was interrupted before, or does not heed it."""
-    until = time.monotonic() + patience
-    fresh = _interrupt_all(shell, call)
-    if number != signal.SIGINT:
-        if fresh and (what := (yield from pump.pump(shell, call, time.monotonic() + _GRACE))) in (MARK, DEAD):
-            return what
-        _kill_victims(call, shell.family.newer(call.older), number)
-    return (yield from pump.pump(shell, call, until))
-
-
-def _interrupt_all(shell: Shell, call: Call) -> list[int]:
-    """Interrupt bash and whom we have not interrupted yet, at one moment, as the kernel does with a process group.
-
-    One after the other, `sleep 100 | cat` now and then came to a good end: cat reads the end of its input before its
-    own turn comes, and bash goes on with what follows. So all of them are stopped first, bash before its children.
-    """
-    fresh: list[int] = []
-    shell.signal(signal.SIGSTOP)
-    for _ in range(_HOLDS):
-        more = [pid for pid in shell.family.newer(call.older) if pid not in (*call.killed, *fresh)]
-        kill(more, signal.SIGSTOP)
-        fresh += more
-        if not more:
-            break
-    for number in (signal.SIGINT, signal.SIGCONT):  # whose parent sees a child that is stopped may go on without it
-        kill(fresh[::-1], number)
-        shell.signal(number)
-    call.killed += fresh  # not before: struck half-way (Ctrl-C), all of it is done again
-    call.signal = int(signal.SIGINT)
-    return fresh
-
-
-def _kill_victims(call: Call, victims: list[int], number: signal.Signals) -> None:
-    kill(victims, number)
-    call.signal = int(number)
-    call.killed += [pid for pid in victims if pid not in call.killed]
-
-
 def _settle(engine: Core, call: Call) -> Steps[Result]:
     """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
     shell = engine.live()
@@ -193,7 +125,7 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         kill(victims)
         call.killed += [pid for pid in victims if pid not in call.killed]
         yield Wait((), time.monotonic() + TICK)
-    for _ in range(10):
-        if (yield from pump.ask(shell, b"", _STARVED / 10)) is not None:
+    for patience in _ASKS:
+        if (yield from pump.ask(shell, b"", patience)) is not None:
             return (yield from finish(engine, call))
     return (yield from kill_shell(engine, call))

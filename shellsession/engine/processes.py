@@ -98,6 +98,12 @@ def start_time(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 else 0
 
 
+def parent(pid: int) -> int:
+    """Of a zombie, too; 0 when it is gone."""
+    fields = _stat(pid)
+    return int(fields[1]) if len(fields) > 1 else 0
+
+
 def time_now() -> int:
     """What ``start_time`` is of a process that starts just now."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9
@@ -166,8 +172,7 @@ def lineage(pid: int) -> list[int]:
     found: list[int] = []
     while pid > 1 and pid != os.getpid() and pid not in found:
         found.append(pid)
-        fields = _stat(pid)
-        pid = int(fields[1]) if len(fields) > 1 else 0
+        pid = parent(pid)
     return found
 
 
@@ -231,6 +236,11 @@ def identity(file: str | int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def run_the_same(pid: int, other: int) -> bool:
+    """Is it the same file that both run? No when one has ended, or may not be looked at."""
+    return identity(f"/proc/{pid}/exe") == identity(f"/proc/{other}/exe") != (0, 0)
+
+
 def namespace() -> str:
     """Names our PID namespace: what another one calls a pid tells nothing here."""
     try:
@@ -245,8 +255,7 @@ def is_confined(pid: int) -> bool:
     What has ended or keeps itself from being looked at counts as confined; 0, a process above or beside us, does not.
     """
     ours = _user_namespace("self")
-    # As many numbers as it has PID namespaces, from ours on: everybody may read that.
-    numbers = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    numbers = _told(pid, b"NSpid").split()  # as many as it has PID namespaces, from ours on
     return pid != 0 and ours != 0 and len(numbers) != 1 and _user_namespace(pid) != ours
 
 
@@ -372,8 +381,19 @@ def own_groups() -> list[Group]:
 
 def umask() -> int:
     """This process's; os.umask can only ask by changing it, under the feet of other threads."""
-    try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            return next(int(line.split()[1], 8) for line in status if line.startswith("Umask:"))
-    except (OSError, StopIteration):
-        return 0o022
+    return int(_told("self", b"Umask") or b"22", 8)
+
+
+def is_filtered() -> bool:
+    """Is there a filter of system calls over this thread (seccomp(2))? It may kill who makes the wrong one."""
+    return _told("thread-self", b"Seccomp") == b"2"
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Does a process ignore that signal?"""
+    return int(_told(pid, b"SigIgn") or b"0", 16) >> (number - 1) & 1 == 1
+
+
+def _told(pid: int | str, name: bytes) -> bytes:
+    """A field of /proc/PID/status, which everybody may read."""
+    return _read(f"/proc/{pid}/status").partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()

@@ -231,7 +231,7 @@ class Shell:
                 pid, told = os.waitpid(self._child, os.WNOHANG)
             except ChildProcessError:  # the host reaps all its children itself, or ignores SIGCHLD
                 pid, told = self._child, None
-            if pid:
+            if pid and not (told is not None and os.WIFSTOPPED(told)):  # as one is told of that is traced just now
                 if told is None or self.pid != self._child:  # of the signal bubblewrap has made a status
                     known = processes.exit_status(self.pidfd)
                     told = told if known is None else known

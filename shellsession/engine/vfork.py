@@ -48,7 +48,7 @@ def _library() -> ctypes.CDLL:
         return ctypes.CDLL(None, use_errno=True)  # musl
 
 
-_libc = _library()
+LIBC: Final = _library()
 
 
 class _Head(ctypes.Structure):
@@ -70,7 +70,7 @@ def perform(calls: Sequence[Call]) -> None:
         if call is FORGIVE:
             ctypes.set_errno(0)
         else:
-            getattr(_libc, call[0])(*_plain(call[1]))
+            getattr(LIBC, call[0])(*_plain(call[1]))
     _check()
 
 
@@ -90,9 +90,9 @@ def is_possible() -> bool:
     Where it cannot (qemu's user mode makes a copy of it) nothing that fails in the child would be told.
     """
     functions = ("clone", "getcontext", "makecontext", "setcontext", "close_range")
-    if _MASK_AT is None or not all(hasattr(_libc, name) for name in functions):
+    if _MASK_AT is None or not all(hasattr(LIBC, name) for name in functions):
         return False
-    if _libc.close_range(_LAST, _LAST, 0) < 0:
+    if LIBC.close_range(_LAST, _LAST, 0) < 0:
         return False
     borrowed = ctypes.create_string_buffer(1)
     with suppress(OSError):
@@ -100,9 +100,19 @@ def is_possible() -> bool:
     return borrowed.raw == b"\1"
 
 
+def survives(calls: Sequence[Call]) -> bool:
+    """Does a process live on that makes these calls? A copy of this one tries them, for those that a filter kills for.
+
+    Not one that borrows our memory: before Linux 5.17 a core dump ended all who had that.
+    """
+    with suppress(OSError):
+        return is_possible() and os.waitpid(_clone([*calls, ("_exit", (0,))], borrowing=False), 0)[1] == 0
+    return False
+
+
 def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str]) -> int:
-    _libc.__errno_location.restype = ctypes.c_void_p
-    forgive: Call = ("memset", (_libc.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
+    LIBC.__errno_location.restype = ctypes.c_void_p
+    forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
     words, variables = _words(argv), _words(f"{name}={value}" for name, value in env.items())
     ends: list[Call] = [
         ("close_range", (3, _LAST, 0)),
@@ -112,23 +122,23 @@ def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[s
     return _clone([forgive if call is FORGIVE else call for call in calls] + ends)
 
 
-def _clone(calls: list[Call]) -> int:
-    """A child that borrows our memory makes the calls; its process id. Raises OSError: it has our errno, too."""
+def _clone(calls: list[Call], borrowing: bool = True) -> int:
+    """A child makes the calls; its process id. Raises OSError: who borrows our memory has our errno, too."""
     stack, before = ctypes.create_string_buffer(_STACK), ctypes.create_string_buffer(_SIGSET)
-    _libc.pthread_sigmask(signal.SIG_BLOCK, None, before)
+    LIBC.pthread_sigmask(signal.SIG_BLOCK, None, before)
     child = ctypes.c_int(0)  # the kernel writes it: Ctrl-C can strike before what clone returns is kept
     try:
         try:
             # In the child a handler of ours would run on our memory. (signal.pthread_sigmask takes 0.3 ms for all.)
-            _libc.pthread_sigmask(signal.SIG_SETMASK, b"\xff" * _SIGSET, None)
+            LIBC.pthread_sigmask(signal.SIG_SETMASK, b"\xff" * _SIGSET, None)
             contexts = _chain(calls)
             top = ctypes.c_void_p(ctypes.addressof(stack) + _STACK & ~0xF)
-            flags = _CLONE_VM | _CLONE_VFORK | _CLONE_PARENT_SETTID | signal.SIGCHLD
+            flags = _CLONE_VM * borrowing | _CLONE_VFORK | _CLONE_PARENT_SETTID | signal.SIGCHLD
             ctypes.set_errno(0)
-            _libc.clone(_libc.setcontext, top, flags, contexts[0], ctypes.byref(child))
+            LIBC.clone(LIBC.setcontext, top, flags, contexts[0], ctypes.byref(child))
             _check()
         finally:
-            _libc.pthread_sigmask(signal.SIG_SETMASK, before, None)  # here strikes the Ctrl-C that had to wait
+            LIBC.pthread_sigmask(signal.SIG_SETMASK, before, None)  # here strikes the Ctrl-C that had to wait
     except BaseException:
         _reap(child.value)
         raise
@@ -194,14 +204,14 @@ def _chain(calls: Sequence[Call]) -> list[Any]:
     chain: list[Any] = []
     for name, arguments in reversed(calls):
         context = ctypes.create_string_buffer(_CONTEXT + _STACK)
-        _libc.getcontext(context)
+        LIBC.getcontext(context)
         head = _Head.from_buffer(context)
         head.link = ctypes.addressof(chain[-1]) if chain else None
         head.stack, head.stack_size = ctypes.addressof(context) + _CONTEXT, _STACK
         if name == _EXECUTE:
             assert _MASK_AT is not None
             ctypes.c_uint64.from_buffer(context, _MASK_AT).value = 0
-        _libc.makecontext(context, getattr(_libc, name), len(arguments), *_plain(arguments))
+        LIBC.makecontext(context, getattr(LIBC, name), len(arguments), *_plain(arguments))
         chain.append(context)
     return chain[::-1]
 

@@ -1,0 +1,170 @@
+"""The ladder of signals that ends what a command has started, and leaves its shell alone with its state.
+
+Law: children first, then the shells that wait for them, bash last. What was there before a command is not touched.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from typing import Final
+
+from . import processes, pump, tracing
+from .call import LOOK_PLAIN, Call
+from .pump import DEAD, MARK, What
+from .shell import Shell, kill
+from .waiting import Steps, Wait
+
+# First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
+_RUNGS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
+# Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on. Where it
+# cannot be traced that is what ends it. And who ignores SIGINT may wait for a child that does not, as system(3) does.
+_GRACE: Final = 0.02
+_STOP: Final = 1.0  # no longer for one that does not stop: it sits in a call that cannot be interrupted
+_ANSWER: Final = 0.1  # bash's time to give its mark
+_LEFT: Final = b"\n"  # bash says so when SIGINT has it leave a command; then it runs its PROMPT_COMMAND
+# What runs at the prompt for longer than this, in seconds, is taken for something that the command has left.
+PROMPT: Final = 1.0
+_HOLDS: Final = 20  # what cannot be stopped, another user's, may start more and more
+_FIRST_LOOK, _LAST_LOOK = 0.0003, 0.005  # seconds between two looks at who is still there, more each time
+# How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
+_STARVED: Final = 5.0
+_TURN: Final = 0.05
+_LOOKS: Final = 3  # one alone may fall into the moment between two children
+
+
+class Ladder:
+    """One way up for one command. Shells are stopped while what they wait for ends, and none is left so."""
+
+    def __init__(self, shell: Shell, call: Call) -> None:
+        self._shell, self._call = shell, call
+        self._held: list[int] = []  # those, and bash among them
+
+    def climb(self) -> Steps[What | None]:
+        """End it all; what bash said to it, or None when it says nothing."""
+        try:
+            for number, patience in _RUNGS:
+                what = yield from self._rung(number, patience)
+                if what in (MARK, DEAD):
+                    return what
+            return (yield from self._wait_for_starved())
+        finally:
+            for pid in self._held:
+                self._signal(pid, signal.SIGCONT)
+
+    def _wait_for_starved(self) -> Steps[What | None]:
+        """Before a shell is given up: on a busy machine it, or what runs below, may not have had its turn yet."""
+        shell, call = self._shell, self._call
+        ran = {shell.pid: processes.processor_time(shell.pid)}
+        until = time.monotonic() + _STARVED
+        had_their_turn = 0
+        while time.monotonic() < until and had_their_turn < _LOOKS:
+            victims = shell.family.newer(call.older)
+            starved = any(processes.alive(pid) for pid in call.killed if pid in victims)
+            for pid in (shell.pid, *victims):
+                before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
+                starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
+            had_their_turn = 0 if starved else had_their_turn + 1
+            what = yield from self._rung(signal.SIGKILL, _TURN)
+            if what in (MARK, DEAD):
+                return what
+        return None
+
+    def _rung(self, number: signal.Signals, patience: float) -> Steps[What | None]:
+        """Interrupt what the command has started; ``number`` for what was interrupted before, or does not heed it."""
+        begun = time.monotonic()
+        self._call.look_at = math.inf  # who looks at a shell that is stopped makes it go on
+        fresh, known = self._stop_all()
+        yield from self._until_stopped()
+        self._end(fresh, signal.SIGINT)
+        if known:
+            self._end(known, number)
+        look = _FIRST_LOOK
+        while (yield from self._interrupt_shells()):
+            now = time.monotonic()
+            if fresh and now >= begun + _GRACE and number != signal.SIGINT:
+                self._end(fresh, number)
+                fresh = []
+            if now >= begun + patience or (now >= begun + _GRACE and number == signal.SIGINT and self._is_ignored()):
+                break
+            what = yield from pump.pump(self._shell, self._call, min(now + look, begun + patience))
+            if what in (MARK, DEAD):
+                return what
+            look = min(look * 1.5, _LAST_LOOK)
+        if self._held and number == signal.SIGINT:
+            return None  # what is left is killed first
+        for pid in self._held[::-1]:  # another user's program, say: it cannot be ended
+            yield from self._interrupt(pid)
+        self._call.look_every, self._call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
+        what = yield from pump.pump(self._shell, self._call, max(begun + patience, time.monotonic() + _ANSWER))
+        if what not in (MARK, DEAD) and self._call.framer.noise == _LEFT:
+            what = yield from pump.pump(self._shell, self._call, time.monotonic() + PROMPT)
+        return what
+
+    def _stop_all(self) -> tuple[list[int], list[int]]:
+        """At one moment, as the kernel signals a process group; programs that were not interrupted yet, and others.
+
+        One after the other, `sleep 100 | cat` now and then came to a good end: cat reads the end of its input before
+        its own turn comes, and bash goes on with what follows.
+        """
+        shell, call = self._shell, self._call
+        victims: list[int] = []
+        self._held = [shell.pid]
+        shell.signal(signal.SIGSTOP)
+        for _ in range(_HOLDS):
+            more = [pid for pid in shell.family.newer(call.older) if pid not in victims]
+            kill(more, signal.SIGSTOP)
+            victims += more
+            if not more:
+                break
+        self._held += [pid for pid in victims if pid not in call.killed and self._is_waiting_shell(pid)]
+        programs = [pid for pid in victims if pid not in self._held]
+        return [pid for pid in programs if pid not in call.killed], [pid for pid in programs if pid in call.killed]
+
+    def _until_stopped(self) -> Steps[None]:
+        """A shell that has not had its turn since would learn of its child's end first, and only then stop."""
+        until = time.monotonic() + _STOP
+        while time.monotonic() < until and any(processes.state(pid) in ("R", "S", "D") for pid in self._held):
+            yield Wait((), time.monotonic() + _FIRST_LOOK)
+
+    def _is_waiting_shell(self, pid: int) -> bool:
+        """A subshell or script, which would go on with its next command as bash does."""
+        return processes.run_the_same(pid, self._shell.pid) and processes.children(pid) != []
+
+    def _end(self, programs: list[int], number: signal.Signals) -> None:
+        for one in (number, signal.SIGCONT):  # children first: who sees a stopped child may go on without it
+            kill(programs[::-1], one)
+        # Not before: struck half-way (Ctrl-C), all of it is done again.
+        self._call.killed += [pid for pid in programs if pid not in self._call.killed]
+        self._call.signal = int(number)
+
+    def _interrupt_shells(self) -> Steps[bool]:
+        """Those whose children have all ended, the lowest first; is bash still held?"""
+        for pid in self._held[::-1]:
+            if not any(map(processes.alive, self._below(pid))):
+                yield from self._interrupt(pid)
+        return self._shell.pid in self._held
+
+    def _below(self, pid: int) -> list[int]:
+        return self._shell.family.newer(self._call.older) if pid == self._shell.pid else processes.children(pid)
+
+    def _interrupt(self, pid: int) -> Steps[None]:
+        if not (processes.children(pid) and (yield from tracing.interrupt_behind_child(pid))):
+            self._signal(pid, signal.SIGINT)
+            self._signal(pid, signal.SIGCONT)
+        self._held.remove(pid)
+        self._call.signal = int(signal.SIGINT)
+        if pid != self._shell.pid:
+            self._call.killed.append(pid)
+
+    def _is_ignored(self) -> bool:
+        """Is nobody left who would heed SIGINT?"""
+        left = [pid for pid in self._below(self._shell.pid) if pid not in self._held and processes.alive(pid)]
+        return all(processes.ignores(pid, signal.SIGINT) for pid in left)
+
+    def _signal(self, pid: int, number: int) -> None:
+        if pid == self._shell.pid:
+            self._shell.signal(number)
+        else:
+            kill([pid], number)
