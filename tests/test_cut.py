@@ -49,6 +49,7 @@ IGNORES = "(trap '' INT; exec sleep 100)"
         "cat | {}; echo went on",
         "x=$( {}; echo went on >&2); echo went on",
         "eval {!r}'; echo went on'",
+        "cat <({}); echo went on",
         "sleep 100 & {}; echo went on",
         "bash -c {!r}'; echo went on'",
     ],

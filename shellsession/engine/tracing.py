@@ -28,7 +28,12 @@ _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3
 _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
 _OTHER, _ENTRY, _EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
 _EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop without a signal that is to be delivered
-_ANY_CHILD: Final = 0xFFFFFFFF  # the first argument of wait4(2), whatever its number is on this machine
+# Calls are known by their arguments, as each kind of machine numbers them in its own way: wait4(-1, status, 0, ...),
+# and rt_sigaction(SIGINT, new, old, 8), which bash's rt_sigprocmask(SIG_SETMASK, mask, NULL, 8) resembles. The wait4 of
+# its handler of SIGCHLD has WNOHANG: the rt_sigaction after that puts in the handler for waiting, and an interrupt just
+# then has bash signal itself for ever.
+_ANY_CHILD: Final = 0xFFFFFFFF
+_SIGSET: Final = 8
 # It is there within ten stops, of 20 to 40 us each; a busy machine may give it no processor for a while. One that is
 # found asleep so often waits for something else.
 _PATIENCE: Final = 1.0
@@ -64,21 +69,22 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
 
 
 def _goes_behind_child(tracee: _Tracee) -> Steps[bool]:
-    """Does it come to where it has its child's status, and has done one thing more: put its own handler back?"""
+    """Does it come to where it has its child's status, and its own handler of SIGINT back?"""
     until = time.monotonic() + _PATIENCE
     looks = asleep = 0
-    waits = has_status = False
+    waits = puts_back = has_status = False
     while asleep < _ASLEEP and time.monotonic() < until:
         looks += 1
         state = processes.state(tracee.pid)
         if state == "t":
             looks = asleep = 0
-            what, value, argument = tracee.stopped_at()
+            what, value, arguments = tracee.stopped_at()
             if what == _ENTRY:
-                waits = argument & _ANY_CHILD == _ANY_CHILD
+                waits = arguments[0] & _ANY_CHILD == _ANY_CHILD and not arguments[2] & os.WNOHANG
+                puts_back = arguments[0] == signal.SIGINT and arguments[2] != 0 and arguments[3] == _SIGSET
             elif what == _EXIT and waits:
                 has_status = has_status or value > 0
-            elif what == _EXIT and has_status:
+            elif what == _EXIT and puts_back and has_status:
                 return True
             tracee.go_on()
         elif state in ("", "Z", "X"):
@@ -113,12 +119,12 @@ class _Tracee:
             _ptrace(_DETACH, pid, 0, 0)
             raise
 
-    def stopped_at(self) -> tuple[int, int, int]:
-        """Which kind of stop; at an entry the number of the call and its first argument, at an exit what it gives."""
+    def stopped_at(self) -> tuple[int, int, tuple[int, ...]]:
+        """Which kind of stop; at an entry the number of the call and its arguments, at an exit what it gives."""
         told = ctypes.create_string_buffer(88)
         _trace(_GET_SYSCALL, self.pid, len(told), ctypes.addressof(told))
-        what, value, argument = struct.unpack_from("=B23xqQ", told)
-        return what, value, argument
+        what, value, *arguments = struct.unpack_from("=B23xq4Q", told)
+        return what, value, tuple(arguments)
 
     def go_on(self) -> None:
         """To its next stop, with the signal that it was about to get."""
