@@ -51,6 +51,7 @@ IGNORES = "(trap '' INT; exec sleep 100)"
         "eval {!r}'; echo went on'",
         "cat <({}); echo went on",
         "sleep 100 & {}; echo went on",
+        "(trap '' INT; {}; echo went on); echo went on",
         "bash -c {!r}'; echo went on'",
     ],
 )

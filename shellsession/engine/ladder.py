@@ -19,7 +19,7 @@ from .waiting import Steps, Wait
 # First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
 _RUNGS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
 # Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on. Where it
-# cannot be traced that is what ends it. And who ignores SIGINT may wait for a child that does not, as system(3) does.
+# cannot be traced that is what ends it. And who ignores SIGINT for its child's sake does so no longer.
 _GRACE: Final = 0.02
 _STOP: Final = 1.0  # no longer for one that does not stop: it sits in a call that cannot be interrupted
 _ANSWER: Final = 0.1  # bash's time to give its mark
@@ -78,15 +78,14 @@ class Ladder:
         fresh, known = self._stop_all()
         yield from self._until_stopped()
         self._end(fresh, signal.SIGINT)
-        if known:
-            self._end(known, number)
+        self._end(known, number)
         look = _FIRST_LOOK
         while (yield from self._interrupt_shells()):
             now = time.monotonic()
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
                 self._end(fresh, number)
                 fresh = []
-            if now >= begun + patience or (now >= begun + _GRACE and number == signal.SIGINT and self._is_ignored()):
+            if now >= begun + patience or (number == signal.SIGINT and self._is_ignored(now >= begun + _GRACE)):
                 break
             what = yield from pump.pump(self._shell, self._call, min(now + look, begun + patience))
             if what in (MARK, DEAD):
@@ -133,6 +132,8 @@ class Ladder:
         return processes.run_the_same(pid, self._shell.pid) and processes.children(pid) != []
 
     def _end(self, programs: list[int], number: signal.Signals) -> None:
+        if not programs:
+            return
         for one in (number, signal.SIGCONT):  # children first: who sees a stopped child may go on without it
             kill(programs[::-1], one)
         # Not before: struck half-way (Ctrl-C), all of it is done again.
@@ -150,18 +151,21 @@ class Ladder:
         return self._shell.family.newer(self._call.older) if pid == self._shell.pid else processes.children(pid)
 
     def _interrupt(self, pid: int) -> Steps[None]:
-        if not (processes.children(pid) and (yield from tracing.interrupt_behind_child(pid))):
+        if pid != self._shell.pid and processes.ignores(pid, signal.SIGINT):
+            self._end([pid], signal.SIGKILL)
+        elif not (processes.children(pid) and (yield from tracing.interrupt_behind_child(pid))):
             self._signal(pid, signal.SIGINT)
             self._signal(pid, signal.SIGCONT)
         self._held.remove(pid)
-        self._call.signal = int(signal.SIGINT)
-        if pid != self._shell.pid:
+        self._call.signal = self._call.signal or int(signal.SIGINT)
+        if pid not in (self._shell.pid, *self._call.killed):
             self._call.killed.append(pid)
 
-    def _is_ignored(self) -> bool:
-        """Is nobody left who would heed SIGINT?"""
+    def _is_ignored(self, patiently: bool) -> bool:
+        """Is nobody left who would heed SIGINT? Who waits for a child may, when that has ended, as system(3) does."""
         left = [pid for pid in self._below(self._shell.pid) if pid not in self._held and processes.alive(pid)]
-        return all(processes.ignores(pid, signal.SIGINT) for pid in left)
+        deaf = [pid for pid in left if processes.ignores(pid, signal.SIGINT)]
+        return deaf == left != [] and (patiently or not any(map(processes.children, left)))
 
     def _signal(self, pid: int, number: int) -> None:
         if pid == self._shell.pid:
