@@ -277,6 +277,12 @@ def idle_at(pid: int, fd_target: str) -> bool:
     )
 
 
+def system_call(pid: int) -> int:
+    """The number of the system call that a process is in, or was in when it was stopped; -1 when in none."""
+    number = _read(f"/proc/{pid}/syscall").partition(b" ")[0]
+    return int(number) if number.isdigit() else -1
+
+
 def may_look(pid: int) -> bool:
     """Does the kernel tell us what that process is about (ptrace_scope)?"""
     return _read(f"/proc/{pid}/syscall") != b""

@@ -28,12 +28,9 @@ _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3
 _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
 _OTHER, _ENTRY, _EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
 _EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop without a signal that is to be delivered
-# Calls are known by their arguments, as each kind of machine numbers them in its own way: wait4(-1, status, 0, ...),
-# and rt_sigaction(SIGINT, new, old, 8), which bash's rt_sigprocmask(SIG_SETMASK, mask, NULL, 8) resembles. The wait4 of
-# its handler of SIGCHLD has WNOHANG: the rt_sigaction after that puts in the handler for waiting, and an interrupt just
-# then has bash signal itself for ever.
-_ANY_CHILD: Final = 0xFFFFFFFF
-_SIGSET: Final = 8
+# The kernel's numbers of read, wait4 and rt_sigaction (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is
+# traced.
+_READ, _WAIT, _SET_HANDLER = {"x86_64": (0, 61, 13), "aarch64": (63, 260, 134)}.get(os.uname().machine, (-1, -1, -1))
 # It is there within ten stops, of 20 to 40 us each; a busy machine may give it no processor for a while. One that is
 # found asleep so often waits for something else.
 _PATIENCE: Final = 1.0
@@ -50,7 +47,8 @@ _ptrace.restype = ctypes.c_long
 def interrupt_behind_child(pid: int) -> Steps[bool]:
     """Interrupt a stopped shell, now and again behind the child that it waits for; False where it cannot be traced."""
     tracee: _Tracee | None = None
-    if processes.state(pid) != "T" or not _is_possible():
+    # One that reads, what `$(...)` says for one, hears of SIGINT at once.
+    if processes.state(pid) != "T" or processes.system_call(pid) == _READ or not _is_possible():
         return False
     try:
         with undisturbed():
@@ -80,8 +78,10 @@ def _goes_behind_child(tracee: _Tracee) -> Steps[bool]:
             looks = asleep = 0
             what, value, arguments = tracee.stopped_at()
             if what == _ENTRY:
-                waits = arguments[0] & _ANY_CHILD == _ANY_CHILD and not arguments[2] & os.WNOHANG
-                puts_back = arguments[0] == signal.SIGINT and arguments[2] != 0 and arguments[3] == _SIGSET
+                # With WNOHANG it is a handler of SIGCHLD that asks, before the handler for waiting is put in: an
+                # interrupt between that and bash's next word has it signal itself for ever.
+                waits = value == _WAIT and not arguments[2] & os.WNOHANG
+                puts_back = value == _SET_HANDLER and arguments[0] == signal.SIGINT
             elif what == _EXIT and waits:
                 has_status = has_status or value > 0
             elif what == _EXIT and puts_back and has_status:
@@ -104,7 +104,7 @@ def _survives() -> bool:
 
 def _is_possible() -> bool:
     """A filter of system calls may kill who makes one, as systemd's does: there a copy of us tries it first."""
-    return not processes.is_filtered() or _survives()
+    return _WAIT >= 0 and (not processes.is_filtered() or _survives())
 
 
 class _Tracee:
@@ -123,7 +123,7 @@ class _Tracee:
         """Which kind of stop; at an entry the number of the call and its arguments, at an exit what it gives."""
         told = ctypes.create_string_buffer(88)
         _trace(_GET_SYSCALL, self.pid, len(told), ctypes.addressof(told))
-        what, value, *arguments = struct.unpack_from("=B23xq4Q", told)
+        what, value, *arguments = struct.unpack_from("=B23xq3Q", told)
         return what, value, tuple(arguments)
 
     def go_on(self) -> None:
