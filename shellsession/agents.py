@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any, Generic, Self
 
+from .any_session import Text
 from .async_session import AsyncSession
-from .base import Text
 from .engine.alarm import Alarm, LoopAlarm
 from .errors import SessionClosed, ShellUnavailable
 from .models import Result

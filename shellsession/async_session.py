@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from .any_session import LoopSession, Seconds, Text
 from .async_output import Outlet, Pieces
-from .base import A_MOMENT, Base, Seconds, Text
+from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
 from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive, to_its_end
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .models import Request, Result, Stream, to_bytes
 from .turns import Turns
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .engine.steps import Engine
 
 
-class AsyncSession(Base):
+class AsyncSession(Base, LoopSession[Request]):
     """``Session`` for asyncio: the same verbs, awaited. Tasks on one session are served one after the other."""
 
     def _prepare(self) -> None:
@@ -37,9 +38,6 @@ class AsyncSession(Base):
         self._engine.reader = self._drainer
         self._engine.forget_fd = self._poller.forget
         self._engine.on_close = self._poller.forget_all
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
@@ -92,37 +90,13 @@ class AsyncSession(Base):
         await self._do(self._mine().open())
         return self
 
-    async def run(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-        on_output: OnOutput | None = None,
-        echo: bool = False,
-        check: bool = False,
-    ) -> Result:
-        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell.
-
-        ``on_output`` may be a coroutine function: while it is awaited, no more output is read.
-        """
-        check_flag("check", check)
+    async def _run(self, request: Request) -> Result:
         engine = self._mine()
-        taker = Outlet(on_output, engine) if callable(on_output) else on_output
-        request = self._request(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, taker, echo
-        )
-        if taker is None:
-            return checked(await self._do(engine.run(request)), check)
-        handed_back = None
+        if request.on_output is None:
+            return await self._do(engine.run(request))
+        taker, handed_back = Outlet(request.on_output, engine), None
         try:
-            result = await self._do(engine.run(request))
+            result = await self._do(engine.run(request.__replace__(on_output=taker)))
             handed_back = engine.call if result.runs_on else None
             await taker.finish()
         except BaseException:
@@ -130,28 +104,9 @@ class AsyncSession(Base):
             if handed_back is not None:  # nobody gets the result that says so
                 await to_its_end(self._do(engine.drop(handed_back)))
             raise
-        return checked(result, check)
+        return result
 
-    def stream(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
-        """Run a command and iterate over its output as it comes; the last item is its Result.
-
-        Leaving the loop early interrupts the command, at the latest when the session is used next; to have that done
-        when the loop is left, iterate in ``contextlib.aclosing(...)``.
-        """
-        request = self._request(
-            command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
-        )
+    def _stream(self, request: Request) -> Pieces:
         followed: list[Call] = []
         return Pieces(self._follow(self._mine(), request, followed), followed)
 
@@ -223,20 +178,8 @@ class AsyncSession(Base):
         if (told := await self._along(until)) is not None:
             raise SessionBusy(NOT_YOURS) if told.runs_on else NotRunning(ENDED)
 
-    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """pexpect's ``expect`` on the running command's output: regular expressions; the index of the one that came.
-
-        ``before``, ``after`` and ``match`` are as there. What it reads is in the next Result too.
-        Raises pexpect.TIMEOUT, pexpect.EOF.
-        """
-        return await self._expect(pattern, self._until(timeout), exact=False)
-
-    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``expect``, for plain strings."""
-        return await self._expect(pattern, self._until(timeout), exact=True)
-
-    async def _expect(self, pattern: Any, until: float | None, exact: bool) -> int:
-        engine = self._mine()
+    async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        engine, until = self._mine(), self._until(timeout)
         if (told := await self._along(until)) is not None and told.runs_on:
             return late(pattern, exact)
         return await self._do(expect(engine, pattern, until, exact))

@@ -9,9 +9,9 @@ import os
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from types import EllipsisType
 from typing import Any
 
+from .any_session import AnySession, Seconds, Text
 from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
 from .engine.jobs import Job
 from .engine.spill import settled
@@ -34,14 +34,12 @@ from .models import (
 )
 from .policy.sandbox import Sandbox
 
-Seconds = float | None | EllipsisType
-Text = str | bytes
 # How long who only looks may be waited for, in seconds.
 A_MOMENT = 0.02
 _STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
 
 
-class Base:
+class Base(AnySession[Request]):
     """What both sessions are made of: the options, the engine, and the checking of arguments."""
 
     held = False  # somebody sits there: it is not closed for being idle
@@ -80,6 +78,7 @@ class Base:
             raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r:.100}")
         kept = Limits() if limits is None else _limits_of(limits, sandbox)
         self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=kept)
+        self._gentle = "kill" if on_timeout == "kill" else "interrupt"
         check_options(env, extra_env, agent_env, size)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
@@ -142,21 +141,6 @@ class Base:
         """For how many seconds nothing has run; 0.0 while a command does."""
         engine = self._engine
         return 0.0 if engine.state == "running" else time.monotonic() - engine.idle_since
-
-    @property
-    def before(self) -> Any:
-        """pexpect's ``before``: what came before the last match of ``expect``."""
-        return self._screen("before")
-
-    @property
-    def after(self) -> Any:
-        """pexpect's ``after``: what the last ``expect`` matched."""
-        return self._screen("after")
-
-    @property
-    def match(self) -> Any:
-        """pexpect's ``match``: the last match object of ``expect``."""
-        return self._screen("match")
 
     def _screen(self, name: str) -> Any:
         call = self._engine.last
@@ -231,10 +215,6 @@ class Base:
         seconds = self._defaults.timeout if timeout is ... else timeout
         check_seconds("timeout", seconds)
         return None if seconds is None else time.monotonic() + seconds
-
-    def _gentle(self) -> OnTimeout:
-        """For what cannot be handed back running."""
-        return "kill" if self._defaults.on_timeout == "kill" else "interrupt"
 
     def jobs(self) -> list[Job]:
         """What earlier calls left running, and what came of it; the most recent last. Empty once it is closed."""

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from .base import A_MOMENT, Base, Seconds, Text
+from .any_session import Seconds, Text, ThreadSession
+from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
 from .engine.waiters import Waiter, is_owned
 from .engine.waiting import Poller, Steps, T, drive
 from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
-from .models import Limits, OnOutput, OnTimeout, Request, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .models import Request, Result, Stream, to_bytes
 
 if TYPE_CHECKING:
     from .engine.steps import Engine
@@ -27,7 +28,7 @@ _HEARD = "its `on_output` has not returned from what it was given last: what it 
 _A_WHILE = 1.0
 
 
-class Session(Base):
+class Session(Base, ThreadSession[Request]):
     """One bash that stays open: cwd, variables, functions, aliases and options live from call to call.
 
     Safe from many threads: calls are served one after the other. Use it in a ``with`` block, or ``close()`` it.
@@ -41,9 +42,6 @@ class Session(Base):
         # Held at its end and by who asks for its end; reentrant: a signal handler may call us there.
         self._door = threading.RLock()
         self._callers: set[int] = set()  # threads in a verb, or waiting for their turn
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -105,69 +103,10 @@ class Session(Base):
         self._do(self._mine().open())
         return self
 
-    def run(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-        on_output: OnOutput | None = None,
-        echo: bool = False,
-        check: bool = False,
-    ) -> Result:
-        """Run a command (any bash text; str is sent as UTF-8, bytes unchanged) and return what it did.
+    def _run(self, request: Request) -> Result:
+        return self._do(self._mine().run(request))
 
-        Each command gets three streams of its own, so an ``exec >file`` ends with it; all other state persists.
-
-        * ``timeout``: seconds it may run, from its start. ``...`` is the session's default, None no limit.
-        * ``idle_timeout``: seconds it may run without printing anything.
-        * ``on_timeout``: "interrupt" ends the command and keeps the shell; "kill" ends the shell as well; "yield"
-          lets the command run on and returns ``outcome="running"`` (go on with ``wait``, ``send``, ``interrupt``).
-        * ``stdin``: None is /dev/null; str or bytes are fed whole; ``TTY`` is the session's terminal in cooked mode.
-        * ``tty``: stdout is a terminal (columns, colours), or with False a pipe, which is ten times as fast.
-        * ``merge_stderr``: stderr goes where stdout goes, in the order in which it was written.
-        * ``isolated``: in a subshell, which sees the session's state and leaves none behind; ``$$`` is still the
-          session's, and its jobs are not children of the subshell.
-        * ``limits``: how much output is kept, see ``Limits``.
-        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes.
-        * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
-        * ``check``: raise CommandFailed for a status other than 0, CommandTimeout for a time limit.
-
-        A time limit is no error unless ``check`` makes it one, and the output so far is always in the result.
-        Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
-        SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
-        """
-        check_flag("check", check)
-        request = self._request(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
-        )
-        return checked(self._do(self._mine().run(request)), check)
-
-    def stream(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-    ) -> Iterator[tuple[Stream, bytes] | Result]:
-        """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
-
-        The arguments are those of ``run``. Leaving the loop early interrupts the command.
-        """
-        request = self._request(
-            command, timeout, idle_timeout, self._gentle(), stdin, tty, merge_stderr, isolated, limits, None, False
-        )
+    def _stream(self, request: Request) -> Iterator[tuple[Stream, bytes] | Result]:
         return self._follow(self._mine(), request)
 
     def _follow(self, engine: Engine, request: Request) -> Iterator[tuple[Stream, bytes] | Result]:
@@ -264,21 +203,8 @@ class Session(Base):
         finally:
             self._lock.release()
 
-    def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """Wait until the running command has printed something that matches; pexpect's ``expect``.
-
-        ``pattern``: a regular expression, or a list of them; the index of the one that matched is returned, and
-        ``before``, ``after`` and ``match`` are set as pexpect sets them. What it reads is in the next Result too.
-        Raises pexpect.TIMEOUT after ``timeout`` seconds, pexpect.EOF when the command has ended.
-        """
-        return self._expect(pattern, self._until(timeout), exact=False)
-
-    def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``expect``, for plain strings."""
-        return self._expect(pattern, self._until(timeout), exact=True)
-
-    def _expect(self, pattern: Any, until: float | None, exact: bool) -> int:
-        engine = self._mine()
+    def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        engine, until = self._mine(), self._until(timeout)
         if (told := self._along(until)) is not None and told.runs_on:
             return late(pattern, exact)
         return self._do(expect(engine, pattern, until, exact))

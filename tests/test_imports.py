@@ -21,7 +21,7 @@ _ROOT: Final = Path(shellsession.__file__).parent
 _LAYERS: Final = (
     ("errors", "record"),
     ("models",),
-    ("checks",),
+    ("checks", "any_session"),
     ("engine.output", "engine.framing", "engine.spare", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.heredocs",),
     ("policy.lexer",),

@@ -64,7 +64,9 @@ _VERBS = {
 
 
 def verbs(kind: type) -> dict[str, Callable[..., Any]]:
-    return {name: value for name, value in vars(kind).items() if callable(value) and not name.startswith("_")}
+    """Those that are awaited by one kind and not by the other: of its own, and of what it shares with the daemon's."""
+    own = [*vars(kind).items(), *vars(kind.__bases__[-1]).items()]
+    return {name: value for name, value in own if callable(value) and not name.startswith("_")}
 
 
 def tree(root: type[Exception], depth: int = 0) -> Iterator[tuple[int, str, str]]:

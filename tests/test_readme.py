@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 import subprocess
@@ -88,6 +89,6 @@ def test_the_readme_names_every_variable_that_is_added_or_taken() -> None:
 
 
 def test_the_readme_names_every_verb() -> None:
-    verbs = [name for name, value in vars(shellsession.Session).items() if callable(value) and name[0] != "_"]
+    verbs = [name for name, _ in inspect.getmembers(shellsession.Session, inspect.isfunction) if name[0] != "_"]
     for verb in verbs:
         assert f"`{verb}(" in _TEXT, verb

@@ -11,16 +11,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine,
 from contextlib import aclosing, suppress
 from typing import Any, Self, cast
 
+from ..any_session import LoopSession, Seconds, Text
 from ..engine.waiting import LoopPoller, adrive, to_its_end
 from ..errors import DaemonUnavailable, ShellSessionError
-from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
+from ..models import OnOutput, Result, Stream, check_flag, to_bytes
 from .autostart import find
 from .client import RemoteSession
 from .endpoint import reach, socket_path
 from .exchange import LOST, Exchange
 from .link import Wire
 from .opening import opening
-from .remote import Followed, Remote, Seconds, Text
+from .remote import Asked, Followed, Remote
 from .search import Said
 from .wire import Message
 
@@ -69,11 +70,8 @@ class Connecting(Coroutine[Any, Any, "AsyncRemoteSession"]):
             self._session.disconnect()
 
 
-class AsyncRemoteSession(Remote):
+class AsyncRemoteSession(Remote, LoopSession[Asked]):
     """As ``RemoteSession``, for asyncio. ``on_output`` may be a coroutine function."""
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self.disconnect()
@@ -164,62 +162,10 @@ class AsyncRemoteSession(Remote):
         await self.ask(self._said("start"))
         return self
 
-    async def run(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-        on_output: OnOutput | None = None,
-        echo: bool = False,
-        check: bool = False,
-    ) -> Result:
-        """As ``Session.run``. Ctrl-C here interrupts the command there; this client's death does not."""
-        check_flag("check", check)
-        said = self._run(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
-        )
-        return checked(self._ran(await self.ask(said, on_output), on_output), check)
+    async def _run(self, asked: Asked) -> Result:
+        return self._ran(await self.ask(*asked), asked[1])
 
-    def stream(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
-        """As ``Session.stream``: its output as it comes, and its Result at last. Left early, it is interrupted."""
-        said = self._run(
-            command,
-            timeout,
-            idle_timeout,
-            self._gentle(),
-            stdin,
-            tty,
-            merge_stderr,
-            isolated,
-            limits,
-            None,
-            False,
-            True,
-        )
-        followed = Followed()
-        pieces = self._pieces(said, followed)
-        self._follow(pieces, followed)
-        return pieces
-
-    async def _pieces(self, said: Said, followed: Followed) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+    async def _follow(self, said: Said, followed: Followed) -> AsyncIterator[tuple[Stream, bytes] | Result]:
         followed.now = True
         try:
             async with aclosing(await self._asked(said)) as messages:
@@ -254,14 +200,6 @@ class AsyncRemoteSession(Remote):
     async def _interrupt(self, command: str) -> Result:
         """End that very command, or tell how it ended, whatever runs now. Raises NotRunning."""
         return self._told(await self.ask(self._said("interrupt", command=command)))
-
-    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
-        return await self._expect(pattern, timeout, exact=False)
-
-    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``expect``, for plain strings."""
-        return await self._expect(pattern, timeout, exact=True)
 
     async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         search = self._search(pattern, timeout, exact)

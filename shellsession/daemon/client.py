@@ -11,15 +11,16 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from typing import Any, Self, cast
 
+from ..any_session import Seconds, Text, ThreadSession
 from ..engine.waiting import Poller, drive
 from ..errors import DaemonUnavailable, ShellSessionError
-from ..models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
+from ..models import OnOutput, Result, Stream, check_flag, to_bytes
 from .autostart import find
 from .endpoint import socket_path
 from .exchange import LOST, Exchange, GivenUp
 from .link import Wire
 from .opening import opening
-from .remote import Followed, Remote, Seconds, Text
+from .remote import Asked, Followed, Remote
 from .search import Said
 from .wire import Message
 
@@ -39,14 +40,12 @@ def connect(
     return session
 
 
-class RemoteSession(Remote):
+class RemoteSession(Remote, ThreadSession[Asked]):
     """An agent's session in the daemon. Leaving a ``with`` block disconnects; the session lives on until ``close``.
 
+    Ctrl-C in a verb interrupts the command there; this client's death does not.
     What is printed while no verb runs is in the next Result, and ``on_output`` does not hear it.
     """
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.disconnect()
@@ -125,62 +124,10 @@ class RemoteSession(Remote):
         self.ask(self._said("start"))
         return self
 
-    def run(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-        on_output: OnOutput | None = None,
-        echo: bool = False,
-        check: bool = False,
-    ) -> Result:
-        """As ``Session.run``. Ctrl-C here interrupts the command there; this client's death does not."""
-        check_flag("check", check)
-        said = self._run(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
-        )
-        return checked(self._ran(self.ask(said, on_output), on_output), check)
+    def _run(self, asked: Asked) -> Result:
+        return self._ran(self.ask(*asked), asked[1])
 
-    def stream(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-    ) -> Iterator[tuple[Stream, bytes] | Result]:
-        """As ``Session.stream``: its output as it comes, and its Result at last. Left early, it is interrupted."""
-        said = self._run(
-            command,
-            timeout,
-            idle_timeout,
-            self._gentle(),
-            stdin,
-            tty,
-            merge_stderr,
-            isolated,
-            limits,
-            None,
-            False,
-            True,
-        )
-        followed = Followed()
-        pieces = self._pieces(said, followed)
-        self._follow(pieces, followed)
-        return pieces
-
-    def _pieces(self, said: Said, followed: Followed) -> Iterator[tuple[Stream, bytes] | Result]:
+    def _follow(self, said: Said, followed: Followed) -> Iterator[tuple[Stream, bytes] | Result]:
         followed.now = True
         try:
             with closing(self._asked(said)) as messages:
@@ -210,14 +157,6 @@ class RemoteSession(Remote):
     def interrupt(self) -> Result:
         """End the running command, whoever started it, as a time limit does, and keep the shell."""
         return self._told(self.ask(self._said("interrupt")))
-
-    def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
-        return self._expect(pattern, timeout, exact=False)
-
-    def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``expect``, for plain strings."""
-        return self._expect(pattern, timeout, exact=True)
 
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         search = self._search(pattern, timeout, exact)

@@ -9,9 +9,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final
 
+from ..any_session import AnySession, Seconds, Text
 from ..errors import (
     IN_CALLBACK,
     STILL_RUNS,
@@ -37,8 +37,8 @@ from .wire import PARTS_MAX, Message
 if TYPE_CHECKING:
     from ..engine.dialogue import Dialogue
 
-Seconds = float | None | EllipsisType
-Text = str | bytes
+# A request of ``run``, and who hears its output.
+Asked = tuple[Said, OnOutput | None]
 
 # After so many seconds a verb of this task is given up whose turn has not come, behind other clients; it is not run.
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
@@ -50,7 +50,7 @@ class Followed:
     now = False
 
 
-class Remote:
+class Remote(AnySession[Asked]):
     """An agent's session in the daemon, as one client sees it."""
 
     def __init__(self, agent: str, path: str, start: bool, opening: dict[str, Any]) -> None:
@@ -59,6 +59,7 @@ class Remote:
         self.agent = agent
         self._path, self._start = path, start
         self._opening = opening
+        self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while none has
         self.opened_here = False  # was the session made for us, and not there before?
         self._handed = ""  # the command that this client was handed back; "" for none
@@ -135,21 +136,6 @@ class Remote:
         self._ask_now(self._said("resize", columns=columns, rows=rows))
 
     # -- the last ``expect``
-
-    @property
-    def before(self) -> Any:
-        """pexpect's ``before``: what came before the last match of ``expect``."""
-        return self._screen("before")
-
-    @property
-    def after(self) -> Any:
-        """pexpect's ``after``: what the last ``expect`` matched."""
-        return self._screen("after")
-
-    @property
-    def match(self) -> Any:
-        """pexpect's ``match``: the last match object of ``expect``."""
-        return self._screen("match")
 
     def _screen(self, name: str) -> Any:
         return getattr(self._dialogue.screen, name) if self._dialogue else None
@@ -237,15 +223,20 @@ class Remote:
             self._start = start
         self._closed = True
 
-    def _gentle(self) -> OnTimeout:
-        """For what cannot be handed back running."""
-        return "kill" if self._opening.get("on_timeout") == "kill" else "interrupt"
-
-    def _follow(self, pieces: object, followed: Followed) -> None:
+    def _stream(self, asked: Asked) -> Any:
+        """Iterate over what that prints, as it comes; ``run`` is refused meanwhile."""
+        (header, parts), _ = asked
+        header = {name: value for name, value in header.items() if name != "tell"}
+        followed = Followed()
+        pieces = self._follow(({**header, "live": True}, parts), followed)
         known = [one for one in self._followed if one[0]() is not None]
         self._followed = [*known, (weakref.ref(pieces), followed)]
+        return pieces
 
-    def _run(
+    def _follow(self, said: Said, followed: Followed) -> Any:
+        raise NotImplementedError
+
+    def _request(
         self,
         command: Text,
         timeout: Seconds,
@@ -258,9 +249,8 @@ class Remote:
         limits: Limits | None,
         on_output: OnOutput | None,
         echo: bool,
-        live: bool = False,
-    ) -> Said:
-        """The request of ``run``. Raises InvalidRequest and SessionBusy."""
+    ) -> Asked:
+        """Raises InvalidRequest and SessionBusy."""
         # It would wait for who iterates, and that is us. (Not for one that was dropped: asyncio ends that later, and
         # what is run meanwhile has its turn after it.)
         if any(followed.now and pieces() is not None for pieces, followed in self._followed):
@@ -290,11 +280,12 @@ class Remote:
             "isolated": isolated or ...,
             "limits": ... if limits is None else limits_fields(limits),
             "echo": echo or ...,
-            "live": live or on_output is not None or ...,
-            "tell": (self.on_wait is not None and not live) or ...,
+            "live": on_output is not None or ...,
+            "tell": self.on_wait is not None or ...,
         }
         parts = (text,) if data is None else (text, data)
-        return self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
+        said = self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
+        return said, on_output
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""

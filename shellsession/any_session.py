@@ -1,0 +1,225 @@
+"""What all sessions have in common, of this process or of the daemon: the options of a call, and ``expect``.
+
+Law: what a call may be given is listed here, once for threads and once for asyncio; what it means is the session's to
+say, and nothing is run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from types import EllipsisType
+from typing import Any, Generic, Self, TypeVar
+
+from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked
+
+Seconds = float | None | EllipsisType
+Text = str | bytes
+# A request, as that kind of session has it.
+R = TypeVar("R")
+
+
+class AnySession(Generic[R]):
+    """What is the same for threads and for asyncio."""
+
+    _gentle: OnTimeout  # at its time limit, for what cannot be handed back running
+
+    def _request(
+        self,
+        command: Text,
+        timeout: Seconds,
+        idle_timeout: float | None,
+        on_timeout: OnTimeout | None,
+        stdin: Stdin,
+        tty: bool | None,
+        merge_stderr: bool,
+        isolated: bool,
+        limits: Limits | None,
+        on_output: OnOutput | None,
+        echo: bool,
+    ) -> R:
+        """What ``run`` is given. Raises InvalidRequest."""
+        raise NotImplementedError
+
+    @property
+    def before(self) -> Any:
+        """pexpect's ``before``: what came before the last match of ``expect``."""
+        return self._screen("before")
+
+    @property
+    def after(self) -> Any:
+        """pexpect's ``after``: what the last ``expect`` matched."""
+        return self._screen("after")
+
+    @property
+    def match(self) -> Any:
+        """pexpect's ``match``: the last match object of ``expect``."""
+        return self._screen("match")
+
+    def _screen(self, name: str) -> Any:
+        raise NotImplementedError
+
+
+class ThreadSession(AnySession[R]):
+    """For threads."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """Run a command (any bash text; str is sent as UTF-8, bytes unchanged) and return what it did.
+
+        Each command gets three streams of its own, so an ``exec >file`` ends with it; all other state persists.
+
+        * ``timeout``: seconds it may run, from its start. ``...`` is the session's default, None no limit.
+        * ``idle_timeout``: seconds it may run without printing anything.
+        * ``on_timeout``: "interrupt" ends the command and keeps the shell; "kill" ends the shell as well; "yield"
+          lets the command run on and returns ``outcome="running"`` (go on with ``wait``, ``send``, ``interrupt``).
+        * ``stdin``: None is /dev/null; str or bytes are fed whole; ``TTY`` is the session's terminal in cooked mode.
+        * ``tty``: stdout is a terminal (columns, colours), or with False a pipe, which is ten times as fast.
+        * ``merge_stderr``: stderr goes where stdout goes, in the order in which it was written.
+        * ``isolated``: in a subshell, which sees the session's state and leaves none behind; ``$$`` is still the
+          session's, and its jobs are not children of the subshell.
+        * ``limits``: how much output is kept, see ``Limits``.
+        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes.
+        * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
+        * ``check``: raise CommandFailed for a status other than 0, CommandTimeout for a time limit.
+
+        A time limit is no error unless ``check`` makes it one, and the output so far is always in the result.
+        Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
+        SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
+        """
+        check_flag("check", check)
+        request = self._request(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return checked(self._run(request), check)
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> Iterator[tuple[Stream, bytes] | Result]:
+        """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
+
+        The arguments are those of ``run``. Leaving the loop early interrupts the command.
+        """
+        request = self._request(
+            command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits, None, False
+        )
+        return self._stream(request)
+
+    def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """Wait until the running command has printed something that matches; pexpect's ``expect``.
+
+        ``pattern``: a regular expression, or a list of them; the index of the one that matched is returned, and
+        ``before``, ``after`` and ``match`` are set as pexpect sets them. What it reads is in the next Result too.
+        Raises pexpect.TIMEOUT after ``timeout`` seconds, pexpect.EOF when the command has ended.
+        """
+        return self._expect(pattern, timeout, exact=False)
+
+    def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return self._expect(pattern, timeout, exact=True)
+
+    def _run(self, request: R) -> Result:
+        raise NotImplementedError
+
+    def _stream(self, request: R) -> Iterator[tuple[Stream, bytes] | Result]:
+        raise NotImplementedError
+
+    def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        raise NotImplementedError
+
+
+class LoopSession(AnySession[R]):
+    """For asyncio: the same verbs, awaited."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def run(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        on_timeout: OnTimeout | None = None,
+        stdin: Stdin = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+        on_output: OnOutput | None = None,
+        echo: bool = False,
+        check: bool = False,
+    ) -> Result:
+        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell.
+
+        ``on_output`` may be a coroutine function: while it is awaited, no more output is read.
+        """
+        check_flag("check", check)
+        request = self._request(
+            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
+        )
+        return checked(await self._run(request), check)
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        """Run a command and iterate over its output as it comes; the last item is its Result.
+
+        Leaving the loop early interrupts the command, at the latest when the session is used next; to have that done
+        when the loop is left, iterate in ``contextlib.aclosing(...)``.
+        """
+        request = self._request(
+            command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits, None, False
+        )
+        return self._stream(request)
+
+    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
+        return await self._expect(pattern, timeout, exact=False)
+
+    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
+        """As ``expect``, for plain strings."""
+        return await self._expect(pattern, timeout, exact=True)
+
+    async def _run(self, request: R) -> Result:
+        raise NotImplementedError
+
+    def _stream(self, request: R) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+        raise NotImplementedError
+
+    async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        raise NotImplementedError
