@@ -24,11 +24,6 @@ class Hold:
         self._refuses = False
         self._freed = asyncio.Event()
 
-    @property
-    def is_held(self) -> bool:
-        """Does somebody hold it?"""
-        return self._holder is not None
-
     async def enter(self, holder: str | None) -> None:
         """Wait for the turn of who is not the holder. Raises SessionBusy."""
         while self._holder not in (None, holder):

@@ -46,11 +46,6 @@ class Incoming(NamedTuple):
             raise InvalidRequest(f"{self.request.verb}: its stdin is to follow the command as a second part")
         return self.parts[1]
 
-    @property
-    def limit(self) -> dict[str, Any]:
-        """The time limit that it names, if it does."""
-        return self.request.model_dump(include={"timeout"}, exclude_unset=True)  # type: ignore[no-any-return]
-
     def outline(self, header: dict[str, Any]) -> str:
         """Who asked for what, and how that ended: never what it was about."""
         request = self.request

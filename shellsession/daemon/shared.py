@@ -80,7 +80,7 @@ class SharedSession:
             engine = self.session._engine
             call = engine.attended or engine.call
             seconds = None if call is None else time.monotonic() - call.started
-            event = {"id": listener.request, "event": "waits", "held": self.hold.is_held, "seconds": seconds}
+            event = {"id": listener.request, "event": "waits", "held": self.session.held, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
 
     # -- who looks on

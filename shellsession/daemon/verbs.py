@@ -53,7 +53,7 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             with _queued(incoming.listener):
                 await shared.hold.enter(request.holder)
         try:
-            answer = await _OF_AGENT[type(request)](shared, incoming)
+            answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         except ShellUnavailable as error:
             if not shared.opened and shared.session.state == "new":  # it would keep a place for nothing
                 await shared.session.close()
@@ -72,9 +72,8 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
 # -- verbs of a session
 
 
-async def _start(shared: SharedSession, _: Incoming) -> Answer:
+async def _start(shared: SharedSession, _: Incoming) -> None:
     await shared.session.open()
-    return Answer({"value": None})
 
 
 async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -102,7 +101,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
     fanout = shared.begin(command, request.id)
-    with shared.attending() as told, _heard(fanout, incoming if request.live else None):
+    with shared.attending() as told, _heard(fanout, incoming):
         try:
             result = await shared.session.run(command, on_output=fanout, **options)
         except ShellSessionError as error:
@@ -149,10 +148,7 @@ async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
-    with (
-        shared.attending() as told,
-        _heard(shared.fanout, incoming if getattr(incoming.request, "live", False) else None),
-    ):
+    with shared.attending() as told, _heard(shared.fanout, incoming):
         command = shared.outcomes.last
         try:
             result = await verb
@@ -166,9 +162,8 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
     return _answer(shared, incoming, command, result)
 
 
-async def _type(shared: SharedSession, incoming: Incoming) -> Answer:
+async def _type(shared: SharedSession, incoming: Incoming) -> None:
     await _typed(shared, incoming, _moment(shared, incoming))
-    return Answer({"value": None})
 
 
 async def _typed(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
@@ -192,16 +187,14 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": ended}, (text,))
 
 
-async def _restart(shared: SharedSession, _: Incoming) -> Answer:
+async def _restart(shared: SharedSession, _: Incoming) -> None:
     await shared.session.restart()
     shared.lose("the session was restarted meanwhile")
-    return Answer({"value": None})
 
 
-async def _close(shared: SharedSession, _: Incoming) -> Answer:
+async def _close(shared: SharedSession, _: Incoming) -> None:
     await shared.session.close()
     shared.lose()
-    return Answer({"value": None})
 
 
 async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
@@ -218,9 +211,8 @@ async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": _job(shared.session, incoming.request.job).kill()})
 
 
-async def _resize(shared: SharedSession, incoming: Incoming) -> Answer:
+async def _resize(shared: SharedSession, incoming: Incoming) -> None:
     shared.session.resize(incoming.request.columns, incoming.request.rows)
-    return Answer({"value": None})
 
 
 async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -234,15 +226,14 @@ async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": command[: room_for(1)], "person": person}, (shared.shown,))
 
 
-async def _hold(shared: SharedSession, incoming: Incoming) -> Answer:
+async def _hold(shared: SharedSession, incoming: Incoming) -> None:
     request: requests.Hold = incoming.request
     if request.holder is None:
         raise InvalidRequest("hold: `holder` is to be a name that the requests of the holder carry")
     shared.hold.take(request.holder, request.others == "refuse", incoming.connection)
-    return Answer({"value": None})
 
 
-_OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer]]] = {
+_OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Start: _start,
     requests.Run: _run,
     requests.Wait: _wait,
@@ -282,9 +273,8 @@ def _queued(listener: Listener) -> Iterator[None]:
 
 def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
     """Until when the verb may stay: as was asked for, or as is usual in this session."""
-    given = incoming.limit.get("timeout", shared.session.default_timeout)
-    check_seconds("timeout", given)
-    return None if given is None else time.monotonic() + given
+    request = incoming.request
+    return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
 
 
 def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Result) -> Answer:
@@ -297,9 +287,9 @@ def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Res
 
 
 @contextmanager
-def _heard(fanout: Fanout | None, incoming: Incoming | None) -> Iterator[None]:
-    """While it is being served, the request's client hears the output as it comes."""
-    if fanout is None or incoming is None:
+def _heard(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
+    """While it is being served, the request's client hears the output as it comes, if it wants to."""
+    if fanout is None or not getattr(incoming.request, "live", False):
         yield
         return
     before, fanout.listener = fanout.listener, incoming.listener
