@@ -40,12 +40,12 @@ class Visit(RemoteSession):
 
 def agents(socket: Place = None) -> list[dict[str, Any]]:
     """What ``Agents.list`` tells of each session. Raises DaemonUnavailable."""
-    return from_part(_asked("", socket, {"verb": "list"}).parts)
+    return from_part(_asked(socket, {"verb": "list"}).parts)
 
 
 def stats(socket: Place = None) -> dict[str, Any]:
     """The daemon's version, pid, uptime, and what it counts. Raises DaemonUnavailable."""
-    return dict(field(_asked("", socket, {"verb": "stats"}).header, "value", dict))
+    return dict(field(_asked(socket, {"verb": "stats"}).header, "value", dict))
 
 
 def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[str, Any]]:
@@ -62,8 +62,9 @@ def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[st
     return found
 
 
-def _asked(agent: str, socket: Place, header: dict[str, Any]) -> Message:
-    with Visit(agent, socket) as visit:
+def _asked(socket: Place, header: dict[str, Any]) -> Message:
+    """The daemon's own answer: it is about no agent."""
+    with Visit("", socket) as visit:
         return visit.ask((header, ()))
 
 

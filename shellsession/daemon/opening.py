@@ -34,13 +34,7 @@ def limits_fields(limits: Limits) -> dict[str, object]:
             f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
             " for more"
         )
-    spill = None if limits.spill is None else absolute(limits.spill)
-    return {
-        "max_output": limits.max_output,
-        "spill": spill,
-        "spill_max": limits.spill_max,
-        "on_overflow": limits.on_overflow,
-    }
+    return {**vars(limits), "spill": None if limits.spill is None else absolute(limits.spill)}
 
 
 def _here() -> str:
