@@ -300,7 +300,7 @@ def test_who_was_long_away_once_is_waited_for_when_he_is_cut_again(
             with Raw(path) as one:
                 one.socket.sendall(encode(request, text))
                 assert one.receive().header["at"] == 0
-            listener = heart._served[request["id"]].listener
+            listener = heart._served[request["id"]]
             wait_until(lambda: listener.connection.is_gone, "the cut")
             return listener
 

@@ -27,7 +27,8 @@ observing         a verb whose client has left for good looks no more
 shared            one agent: its session, who hears it, who stays with it
 administration    what the daemon does beside the verbs of sessions
 verbs             what each verb does: the session's own
-server            who is connected, which agents there are, what is being served
+sessions          which agents there are
+server            who is connected, what is being served
 acceptor          who comes in, and who is told that there is no room
 service           the daemon's life: its socket, its signals, its end
 ================  ================================================================================

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 
 async def _open(server: Server, incoming: Incoming) -> Answer:
-    return Answer({"value": server.open(incoming.request), "pid": server.shared(incoming.request.agent).session.pid})
+    made = server.sessions.open(incoming.request)
+    return Answer({"value": made, "pid": server.sessions.of(incoming.request.agent).session.pid})
 
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
     request = incoming.request.request
     cancelled = await server.cancel(request)
-    partial = cancelled.partial if cancelled is not None else await server.end_untold(request)
+    partial = cancelled.partial if cancelled is not None else await server.sessions.end_untold(request)
     if partial is None:
         return Answer({"value": cancelled is not None})
     header, parts = from_result(partial)
@@ -34,7 +35,8 @@ async def _cancel(server: Server, incoming: Incoming) -> Answer:
 async def _list(server: Server, _: Incoming) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
-    told = [{**asdict(info), "cwd": info.cwd[:room], "command": server.runs(info.agent)[:room]} for info in infos]
+    runs = {shared.agent: shared.command[:room] for shared in server.sessions}
+    told = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
     return Answer({"value": None}, (to_part(told),))
 
 

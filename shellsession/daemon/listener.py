@@ -32,6 +32,8 @@ class Listener:
         self.request, self.connection = request, connection
         self.queued = False  # for its turn: nothing was begun for it
         self.late = False  # its turn did not come in time
+        self.begun = False  # its task has had its first turn
+        self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
         self.partial: Result | None = None  # what came of its command, which was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._moves = asyncio.Event()
@@ -53,6 +55,12 @@ class Listener:
         if not self.abandoned.done():
             self.abandoned.set_result(None)
         self._moves.set()
+
+    def give_up(self, late: bool = False) -> None:
+        """What still waits for its turn is not waited for any more."""
+        if self.queued and self.task is not None:
+            self.late = self.late or late
+            self.task.cancel()
 
     async def until_connected(self) -> None:
         """Until its client is back, or has left for good."""

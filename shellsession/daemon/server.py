@@ -1,4 +1,4 @@
-"""The daemon's heart: who is connected, which agents there are, and which requests are being served.
+"""The daemon's heart: who is connected, and which requests are being served.
 
 Law: a request is served once, whoever asks for it and how often; a client that goes takes nothing with it.
 """
@@ -14,12 +14,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import AsyncAgents
-from ..engine.environment import AGENT_ENV
-from ..errors import DaemonUnavailable, InvalidRequest, NoSuchAgent, OutcomeUnknown, SessionBusy, ShellSessionError
-from ..models import VERSION, Result
-from ..policy.secrets import Secrets
+from ..errors import DaemonUnavailable, InvalidRequest, OutcomeUnknown, SessionBusy, ShellSessionError
+from ..models import VERSION
 from . import requests
-from .audience import Audience
 from .audit import Audit
 from .connection import LOG, Connection, too_many
 from .eager import begin
@@ -28,7 +25,7 @@ from .journal import Journal
 from .ledger import Claim, Ledger
 from .listener import LATE, LEFT, Listener
 from .records import from_error
-from .shared import SharedSession
+from .sessions import Sessions
 from .verbs import serve
 from .wire import PROTOCOL, Message, encode
 
@@ -39,15 +36,6 @@ _LAST_WORDS: Final = 1.0
 _GRACE: Final = 2.0
 
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
-
-
-class ServedRequest:
-    """One request that is being served."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener = listener
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False
 
 
 class Server:
@@ -63,9 +51,8 @@ class Server:
         self._connections: set[Connection] = set()
         self._no_clients = asyncio.Event()  # no client is connected
         self._no_clients.set()
-        self._served: dict[str, ServedRequest] = {}
-        self._sessions: dict[str, SharedSession] = {}
-        self._audiences: dict[str, Audience] = {}  # of agents without a session
+        self._served: dict[str, Listener] = {}  # by its id
+        self.sessions = Sessions(agents, self._journal)
         self._started = time.monotonic()
         self._requests = 0
 
@@ -86,9 +73,9 @@ class Server:
         if connection in self._connections:
             self._connections.remove(connection)
             self._ledger.leave(connection.number)
-            for served in self._served.values():
-                if served.listener.connection is connection:
-                    self._await_reconnect(served)
+            for listener in self._served.values():
+                if listener.connection is connection:
+                    self._await_reconnect(listener)
             if not self._connections:
                 self._no_clients.set()
 
@@ -109,26 +96,25 @@ class Server:
             connection.served()
         elif claim is Claim.RUNNING:
             if not connection.is_gone:  # else it was taken late, and has come again elsewhere
-                self._served[request.id].listener.reconnect(connection)
+                self._served[request.id].reconnect(connection)
             self._await_reconnect(self._served[request.id])
             connection.served()
         else:
             self._requests += 1
-            served = self._served[request.id] = ServedRequest(Listener(request.id, connection))
-            incoming = Incoming(request, message.parts, connection, served.listener)
-            work = self._serve(incoming)
-            served.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
-            self._await_reconnect(served)  # it may have been on its way while its client left
+            listener = self._served[request.id] = Listener(request.id, connection)
+            work = self._serve(Incoming(request, message.parts, connection, listener))
+            listener.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
+            self._await_reconnect(listener)  # it may have been on its way while its client left
 
     def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
         connection.send(reply)
-        shared = self._sessions.get(request.agent) if isinstance(request, requests.OfAgent) else None
+        shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else it was taken late: the client asks elsewhere
             shared.hear(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id
-        self._served[request].begun = True
+        incoming.listener.begun = True
         header: dict[str, Any]
         try:
             if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
@@ -162,118 +148,30 @@ class Server:
             return DaemonUnavailable("the daemon is ending, and its turn had not come: it was not run")
         return OutcomeUnknown("the daemon has ended while it ran this: look at what it was to do")
 
-    def _await_reconnect(self, served: ServedRequest) -> None:
+    def _await_reconnect(self, listener: Listener) -> None:
         """Give a client that is gone the time to come back. What it asked for goes on meanwhile."""
-        connection = served.listener.connection
-        if connection.is_gone:
-            asyncio.get_running_loop().call_later(_GRACE, self._abandon, served, connection)
+        if (connection := listener.connection).is_gone:
+            asyncio.get_running_loop().call_later(_GRACE, self._abandon, listener, connection)
 
-    def _abandon(self, served: ServedRequest, lost: Connection) -> None:
+    def _abandon(self, listener: Listener, lost: Connection) -> None:
         """What only waits, or looks on, ends where its client has not come back; a command goes on."""
-        listener = served.listener
-        if listener.connection is lost and self._served.get(listener.request) is served:
+        if listener.connection is lost and self._served.get(listener.request) is listener:
             listener.abandon()
-            if listener.queued and served.task is not None:
-                served.task.cancel()
-
-    def pass_over(self, listener: Listener) -> None:
-        """Its turn was to have come by now: what still waits for it is given up."""
-        served = self._served.get(listener.request)
-        if served is not None and served.task is not None and listener.queued:
-            listener.late = True
-            served.task.cancel()
+            listener.give_up()
 
     async def cancel(self, request: str) -> Listener | None:
         """End a request that is being served, and tell whose it was; None when it is not served (any more)."""
         # A task that has not had its first turn would be thrown away, and its answer with it. That takes a turn or two.
-        while (served := self._served.get(request)) is not None and not served.begun:  # noqa: ASYNC110
+        while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        if served is None or served.task is None or served.task is asyncio.current_task():
+        if listener is None or listener.task is None or listener.task is asyncio.current_task():
             return None
-        served.task.cancel()
-        await asyncio.wait([served.task])
-        return served.listener
-
-    async def end_untold(self, request: str) -> Result | None:
-        """End the command which that request handed back: its client gave up before it was told. None: it has none."""
-        for shared in list(self._sessions.values()):
-            if shared.is_left(request):
-                # Attended, as by any verb: a command that comes meanwhile begins when the outcome is settled.
-                with shared.attending() as told, suppress(ShellSessionError):  # it has ended by itself
-                    told.set_result(result := await shared.session.interrupt())
-                    shared.next_result(request, result)
-                    return shared.outcomes.tell(request, result)
-        return None
-
-    # -- agents
-
-    def open(self, request: requests.Open) -> bool:
-        """See to it that the agent has a session; was it made now?"""
-        shared = self._sessions.get(request.agent)
-        sandbox = None if request.sandbox is None else request.sandbox.made()
-        if shared is not None and not shared.session.closed:
-            if sandbox not in (None, shared.sandbox):
-                raise InvalidRequest(
-                    f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
-                    " close that one first, or take another agent"
-                )
-            shared.session._engine.idle_since = time.monotonic()  # who has come for it is to find it
-            return False
-        for closed in [one for one in self._sessions.values() if one.session.closed]:  # their time was up
-            self.dismiss(closed)
-        if not request.cwd:
-            raise InvalidRequest(
-                "the directory that this runs in was removed: go to another, or name one by cwd= or --cwd"
-            )
-        if not os.path.isdir(request.cwd):
-            raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
-        env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env
-        session = self.agents.session(
-            request.agent,
-            cwd=request.cwd,
-            env=env,
-            extra_env=request.extra_env,
-            agent_env=request.agent_env,
-            timeout=request.timeout,
-            on_timeout=request.on_timeout,
-            tty=request.tty,
-            limits=None if request.limits is None else request.limits.made(),
-            startup=(f"umask {request.umask:04o}", *request.startup),
-            size=(request.size[0], request.size[1]),
-            bash=request.bash,
-            sandbox=sandbox,
-        )
-        known = Secrets({**request.env, **(request.extra_env or {})})
-        audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
-        self._sessions[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)
-        return True
-
-    def shared(self, agent: str) -> SharedSession:
-        shared = self._sessions.get(agent)
-        if shared is not None and shared.session.closed:  # its time was up
-            self.dismiss(shared)
-            shared = None
-        if shared is None:
-            raise NoSuchAgent(
-                f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
-            )
-        return shared
-
-    def runs(self, agent: str) -> str:
-        """The command that runs in the agent's session; "" while none does."""
-        shared = self._sessions.get(agent)
-        return "" if shared is None else shared.command
-
-    def dismiss(self, shared: SharedSession) -> None:
-        """Its session is closed."""
-        shared.lose()
-        if self._sessions.get(shared.agent) is shared:
-            del self._sessions[shared.agent]
-            self._audiences[shared.agent] = shared.audience
-            self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
+        listener.task.cancel()
+        await asyncio.wait([listener.task])
+        return listener
 
     def stats(self) -> dict[str, Any]:
-        states = [shared.session.state for shared in self._sessions.values() if not shared.session.closed]
+        states = [shared.session.state for shared in self.sessions if not shared.session.closed]
         return {
             "version": VERSION,
             "protocol": PROTOCOL,
@@ -296,23 +194,22 @@ class Server:
         What waits for its turn is refused: it would be begun to be ended.
         """
         self.stopping.set()
-        for served in self._served.values():
-            if served.listener.queued and served.task is not None:
-                served.task.cancel()
+        for listener in self._served.values():
+            listener.give_up()
 
     async def finish(self, patience: float) -> None:
         """Give what runs so many seconds to end by itself, then end every session."""
-        tasks = [served.task for served in self._served.values() if served.task is not None]
-        tasks += [asyncio.create_task(shared.drain(patience)) for shared in self._sessions.values()]
+        tasks = [listener.task for listener in self._served.values() if listener.task is not None]
+        tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
         try:
             await self.agents.close()  # what runs in them comes back, and is answered
         except Exception:
             LOG.exception("a session did not end as it should; this is a defect of ours")
-        for shared in self._sessions.values():
+        for shared in self.sessions:
             shared.lose()
-        if left := [served.task for served in self._served.values() if served.task is not None]:
+        if left := [listener.task for listener in self._served.values() if listener.task is not None]:
             for task in left:
                 task.cancel()
             await asyncio.wait(left)

@@ -40,7 +40,7 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
     """Do what is asked."""
     request = incoming.request
     if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
-        shared = server.shared(request.agent)
+        shared = server.sessions.of(request.agent)
         if type(request) in _ATTENDING:
             looks_on = isinstance(request, requests.Watch | requests.Hold)
             refuse_from_inside(shared.session, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
@@ -48,7 +48,7 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
         if (seconds := request.turn_within) is not None:
             check_seconds("turn_within", seconds)
-            asyncio.get_running_loop().call_later(seconds, server.pass_over, incoming.listener)
+            asyncio.get_running_loop().call_later(seconds, incoming.listener.give_up, True)
         if type(request) not in _BESIDE:
             with _queued(incoming.listener):
                 await shared.hold.enter(request.holder)
@@ -57,14 +57,14 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
         except ShellUnavailable as error:
             if not shared.opened and shared.session.state == "new":  # it would keep a place for nothing
                 await shared.session.close()
-                server.dismiss(shared)
+                server.sessions.dismiss(shared)
             raise of_the_daemon(error) from error
         except SessionClosed as error:  # while it waited for its turn
             raise SessionClosed(closed_meanwhile(shared.agent)) from error
         answer.header.setdefault("pid", shared.session.pid)
         shared.opened = shared.opened or shared.session.pid is not None
         if shared.session.closed:
-            server.dismiss(shared)
+            server.sessions.dismiss(shared)
         return answer
     return await OF_DAEMON[type(request)](server, incoming)
 
