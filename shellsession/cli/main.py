@@ -29,6 +29,7 @@ _IN_WORDS: Final = {
         "`shellsession wait`, `send` or `interrupt` it first, or `restart`"
     ),
     "connect again for a new one": "`shellsession run` opens a new one",
+    "the host's own working directory is gone": "the directory that this runs in was removed",
     "run it with stdin=TTY": "start it with `shellsession run -i`",
 }
 

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
-from ..errors import InvalidRequest
 from ..models import MAX_COMMAND, TTY, Result, Stdin, Stream
 from . import arguments, results
 from .listing import show_json, talk
@@ -94,9 +93,8 @@ def main(words: Sequence[str]) -> int:
 
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else _text(command)
     agent = arguments.default_agent() if given.session is None else given.session
-    place = None if given.cwd is None else _place(given.cwd)
-    with connect(agent, given.socket, not given.no_start, cwd=place) as session:
-        if place is not None and not session.opened_here:
+    with connect(agent, given.socket, not given.no_start, cwd=given.cwd) as session:
+        if given.cwd is not None and not session.opened_here:
             talk(f"agent {agent!r} has a session, which stays where it is: --cwd is for a new one")
         if sys.stderr.isatty():
             session.on_wait = lambda message: results.tell_of_waiting(agent, message)
@@ -173,16 +171,6 @@ def _stdin(given: argparse.Namespace, beside: int) -> Stdin:
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
     return TTY if given.interactive else None
-
-
-def _place(wanted: str) -> str:
-    """Where a session is opened, as the wire has it in any locale."""
-    try:
-        return os.path.abspath(os.fsencode(wanted)).decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise InvalidRequest(
-            "the directory that this runs in was removed: go to another, or name a whole path by --cwd"
-        ) from error
 
 
 def _text(command: list[str]) -> bytes:

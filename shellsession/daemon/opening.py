@@ -27,6 +27,11 @@ def _utf8(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+def _path(path: str) -> str:
+    """From where this process is; the name is what its locale makes of it."""
+    return _utf8(os.fsencode(absolute(path)))
+
+
 def limits_fields(limits: Limits) -> dict[str, object]:
     """``Limits`` for the wire; a place for the spill is the client's own. Raises InvalidRequest."""
     if limits.max_output > OUTPUT_MAX:
@@ -34,7 +39,7 @@ def limits_fields(limits: Limits) -> dict[str, object]:
             f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
             " for more"
         )
-    return {**vars(limits), "spill": None if limits.spill is None else absolute(limits.spill)}
+    return {**vars(limits), "spill": None if limits.spill is None else _path(limits.spill)}
 
 
 def _here() -> str:
@@ -78,10 +83,10 @@ def opening(
         from shutil import which  # 5 ms, and seldom needed
 
         bash = bash_of(options["bash"])
-        options["bash"] = absolute(which(bash) or bash)
+        options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
     fields: dict[str, Any] = {
-        "cwd": _here() if place is None else absolute(place),
+        "cwd": _here() if place is None else _path(place),
         "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
         "inherited": env is None,
         "umask": umask(),
