@@ -6,7 +6,6 @@ Law: it listens on one socket of the file system and on nothing else.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 from contextlib import suppress
@@ -66,10 +65,6 @@ def detach() -> bool:
 def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve whoever comes through that door until a signal or a client asks for the end."""
     listening.own()
-    # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-    gc.enable()  # who started us may have switched it off meanwhile
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
     try:
