@@ -172,10 +172,9 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
                 async for message in messages:
                     if message.header.get("event") == "output":
                         yield message.header["stream"], message.parts[0]
-                    else:
-                        yield self._ran(message)
         finally:
             followed.now = False
+        yield self._ran(message)  # out here: nobody is at the output of a command that has ended
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a command that was handed back running: until it ends, waits for input, or seconds pass."""
