@@ -131,6 +131,11 @@ class Input(BaseModel):
         return f"the arguments are {', '.join(names)}" if names else "there are no arguments"
 
 
+def without_default(schema: dict[str, Any]) -> None:
+    """Of a field whose document names none."""
+    del schema["default"]
+
+
 class Contract(Generic[P]):
     """One documented tool: its definition, and what a call of it does."""
 

@@ -47,6 +47,7 @@ from .contract import (
     quoted,
     to_path,
     to_text,
+    without_default,
 )
 from .failing import notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
@@ -92,21 +93,17 @@ class ToolResult:
     code: str | None = None
 
 
-def _optional(schema: dict[str, Any]) -> None:
-    del schema["default"]  # the document's schema names none
-
-
 class PhoenixInput(Input):
     command: str = Field(description="Shell command to execute via bash -c")
     slow_ok: bool = Field(
         default=False,
         description="Use extended 15-minute timeout for builds, tests, installs",
-        json_schema_extra=_optional,
+        json_schema_extra=without_default,
     )
     background: bool = Field(
         default=False,
         description="Run detached, return immediately with PID and output file",
-        json_schema_extra=_optional,
+        json_schema_extra=without_default,
     )
 
 

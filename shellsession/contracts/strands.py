@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from ..errors import ShellSessionError
 from ..models import LONGEST, Limits, Request, Result
 from .binding import Binder
-from .contract import BadCall, Contract, Input, Restart, Steps, definition, limit_of, to_text
+from .contract import BadCall, Contract, Input, Restart, Steps, definition, limit_of, to_text, without_default
 from .failing import KEPT, LOST, CallError, ending, shown
 from .waiting import CallCancelled
 
@@ -58,10 +58,6 @@ class Output(TypedDict):
 Payload = Output | str
 
 
-def _without_default(schema: dict[str, Any]) -> None:
-    del schema["default"]
-
-
 class StrandsInput(Input):
     mode: Literal["execute", "restart"] = Field(
         description='"execute" runs a command, "restart" gives the session a fresh bash'
@@ -69,7 +65,7 @@ class StrandsInput(Input):
     command: str = Field(
         default="",
         description='The bash command to execute; required when mode is "execute"',
-        json_schema_extra=_without_default,
+        json_schema_extra=without_default,
     )
     timeout: float = Field(
         default=TIMEOUT,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import Request, check_seconds, to_bytes
+from ..models import Request, check_flag, check_seconds, to_bytes
 from .commands import Run, commands, shown
 from .secrets import Secrets
 from .subcommands import subcommands
@@ -103,8 +103,7 @@ class Policy:
         for secret in self.secrets:
             to_bytes("secrets", secret)
         for name in ("strict", "mask_secrets"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidRequest(f"{name} is True or False, not {getattr(self, name)!r:.60}")
+            check_flag(name, getattr(self, name))
         if self.confirm is not None and not callable(self.confirm):
             raise InvalidRequest(f"confirm is a function of (command, agent, cwd), not {self.confirm!r}")
         for name in ("confirm_timeout", "min_timeout", "max_timeout"):

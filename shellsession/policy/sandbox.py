@@ -13,7 +13,7 @@ from os import PathLike  # not for type checkers alone: pydantic and get_type_hi
 from typing import Any, Final
 
 from ..errors import InvalidRequest
-from ..models import to_bytes
+from ..models import check_flag, to_bytes
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.ASCII)
@@ -64,8 +64,7 @@ class Sandbox:
     def __post_init__(self) -> None:
         for name in ("write", "hide"):
             object.__setattr__(self, name, tuple(_paths(name, getattr(self, name))))
-        if not isinstance(self.network, bool):
-            raise InvalidRequest(f"sandbox.network is True or False, not {self.network!r}")
+        check_flag("sandbox.network", self.network)
         object.__setattr__(self, "memory", _memory(self.memory))
         _check_number("processes", self.processes, int, _PROCESSES)
         _check_number("cpu", self.cpu, int | float, _PROCESSORS)
