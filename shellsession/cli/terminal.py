@@ -183,7 +183,6 @@ class Terminal:
         ]
         if self._escapes:
             switches.append(b"\x1b[m")
-        self._escapes = False
         self.show(b"".join(switches))
         self._escapes = False
 

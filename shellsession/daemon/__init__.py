@@ -8,10 +8,13 @@ audit             who ran what: one line per command, secrets masked
 journal           when those lines are written
 endpoint          where the socket is, and the lock beside it
 autostart         a client finds its daemon, or starts one
-link              one request and its answer, over as many connections as it takes
+opening           what a client opens a session with
+link              one connection to the daemon, from the client's side
+exchange          one request and its answer, over as many connections as it takes
 search            expect over the wire
 remote, jobs      how each verb is said, and how its answer is read
 client            RemoteSession; async_client is the same for asyncio
+control           what is asked of the daemon itself, and by who only visits a session
 requests          what a client may ask, validated
 listening_socket  the daemon's socket: private, and only its own is removed
 connection        one client's connection, on the daemon's side
