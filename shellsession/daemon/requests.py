@@ -5,7 +5,8 @@ Law: a field that is not listed is refused, and what a field means is the sessio
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Union
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -20,7 +21,7 @@ Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
-class _Request(BaseModel):
+class Request(BaseModel):
     """What every request has: the protocol that its client speaks, and its id (see ``ledger``)."""
 
     model_config = _STRICT
@@ -29,7 +30,7 @@ class _Request(BaseModel):
     id: Annotated[str, Field(max_length=ID_MAX)]
 
 
-class OfAgent(_Request):
+class OfAgent(Request):
     """``holder``: the name under which its client holds the session (see ``Hold``). ``turn_within``: where its turn has
     not come after so many seconds, it is given up.
     """
@@ -211,50 +212,33 @@ class Hold(OfAgent):
     others: Literal["wait", "refuse"] = "wait"
 
 
-class Cancel(_Request):
+class Cancel(Request):
     """End a request that is being served, as a cancelled task does: its command dies, the shell lives."""
 
     verb: Literal["cancel"]
     request: Annotated[str, Field(max_length=ID_MAX)]
 
 
-class List(_Request):
+class List(Request):
     verb: Literal["list"]
 
 
-class Stats(_Request):
+class Stats(Request):
     verb: Literal["stats"]
 
 
-class Shutdown(_Request):
+class Shutdown(Request):
     verb: Literal["shutdown"]
 
 
-Request = (
-    Open
-    | Start
-    | Run
-    | Wait
-    | Poll
-    | Send
-    | Type
-    | Glimpse
-    | Interrupt
-    | Restart
-    | Close
-    | Jobs
-    | JobOutput
-    | KillJob
-    | Resize
-    | Info
-    | Watch
-    | Hold
-    | Cancel
-    | List
-    | Stats
-    | Shutdown
-)
-_ANY: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="verb")])
+def _kinds(root: type[Request]) -> Iterator[type[Request]]:
+    """Those that have a verb, which are no others' base."""
+    for kind in root.__subclasses__():
+        yield from _kinds(kind) if kind.__subclasses__() else (kind,)
+
+
+_ANY_KIND: Any = Annotated[Union[*_kinds(Request)], Field(discriminator="verb")]
+_ANY: TypeAdapter[Request] = TypeAdapter(_ANY_KIND)
 
 
 def parse(header: dict[str, Any]) -> Request:
