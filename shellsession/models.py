@@ -191,6 +191,14 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
 
+def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
+    """Both its streams: which it is, what was kept, how many bytes are missing, and where."""
+    return (
+        ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
+        ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
+    )
+
+
 def checked(result: Result, check: bool) -> Result:
     """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that."""
     if not check or result.runs_on:

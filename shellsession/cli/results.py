@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import Result, Stream
+from ..models import Result, Stream, streams_of
 from .arguments import INTERRUPTED, REFUSED
 from .listing import show_json, span, talk
 
@@ -122,11 +122,8 @@ def tell(result: Result, agent: str, json: bool, interrupted: bool = False) -> N
     if json:
         show_json(as_json(result))
         return
-    for stream, data, omitted in (
-        ("stdout", result.stdout_bytes, result.stdout_omitted),
-        ("stderr", result.stderr_bytes, result.stderr_omitted),
-    ):
-        write("stdout" if stream == "stdout" else "stderr", data)
+    for stream, data, omitted, _ in streams_of(result):
+        write(stream, data)
         tell_of_gap(stream, omitted)
     explain(result, agent, interrupted)
 
@@ -141,7 +138,7 @@ def as_json(result: Result) -> dict[str, object]:
     """Every field of a Result, with its output as text, and in base64 too where it is no UTF-8."""
     rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
     told = {"stdout": result.stdout, "stderr": result.stderr, **rest}
-    for name, data in (("stdout", result.stdout_bytes), ("stderr", result.stderr_bytes)):
+    for name, data, *_ in streams_of(result):
         try:
             data.decode()
         except UnicodeDecodeError:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
-from ..models import MAX_COMMAND, TTY, Result, Stdin, Stream
+from ..models import MAX_COMMAND, TTY, Result, Stdin, Stream, streams_of
 from . import arguments, results
 from .listing import show_json, talk
 
@@ -131,11 +131,7 @@ class Passed:
 
     def rest(self, result: Result) -> None:
         """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""
-        streams: tuple[tuple[Stream, bytes, int, int], ...] = (
-            ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
-            ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
-        )
-        for stream, data, omitted, cut in streams:
+        for stream, data, omitted, cut in streams_of(result):
             written = self._written[stream]
             results.write(stream, data[written:cut] + data[max(cut, written - omitted) :])
             results.tell_of_gap(stream, max(0, cut + omitted - max(written, cut)))

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypedDict
 from pydantic import Field
 
 from ..errors import ContractError, InvalidRequest, ShellSessionError
-from ..models import Limits, Request, Result, check_flag, check_seconds, unfinished
+from ..models import Limits, Request, Result, check_flag, check_seconds, streams_of, unfinished
 from .binding import Binder
 from .contract import (
     Ask,
@@ -188,8 +188,7 @@ class BashTool(Contract[Payload]):
 
 def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -> Payload:
     """The documented payload. ``more``: what is to be said on stderr besides."""
-    stdout = _shown(result.stdout_bytes, result.stdout_omitted, result.stdout_cut, max_output_bytes)
-    stderr = _shown(result.stderr_bytes, result.stderr_omitted, result.stderr_cut, max_output_bytes)
+    stdout, stderr = (_shown(data, omitted, cut, max_output_bytes) for _, data, omitted, cut in streams_of(result))
     stderr = on_its_own(stderr, more)
     died = result.exit_code is None or result.signal is not None
     exit_code = -1 if died or result.exit_code is None else result.exit_code

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..errors import ContractError
-from ..models import Result, text_of
+from ..models import Result, streams_of, text_of
 
 LOST: Final = "its state is lost, the next command starts in a fresh one"
 KEPT: Final = "the shell, its directory and its variables are kept"
@@ -38,10 +38,8 @@ def on_its_own(text: str, line: str) -> str:
 
 def shown(result: Result) -> tuple[str, str]:
     """Its stdout and stderr as text; where bytes were dropped, a line says how many."""
-    return (
-        _whole(result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
-        _whole(result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
-    )
+    stdout, stderr = (_whole(data, omitted, cut) for _, data, omitted, cut in streams_of(result))
+    return stdout, stderr
 
 
 def _whole(data: bytes, omitted: int, cut: int) -> str:

@@ -13,7 +13,7 @@ import re
 from typing import Final, TypedDict
 
 from ..errors import ShellSessionError
-from ..models import Limits, Request, Result
+from ..models import Limits, Request, Result, streams_of
 from .binding import Binder
 from .contract import BadCall, Log, Steps, definition, first, limit_of
 from .failing import LOST, notice, on_its_own, stopped
@@ -67,7 +67,7 @@ class Spec(OneShot[Payload]):
             yield Log(record)
             return {"error": f"Failed to execute: {error}"}
         exit_code = None if result.outcome == "timed_out" else result.exit_code
-        size = len(result.stdout_bytes) + len(result.stderr_bytes) + result.stdout_omitted + result.stderr_omitted
+        size = sum(len(data) + omitted for _, data, omitted, _ in streams_of(result))
         yield Log({**record, "exitCode": exit_code, "outputSize": size})
         payload = render(result)
         if self.persistent and not result.state_kept:
