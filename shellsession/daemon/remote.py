@@ -255,37 +255,22 @@ class Remote(AnySession[Asked]):
         # what is run meanwhile has its turn after it.)
         if any(followed.now and pieces() is not None for pieces, followed in self._followed):
             raise SessionBusy(STILL_RUNS)
-        terminal = stdin is TTY
+        # What is not given is the session's own, and what is no flag of this call is not sent.
         text = to_bytes("command", command)
-        data = None if stdin is None or stdin is TTY else to_bytes("stdin", stdin)
-        Request(  # refuses what cannot be meant
-            text,
-            None if timeout is ... else timeout,
-            idle_timeout,
-            "interrupt" if on_timeout is None else on_timeout,
-            tty=True if tty is None else tty,
-            echo=echo,
-            merge_stderr=merge_stderr,
-            isolated=isolated,
-            limits=Limits() if limits is None else limits,
-            on_output=on_output,
-        )
-        fields = {
-            "timeout": timeout,
-            "idle_timeout": idle_timeout,
-            "on_timeout": ... if on_timeout is None else on_timeout,
-            "stdin": "tty" if terminal else "bytes" if data is not None else ...,
-            "tty": ... if tty is None else tty,
-            "merge_stderr": merge_stderr or ...,
-            "isolated": isolated or ...,
-            "limits": ... if limits is None else limits_fields(limits),
-            "echo": echo or ...,
-            "live": on_output is not None or ...,
-            "tell": self.on_wait is not None or ...,
-        }
-        parts = (text,) if data is None else (text, data)
-        said = self._said("run", *parts, **{name: value for name, value in fields.items() if value is not ...})
-        return said, on_output
+        data = () if stdin is None or stdin is TTY else (to_bytes("stdin", stdin),)
+        named = {"on_timeout": on_timeout, "tty": tty, "limits": limits}
+        given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        if timeout is not ...:
+            given["timeout"] = timeout
+        flags: dict[str, Any] = {"merge_stderr": merge_stderr, "isolated": isolated, "echo": echo}
+        Request(text, idle_timeout=idle_timeout, on_output=on_output, **given, **flags)  # refuses what cannot be meant
+        flags |= {"live": on_output is not None, "tell": self.on_wait is not None}
+        given |= {"idle_timeout": idle_timeout, **{name: True for name, is_set in flags.items() if is_set}}
+        if limits is not None:
+            given["limits"] = limits_fields(limits)
+        if stdin is not None:
+            given["stdin"] = "tty" if stdin is TTY else "bytes"
+        return self._said("run", text, *data, **given), on_output
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""
