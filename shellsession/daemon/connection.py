@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from ..engine import processes
-from ..errors import LimitReached, ProtocolError, ShellSessionError
+from ..errors import ProtocolError, ShellSessionError
 from .endpoint import peer
 from .records import from_error
 from .wire import ID_MAX, Decoder, Message, encode
@@ -193,7 +193,3 @@ class Connection(asyncio.BufferedProtocol):
         """Send what is left, then end."""
         if self._transport is not None:
             self._transport.close()
-
-
-def too_many(limit: int) -> LimitReached:
-    return LimitReached(f"{limit} clients are connected, which is the limit: close one, or try again later")

@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import AsyncAgents
-from ..errors import DaemonUnavailable, InvalidRequest, OutcomeUnknown, SessionBusy, ShellSessionError
+from ..errors import DaemonUnavailable, InvalidRequest, LimitReached, OutcomeUnknown, SessionBusy, ShellSessionError
 from ..models import VERSION
 from . import requests
 from .audit import Audit
-from .connection import LOG, Connection, too_many
+from .connection import LOG, Connection
 from .eager import begin
 from .incoming import Incoming
 from .journal import Journal
@@ -60,8 +60,8 @@ class Server:
 
     def admit(self, connection: Connection) -> ShellSessionError | None:
         """Greet a new client; or why it is refused."""
-        if len(self._connections) >= self._max_connections:
-            return too_many(self._max_connections)
+        if len(self._connections) >= (limit := self._max_connections):
+            return LimitReached(f"{limit} clients are connected, which is the limit: close one, or try again later")
         self._connections.add(connection)
         self._no_clients.clear()
         connection.number = self._ledger.admit()

@@ -268,10 +268,6 @@ class SharedSession:
         self.audience.show("result", end_of(result))
         self._journal.note(self.agent, text, self._secrets, counted(result))
 
-    def last_result(self, command: bytes | None = None) -> Result | None:
-        """What came of the command begun last (if it is this very one): who asked for it was cancelled meanwhile."""
-        return self.session._came_of(command)
-
     def unread(self, result: Result) -> bytes:
         """What was typed for the command whose result this is, and not read before its end."""
         call = self.session._engine.last

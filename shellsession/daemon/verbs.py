@@ -108,7 +108,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             shared.audience.show("refused", {"reason": str(error)})
             raise
         except asyncio.CancelledError:
-            if (partial := shared.last_result(command)) is not None:
+            if (partial := shared.session._came_of(command)) is not None:
                 incoming.listener.partial = partial
                 shared.first_result(command, partial, fanout, request.id)
             raise
@@ -153,7 +153,7 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
         try:
             result = await verb
         except asyncio.CancelledError:
-            if command == shared.outcomes.last and (partial := shared.last_result()) is not None:
+            if command == shared.outcomes.last and (partial := shared.session._came_of()) is not None:
                 shared.next_result(command, partial)
                 incoming.listener.partial = shared.outcomes.tell(command, partial)
             raise
