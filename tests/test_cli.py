@@ -177,7 +177,7 @@ def test_restart_gives_a_fresh_bash(daemon: Daemon, agent: str) -> None:
 
 def test_kill_closes_one_session_or_all(daemon: Daemon) -> None:
     pids = {name: pid_of(name, daemon) for name in ("k1", "k2", "k3", "k4")}
-    some = cli(daemon.socket, "kill", "k1", "not there", "k2")
+    some = cli(daemon.socket, "kill", "k1", "not there", "k2", "k1")
     assert (some.returncode, b"agent 'not there' has no session" in some.stderr) == (125, True)
     assert [is_alive(pid) for pid in pids.values()] == [False, False, True, True]
     assert {"k3", "k4"} <= set(listed(daemon.socket))

@@ -238,6 +238,11 @@ def test_behind_its_own_stream_nothing_is_run(sh: Session) -> None:
         sh.stream("a\0b")
 
 
+def test_behind_the_result_of_a_stream_the_session_is_free(sh: Session) -> None:
+    outcomes = [sh.run("true").outcome for item in sh.stream("echo a") if isinstance(item, Result)]
+    assert outcomes == ["exited"]
+
+
 def test_leaving_a_stream_interrupts_the_command(sh: Session) -> None:
     seconds = unique_seconds()
     stream = sh.stream(f"echo a; sleep {seconds}")

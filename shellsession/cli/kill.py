@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
     if given.all:
         for one in control.agents(given.socket):
             _close(one["agent"], given.socket)
-    if missing := [agent for agent in given.agents if not _close(agent, given.socket)]:
+    if missing := [agent for agent in dict.fromkeys(given.agents) if not _close(agent, given.socket)]:
         raise NoSuchAgent(f"agent {', '.join(map(repr, missing))} has no session here: it was closed, or never opened")
     return 0
 
