@@ -20,8 +20,11 @@ waiting        how steps are waited for; it knows nothing of shells
 waiters        who waits for the end of a command that another thread is in
 draining       who reads while nobody calls
 alarm          something to be done later
+spill          a file that holds what memory does not
 call, jobs     what is known of one command; what one left running
 pump           collects a command's output, and says what happened
+tracing        interrupts a shell between the child that it waits for and what follows
+ladder         the signals that end what a command has started, and spare its shell
 unattended     who reads a command that was handed back, while nobody calls
 core           what is known of one session, and what any thread may do to it
 results        what is said of a command: a result, a piece, a job
