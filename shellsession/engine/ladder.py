@@ -80,12 +80,14 @@ class Ladder:
         self._end(fresh, signal.SIGINT)
         self._end(known, number)
         look = _FIRST_LOOK
-        while (yield from self._interrupt_shells()):
+        while self._shell.pid in self._held:
+            left = list(filter(processes.alive, self._shell.family.newer(self._call.older)))
+            yield from self._interrupt_shells(left)
             now = time.monotonic()
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
                 self._end(fresh, number)
                 fresh = []
-            if now >= begun + patience or (number == signal.SIGINT and self._is_ignored(now >= begun + _GRACE)):
+            if now >= begun + patience or (number == signal.SIGINT and self._is_ignored(left, now >= begun + _GRACE)):
                 break
             what = yield from pump.pump(self._shell, self._call, min(now + look, begun + patience))
             if what in (MARK, DEAD):
@@ -140,15 +142,12 @@ class Ladder:
         self._call.killed += [pid for pid in programs if pid not in self._call.killed]
         self._call.signal = int(number)
 
-    def _interrupt_shells(self) -> Steps[bool]:
-        """Those whose children have all ended, the lowest first; is bash still held?"""
+    def _interrupt_shells(self, left: list[int]) -> Steps[None]:
+        """Those whose children have all ended, the lowest first; bash when none is left."""
         for pid in self._held[::-1]:
-            if not any(map(processes.alive, self._below(pid))):
+            below = left if pid == self._shell.pid else processes.children(pid)
+            if not any(map(processes.alive, below)):
                 yield from self._interrupt(pid)
-        return self._shell.pid in self._held
-
-    def _below(self, pid: int) -> list[int]:
-        return self._shell.family.newer(self._call.older) if pid == self._shell.pid else processes.children(pid)
 
     def _interrupt(self, pid: int) -> Steps[None]:
         if pid != self._shell.pid and processes.ignores(pid, signal.SIGINT):
@@ -161,11 +160,12 @@ class Ladder:
         if pid not in (self._shell.pid, *self._call.killed):
             self._call.killed.append(pid)
 
-    def _is_ignored(self, patiently: bool) -> bool:
-        """Is nobody left who would heed SIGINT? Who waits for a child may, when that has ended, as system(3) does."""
-        left = [pid for pid in self._below(self._shell.pid) if pid not in self._held and processes.alive(pid)]
-        deaf = [pid for pid in left if processes.ignores(pid, signal.SIGINT)]
-        return deaf == left != [] and (patiently or not any(map(processes.children, left)))
+    def _is_ignored(self, left: list[int], patiently: bool) -> bool:
+        """Would nobody heed SIGINT? Who waits for a child may, when that has ended, as system(3) does."""
+        programs = [pid for pid in left if pid not in self._held]
+        return programs != [] and all(
+            processes.ignores(pid, signal.SIGINT) and (patiently or not processes.children(pid)) for pid in programs
+        )
 
     def _signal(self, pid: int, number: int) -> None:
         if pid == self._shell.pid:
