@@ -105,6 +105,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
         return (yield from shell_died(engine, call))
     for number, patience in _LAST:
         shell.signal(number)
+        call.signal = int(number)
         what = yield from pump.pump(shell, call, time.monotonic() + patience)
         if what == MARK:
             return (yield from _settle(engine, call))
