@@ -55,6 +55,7 @@ _BEFORE: Final = b"bash: " + NOWHERE[:-1]
 _AT: Final = len(_BEFORE)
 _SIGNALLED: Final = 128
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
+_BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 _LOST: Final = re.compile(rb": 1\d: ")
 
 
@@ -77,8 +78,17 @@ class Mark(NamedTuple):
 
 
 def quote(text: bytes) -> bytes:
-    """One line that bash reads back as ``text``, byte for byte."""
-    return b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
+    """One line that bash reads back as ``text``, byte for byte, whatever its locale.
+
+    Bash reads it by characters, and in some locales (GBK, Shift-JIS) the second byte of one can be a backslash: none of
+    ours stands behind a byte that may be a first one.
+    """
+    line = b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
+    return line if line.isascii() or b"\\" not in line else _BEFORE_ESCAPE.sub(_in_hex, line)
+
+
+def _in_hex(found: re.Match[bytes]) -> bytes:
+    return b"".join(b"\\x%02x" % byte for byte in found[0])
 
 
 def is_blank(text: bytes) -> bool:
