@@ -233,8 +233,9 @@ def test_a_session_never_opened_can_be_closed() -> None:
     assert "closed" in repr(session)
 
 
-def test_history_holds_what_the_user_ran_and_nothing_of_ours(sh: Session) -> None:
-    sh.run("set -o history; HISTFILE=")
+@pytest.mark.parametrize("options", [":", "set +B +h"], ids=["among others", "the first option"])
+def test_history_holds_what_the_user_ran_and_nothing_of_ours(sh: Session, options: str) -> None:
+    sh.run(f"{options}; set -o history; HISTFILE=")
     sh.run("echo first")
     sh.run("echo 'second\nline'")
     listed = sh.run("history").stdout

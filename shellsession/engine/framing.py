@@ -260,7 +260,7 @@ def _read(body: bytes) -> Mark | None:
     _, piped, last, line, flags, options, cwd = words
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
-    history = b":history" in options
+    history = b"history" in options  # no other option has the word in its name; it may stand first
     read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
     # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
