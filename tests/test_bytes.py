@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from reference import typed
 
 from shellsession import InvalidRequest, Session
 
@@ -60,6 +62,17 @@ def test_any_bytes_pass_through_a_command(sh: Session, data: bytes) -> None:
 )
 def test_newlines_and_quotes_are_kept(sh: Session, filler: bytes, command: bytes, expected: bytes) -> None:
     assert sh.run(filler + command).stdout_bytes == expected
+
+
+@LENGTHS
+@pytest.mark.parametrize("end", ["\\\n", "\\\n\\", "\\\n\\\n\\", "\\\n \t", " \\\n\\", "\\" + "\n" * 70])
+def test_a_text_that_ends_continued_ends_as_at_a_prompt(sh: Session, filler: bytes, end: str, place: Path) -> None:
+    for before in ("echo a\n", "echo a ", "f() { echo a; }; f\n"):
+        text = (before + end).encode()
+        expected = typed(text, place, on_terminal=False)
+        result = sh.run(filler + text)
+        assert (result.stdout_bytes, result.exit_code, result.outcome) == (expected.stdout, expected.status, "exited")
+        assert result.stderr_bytes == b""
 
 
 @pytest.mark.parametrize("length", [2046, 2047, 2048, 2049, 4095, 4096, 4097, 65536])

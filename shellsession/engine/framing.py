@@ -105,7 +105,7 @@ def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
     """
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
-        newlines = 1
+        newlines = 2  # not one: behind a backslash there must be an empty line
     return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + leaving(status)
 
 

@@ -89,9 +89,12 @@ def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
         out.settle()
+    # As Enter does: an eval that ends in a line which is only continued ends an interactive bash.
     text = request.command
+    if text.endswith(b"\\\n\\"):
+        text += b"\n"
     if text.rstrip(b" \t").endswith(b"\\\n"):
-        text += b"\n"  # as Enter does: an eval that ends in a line which is only continued ends an interactive bash
+        text += b"\n"
     spelling = engine.spelling
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
