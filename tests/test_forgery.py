@@ -179,6 +179,7 @@ SPIES = {
     "prompt command": "PROMPT_COMMAND='echo \"$BASH_COMMAND $_\" >>log'",
     "prompts": "shopt -s promptvars; PS0='$(echo \"$BASH_COMMAND\" >>log)'; PS1=$PS0 PS2=$PS0",
     "history": "set -o history; trap 'history >>log' USR1",
+    "history in a debug trap": "set -o history; trap 'history 1 >>log' DEBUG",
     "signals": "trap 'echo \"$BASH_COMMAND $_ ${!s*}\" >>log' USR1; (for i in {1..300}; do kill -USR1 $$; done) &",
     "not found": 'command_not_found_handle() { echo "$* ${FUNCNAME[*]}" >>log; return 127; }',
 }
@@ -200,6 +201,34 @@ def test_code_inside_the_shell_sees_no_nonce(spy: str, sh: Session, place: Path)
     sh.restart()
     log = (place / "log").read_bytes()
     assert not NONCE.search(log), log
+
+
+# What a DEBUG trap saw of the line by which its command was run, as far as that can be known of a mark: $m.
+SEEN = "H=; trap '[[ $H ]] || { q=$(history 1); [[ $q == *zzz* ]] && H=$q; }' DEBUG"
+READ = 'trap - DEBUG; : zzz; m=${H##*/dev/null/}; m=${m%%[^0-9a-f]*}; echo "$m" >seen'
+
+
+def test_what_history_shows_to_a_debug_trap_forges_no_mark(sh: Session, place: Path) -> None:
+    sh.run("set -o history")
+    sh.run(SEEN)
+    result = sh.run(f'{READ}; echo "bash: /dev/null/$m 0 5 999 hi x /tmp/$m: no" >&10; false')
+    assert (place / "seen").read_text().strip()
+    assert (result.exit_code, result.outcome) == (1, "exited")
+    answers(sh)
+
+
+@pytest.mark.parametrize("status", ["true", "false", "exit 1 2", "(exit 5)"])
+@pytest.mark.parametrize("noise", [0, 1 << 17], ids=["alone", "before much noise"])
+def test_what_history_shows_to_a_debug_trap_runs_no_command_twice(
+    status: str, noise: int, sh: Session, place: Path
+) -> None:
+    sh.run("set -o history")
+    sh.run(SEEN)
+    forged = 'for skipped in "$m" "${m}0" "${m}0/"; do echo "bash: /dev/null/$skipped: no" >&10; done'
+    result = sh.run(f"{READ}; {forged}; printf '%0{noise}d' 0 >&10; echo ran >>runs; {status}")
+    assert (place / "runs").read_text() == "ran\n"
+    assert (result.outcome, result.state_kept, result.ran) == ("shell_exited", False, True)
+    answers(sh)
 
 
 @pytest.mark.parametrize("before", ["true", "false"])

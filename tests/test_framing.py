@@ -174,6 +174,34 @@ def test_what_is_typed_runs_the_text_with_its_status(
     assert mark.status == 7
 
 
+def hidden() -> bytes:
+    """What bash says to a command where a function has the name by which it would be run."""
+    lines = command_lines(quote(b"echo ran"), b"0</dev/null", b"2>&1", NONCE)
+    done = bash(b"PS1= PS2=\nbuiltin() { echo hidden; }\nset -e\n" + lines, *INTERACTIVE)
+    assert b"ran" not in done.stdout
+    return done.stderr
+
+
+def test_a_command_that_was_kept_from_running_is_told_as_skipped() -> None:
+    wire = hidden()
+    for at in range(len(wire)):
+        mark = fed([wire[:at], wire[at:]]).mark
+        assert mark is not None
+        assert (mark.skipped, mark.broken) == (True, False)
+    report, line, rest = wire.partition(b"\n")
+    mark = fed([report, line, *[b"x" * 4001] * 60, b"\n" + rest]).mark  # a DEBUG trap talks
+    assert mark is not None
+    assert mark.skipped
+
+
+@pytest.mark.parametrize("statuses", [b"3 0", b"0 1", b"1 0", b"0 5", b" 0"])
+def test_that_it_was_skipped_is_believed_of_no_command_that_left_a_status(statuses: bytes) -> None:
+    forged = hidden().replace(NONCE + b" 0 0 ", NONCE + b" " + statuses + b" ")
+    mark = fed([forged]).mark
+    assert mark is not None
+    assert (mark.skipped, mark.broken) == (False, True)
+
+
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
 @pytest.mark.parametrize("value", range(1, 256), ids=lambda value: f"{value:#04x}")
 def test_every_byte_can_be_quoted(value: int, locale: str, quoted_bytes: dict[str, list[bytes]]) -> None:

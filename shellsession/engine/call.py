@@ -26,8 +26,8 @@ LOOK_PLAIN: Final = 0.1
 
 
 def fresh_nonce() -> bytes:
-    """One that nobody can guess while its command runs: 96 bits."""
-    return os.urandom(12).hex().encode()
+    """One that nobody can guess while its command runs: 96 bits, and 32 that may be seen."""
+    return os.urandom(16).hex().encode()
 
 
 class Typed(NamedTuple):

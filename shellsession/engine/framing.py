@@ -22,7 +22,6 @@ has taken it.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final, NamedTuple
 
@@ -54,6 +53,9 @@ NOWHERE: Final = b"/dev/null/"
 _BEFORE: Final = b"bash: " + NOWHERE[:-1]
 _AT: Final = len(_BEFORE)
 _SIGNALLED: Final = 128
+# So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
+# `set -o history` keeps it.
+_SECRET: Final = 24
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 _LOST: Final = re.compile(rb": 1\d: ")
@@ -148,8 +150,8 @@ def command_lines(
     ``redirections`` are those of stdin and stdout, ``errors`` that of stderr.
     ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
     success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call,
-    or a name that was disabled (its mark says ``-`` and a number, and nothing was run). It costs 5 us; a question of
-    its own, a round trip; looking afterwards could not tell whether the text itself has just disabled the name.
+    or a name that was disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking
+    afterwards could not tell whether the text itself has just disabled the name.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
@@ -163,9 +165,10 @@ def command_lines(
     else:
         run = b"! %b %b %b" % (run, redirections, errors)
     prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (
-        _restore(nonce, status, b"\\" if spelling % PROVEN else b"\\builtin ") if status else b""
+        _restore(nonce[_SECRET:], status, b"\\" if spelling % PROVEN else b"\\builtin ") if status else b""
     )
-    skipped = b'! { <_; } <"%b%b -$?/%b"' % (NOWHERE, nonce, nonce)
+    # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see Framer._borne_out).
+    skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, nonce[_SECRET:])
     # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
     return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
         guard(spelling),
@@ -184,9 +187,8 @@ def guard(spelling: int) -> bytes:
     return b"! \\declare -F %b && %b%b" % (name, call, b" /dev/null" if spelling == SOURCE else b"")
 
 
-def _restore(nonce: bytes, status: int, prefix: bytes) -> bytes:
-    # A DEBUG trap sees this name, and shall not learn the mark's nonce from it.
-    name = b"s" + hashlib.blake2b(nonce, digest_size=8).hexdigest().encode()
+def _restore(public: bytes, status: int, prefix: bytes) -> bytes:
+    name = b"s" + public  # a DEBUG trap sees it
     return b"%b() { %bunset -f %b; %breturn %d; }; %b builtin && :; " % (name, prefix, name, prefix, status, name)
 
 
@@ -200,20 +202,21 @@ def _history(argument: bytes, lines: int) -> bytes:
 class Framer:
     """Finds one mark in what bash says on its private socket, however it is cut."""
 
-    __slots__ = ("_fence", "has_noise", "mark", "noise", "nonce", "trimmed")
+    __slots__ = ("_fence", "_skipped", "has_noise", "mark", "noise", "nonce", "trimmed")
 
     def __init__(self, nonce: bytes) -> None:
         self.nonce = nonce
         self._fence = b"/" + nonce
         self.noise = b""
         self.mark: Mark | None = None
-        self.has_noise = False
+        self.has_noise = self._skipped = False
         self.trimmed = 0  # bytes of noise that were forgotten
 
     def feed(self, data: bytes) -> Mark | None:
         """Take the next bytes; the mark once it is whole. What follows a mark is noise."""
         self.noise += data
         if self.mark is None and not self._find() and len(self.noise) > NOISE_MAX:
+            self._skipped = self._tells_of_skipping()
             self.trimmed += len(self.noise) - NOISE_MAX // 2
             self.noise = self.noise[-NOISE_MAX // 2 :]
         return self.mark
@@ -230,9 +233,22 @@ class Framer:
             if self.mark is not None:
                 # Before an ordinary mark stands nothing but bash's name.
                 self.has_noise = start != _AT
+                if self.has_noise and not self.mark.thrown and self._tells_of_skipping():
+                    self.mark = self._borne_out(self.mark, self.noise[body:end])
                 return True
             start = end
         return False
+
+    def _tells_of_skipping(self) -> bool:
+        return self._skipped or NOWHERE + self.nonce[_SECRET:] + b"0/" in self.noise
+
+    def _borne_out(self, mark: Mark, body: bytes) -> Mark:
+        """The text is typed again only where bash's statuses say, too, that it never ran: `!` turns one of them round.
+
+        Where they do not, somebody has forged the other word.
+        """
+        skipped = body.startswith(b" 0 0 ")
+        return mark._replace(skipped=skipped, broken=not skipped)
 
     @property
     def noise_before_mark(self) -> bytes:
@@ -252,8 +268,6 @@ class Framer:
 
 
 def _read(body: bytes) -> Mark | None:
-    if body[:2] == b" -" and body[2:].isdigit():  # `set -v` echoes it with `$?` unexpanded: not that
-        return Mark(0, b"", b"", skipped=True)
     words = body.split(b" ", 6)
     if len(words) != 7 or words[0]:
         return None
