@@ -9,9 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from support import PATIENCE, wait_until
 
 from shellsession import Session
 from shellsession.engine import ladder, processes, tracing
@@ -129,6 +132,68 @@ def test_what_follows_a_child_that_ends_as_it_likes_is_interrupted(sh: Session) 
     text = "v=7; sh -c 'trap \"exit 0\" INT; sleep 100 & wait'; sleep 100; echo went on"
     result = sh.run(text, timeout=SOON)
     assert (result.outcome, result.exit_code, result.stdout) == ("timed_out", 130, "")
+    assert sh.run("echo $v").stdout == "7\n"
+
+
+# A program that does not heed SIGINT is the shell's to end, whose trap has as long as what it interrupts.
+CLEANS = (
+    'bash -c \'trap "kill \\$!; wait; echo cleaned" INT; (trap "echo graceful; exit" TERM; sleep 100 & wait) & wait\''
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "stdout"),
+    [
+        ("trap 'echo in' INT; sleep 100; echo went on", "in\nwent on\n"),
+        ("trap 'sleep 0.1; echo in' INT; sleep 100 & wait", "in\n"),
+        ("trap 'sleep 0.1; echo in' INT; sleep 100 & sleep 100", "in\n"),
+        (f"trap 'sleep 0.1; echo in' INT; {IGNORES}", "in\n"),
+        (CLEANS, "graceful\ncleaned\n"),
+        ("{ sleep 100; echo went on; } & wait", ""),
+        ("( sleep 100; echo went on ) & ( sleep 100 ) & wait", ""),
+        ("coproc { sleep 100; echo went on >&2; }; wait", ""),
+        ("set -m; sleep 100; echo went on", ""),
+        ("timeout 50 bash -c 'sleep 100; echo went on'", ""),
+    ],
+)
+def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: str, stdout: str) -> None:
+    result = sh.run(f"v=7; {command}", timeout=0.2)
+    assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", stdout, True)
+    assert "went on" not in result.stderr
+    assert "Stopped" not in result.stderr
+    assert sh.run("trap - INT; jobs -r; echo $v").stdout == "7\n"
+
+
+def test_a_host_that_waits_for_any_child_is_told_of_no_stop(sh: Session) -> None:
+    told: list[int] = []
+
+    def reap(*_: object) -> None:
+        with suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                told.append(found[1])
+
+    before = signal.signal(signal.SIGCHLD, reap)
+    try:
+        sh.run("v=7")
+        assert sh.run("sleep 100; echo went on", timeout=0.1).stdout == ""
+        assert sh.run("echo $v").stdout == "7\n"
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert not any(map(os.WIFSTOPPED, told))
+
+
+def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None:
+    """As the collector may: only who traces can let go, and the end of its thread does."""
+    shell = sh.open()._engine.live()
+    sh.run("v=7", timeout=PATIENCE)
+    shell.signal(signal.SIGSTOP)
+    while processes.state(shell.pid) != "T":
+        os.sched_yield()
+    with ThreadPoolExecutor(1) as pool:
+        tracee = pool.submit(tracing._Tracee, shell.pid).result()
+        tracee.let_go()
+    wait_until(lambda: processes.tracer(shell.pid) == 0, "the end of the thread")
+    shell.signal(signal.SIGCONT)
     assert sh.run("echo $v").stdout == "7\n"
 
 

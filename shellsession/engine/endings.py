@@ -126,6 +126,8 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         kill(victims)
         call.killed += [pid for pid in victims if pid not in call.killed]
         yield Wait((), time.monotonic() + TICK)
+    if shell.family.newer(call.older):  # of several that ended while it was stopped the kernel has told it once
+        shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
         if (yield from pump.ask(shell, b"", patience)) is not None:
             return (yield from finish(engine, call))

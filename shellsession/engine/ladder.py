@@ -17,12 +17,14 @@ from .shell import Shell, kill
 from .waiting import Steps, Wait
 
 # First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
-_RUNGS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 4)
+_RUNGS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 3)
 # Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on. Where it
-# cannot be traced that is what ends it. And who ignores SIGINT for its child's sake does so no longer.
+# cannot be traced that is what ends it.
 _GRACE: Final = 0.02
 _STOP: Final = 1.0  # no longer for one that does not stop: it sits in a call that cannot be interrupted
-_ANSWER: Final = 0.1  # bash's time to give its mark
+# An interrupt amid our line would have bash take the rest of it for a line of its own, with a quote that is not opened.
+_AMID: Final = 0.3
+_ANSWER: Final = 0.3  # bash's time to give its mark, after what its trap of INT has to do
 _LEFT: Final = b"\n"  # bash says so when SIGINT has it leave a command; then it runs its PROMPT_COMMAND
 # What runs at the prompt for longer than this, in seconds, is taken for something that the command has left.
 PROMPT: Final = 1.0
@@ -40,6 +42,7 @@ class Ladder:
     def __init__(self, shell: Shell, call: Call) -> None:
         self._shell, self._call = shell, call
         self._held: list[int] = []  # those, and bash among them
+        self._dying: set[int] = set()
 
     def climb(self) -> Steps[What | None]:
         """End it all; what bash said to it, or None when it says nothing."""
@@ -74,6 +77,8 @@ class Ladder:
     def _rung(self, number: signal.Signals, patience: float) -> Steps[What | None]:
         """Interrupt what the command has started; ``number`` for what was interrupted before, or does not heed it."""
         begun = time.monotonic()
+        if (what := (yield from self._stop_bash())) in (MARK, DEAD):
+            return what
         self._call.look_at = math.inf  # who looks at a shell that is stopped makes it go on
         fresh, known = self._stop_all()
         yield from self._until_stopped()
@@ -81,13 +86,12 @@ class Ladder:
         self._end(known, number)
         look = _FIRST_LOOK
         while self._shell.pid in self._held:
-            left = list(filter(processes.alive, self._shell.family.newer(self._call.older)))
-            yield from self._interrupt_shells(left)
+            yield from self._interrupt_shells(number)
             now = time.monotonic()
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
                 self._end(fresh, number)
                 fresh = []
-            if now >= begun + patience or (number == signal.SIGINT and self._is_ignored(left, now >= begun + _GRACE)):
+            if now >= begun + patience:
                 break
             what = yield from pump.pump(self._shell, self._call, min(now + look, begun + patience))
             if what in (MARK, DEAD):
@@ -103,6 +107,22 @@ class Ladder:
             what = yield from pump.pump(self._shell, self._call, time.monotonic() + PROMPT)
         return what
 
+    def _stop_bash(self) -> Steps[What | None]:
+        """Where an interrupt is the text's: bash reads our line, puts in a handler, or is done with it, in no time."""
+        shell, call = self._shell, self._call
+        until = time.monotonic() + _AMID
+        call.look_at = min(call.look_at, time.monotonic() + LOOK_PLAIN)
+        self._held = [shell.pid]
+        while True:
+            shell.signal(signal.SIGSTOP)
+            yield from self._until_stopped()
+            if time.monotonic() > until or not (shell.is_at_our_line(call.older) or tracing.sets_handler(shell.pid)):
+                return None
+            shell.signal(signal.SIGCONT)
+            what = yield from pump.pump(shell, call, time.monotonic() + _FIRST_LOOK)
+            if what in (MARK, DEAD):
+                return what
+
     def _stop_all(self) -> tuple[list[int], list[int]]:
         """At one moment, as the kernel signals a process group; programs that were not interrupted yet, and others.
 
@@ -111,8 +131,6 @@ class Ladder:
         """
         shell, call = self._shell, self._call
         victims: list[int] = []
-        self._held = [shell.pid]
-        shell.signal(signal.SIGSTOP)
         for _ in range(_HOLDS):
             more = [pid for pid in shell.family.newer(call.older) if pid not in victims]
             kill(more, signal.SIGSTOP)
@@ -138,34 +156,36 @@ class Ladder:
             return
         for one in (number, signal.SIGCONT):  # children first: who sees a stopped child may go on without it
             kill(programs[::-1], one)
+        if number == signal.SIGKILL:
+            self._dying.update(programs)
         # Not before: struck half-way (Ctrl-C), all of it is done again.
         self._call.killed += [pid for pid in programs if pid not in self._call.killed]
         self._call.signal = int(number)
 
-    def _interrupt_shells(self, left: list[int]) -> Steps[None]:
-        """Those whose children have all ended, the lowest first; bash when none is left."""
+    def _interrupt_shells(self, number: signal.Signals) -> Steps[None]:
+        """Those below which nobody is left who heeds the signal, the lowest first.
+
+        What ignores SIGINT, as what was started with `&` does, is the shell's own to end, if it has a trap for that.
+        """
         for pid in self._held[::-1]:
-            below = left if pid == self._shell.pid else processes.children(pid)
-            if not any(map(processes.alive, below)):
+            below = self._shell.family.newer(self._call.older) if pid == self._shell.pid else processes.children(pid)
+            if not any(processes.alive(one) and self._heeds(one, number) for one in below):
                 yield from self._interrupt(pid)
 
+    def _heeds(self, pid: int, number: int) -> bool:
+        return pid in self._dying or not processes.ignores(pid, number)
+
     def _interrupt(self, pid: int) -> Steps[None]:
-        if pid != self._shell.pid and processes.ignores(pid, signal.SIGINT):
-            self._end([pid], signal.SIGKILL)
-        elif not (processes.children(pid) and (yield from tracing.interrupt_behind_child(pid))):
+        children = [processes.alive(child) for child in processes.children(pid)]
+        if pid != self._shell.pid and processes.ignores(pid, signal.SIGINT) and not any(children):
+            self._end([pid], signal.SIGKILL)  # it would go on
+        elif all(children) or not (yield from tracing.interrupt_behind_child(pid)):
             self._signal(pid, signal.SIGINT)
             self._signal(pid, signal.SIGCONT)
         self._held.remove(pid)
         self._call.signal = self._call.signal or int(signal.SIGINT)
         if pid not in (self._shell.pid, *self._call.killed):
             self._call.killed.append(pid)
-
-    def _is_ignored(self, left: list[int], patiently: bool) -> bool:
-        """Would nobody heed SIGINT? Who waits for a child may, when that has ended, as system(3) does."""
-        programs = [pid for pid in left if pid not in self._held]
-        return programs != [] and all(
-            processes.ignores(pid, signal.SIGINT) and (patiently or not processes.children(pid)) for pid in programs
-        )
 
     def _signal(self, pid: int, number: int) -> None:
         if pid == self._shell.pid:

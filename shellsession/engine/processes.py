@@ -390,9 +390,15 @@ def umask() -> int:
     return int(_told("self", b"Umask") or b"22", 8)
 
 
-def is_filtered() -> bool:
-    """Is there a filter of system calls over this thread (seccomp(2))? It may kill who makes the wrong one."""
-    return _told("thread-self", b"Seccomp") == b"2"
+def filters() -> bytes:
+    """How many filters of system calls are over this thread (seccomp(2)), where that is told; empty without any."""
+    filtered = _told("thread-self", b"Seccomp") == b"2"
+    return (_told("thread-self", b"Seccomp_filters") or b"some") if filtered else b""
+
+
+def tracer(pid: int) -> int:
+    """The thread that traces a process; 0 when none does."""
+    return int(_told(pid, b"TracerPid") or b"0")
 
 
 def ignores(pid: int, number: int) -> bool:

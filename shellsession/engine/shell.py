@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 
 from ptyprocess import PtyProcess
@@ -207,6 +208,10 @@ class Shell:
     def idle(self) -> bool:
         """Does bash sit at its prompt with nothing left to read?"""
         return processes.idle_at(self.pid, self.control_name)
+
+    def is_at_our_line(self, older: Mapping[int, int]) -> bool:
+        """Has bash its own input still, or again, with nothing below it that is not ``older``?"""
+        return processes.link(f"/proc/{self.pid}/fd/0") == self.control_name and not self.family.newer(older)
 
     def prepares_prompt(self) -> bool:
         """Is bash, after a command, not yet where it reads the next one? False where the kernel forbids the look."""

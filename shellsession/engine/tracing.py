@@ -14,6 +14,7 @@ import ctypes
 import os
 import signal
 import struct
+import threading
 import time
 from contextlib import suppress
 from functools import cache
@@ -28,16 +29,12 @@ _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3
 _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
 _OTHER, _ENTRY, _EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
 _EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop without a signal that is to be delivered
-# The kernel's numbers of read, wait4 and rt_sigaction (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is
-# traced.
-_READ, _WAIT, _SET_HANDLER = {"x86_64": (0, 61, 13), "aarch64": (63, 260, 134)}.get(os.uname().machine, (-1, -1, -1))
-# It is there within ten stops, of 20 to 40 us each; a busy machine may give it no processor for a while. One that is
-# found asleep so often waits for something else.
-_PATIENCE: Final = 1.0
-_EAGER: Final = 200  # looks, before others get their turn between two
-_ASLEEP: Final = 3
+# The kernel's numbers of wait4 and rt_sigaction (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is traced.
+_WAIT, _SET_HANDLER = {"x86_64": (61, 13), "aarch64": (260, 134)}.get(os.uname().machine, (-1, -1))
+_STOPS: Final = 64  # five to nine take it there, of 20 to 40 us each
+_EAGER: Final = 20  # looks, before others get their turn between two
 _TICK: Final = 0.001
-_LET_GO: Final = 5.0
+_PATIENCE: Final = 5.0  # for a machine that gives it no processor
 
 _ptrace = vfork.LIBC.ptrace
 _ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
@@ -45,18 +42,19 @@ _ptrace.restype = ctypes.c_long
 
 
 def interrupt_behind_child(pid: int) -> Steps[bool]:
-    """Interrupt a stopped shell, now and again behind the child that it waits for; False where it cannot be traced."""
+    """Let a stopped shell go on that waits for a child, and interrupt it behind that; False where it cannot be traced.
+
+    The child has ended. A shell that waits for more is interrupted as it does so.
+    """
     tracee: _Tracee | None = None
-    # One that reads, what `$(...)` says for one, hears of SIGINT at once.
-    if processes.state(pid) != "T" or processes.system_call(pid) == _READ or not _is_possible():
+    if processes.state(pid) != "T" or processes.system_call(pid) != _WAIT or not _is_possible():
         return False
     try:
         with undisturbed():
             tracee = _Tracee(pid)
-        for number in (signal.SIGINT, signal.SIGCONT):
-            os.kill(pid, number)
-        if (yield from _goes_behind_child(tracee)):
-            os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGCONT)
+        yield from _go_behind_child(tracee)
+        os.kill(pid, signal.SIGINT)
     except OSError:  # it cannot be traced, or was killed meanwhile
         return tracee is not None
     finally:
@@ -66,45 +64,58 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     return True
 
 
-def _goes_behind_child(tracee: _Tracee) -> Steps[bool]:
-    """Does it come to where it has its child's status, and its own handler of SIGINT back?"""
-    until = time.monotonic() + _PATIENCE
-    looks = asleep = 0
+def sets_handler(pid: int) -> bool:
+    """Was it stopped as it put in a handler? Interrupted before its next word, bash would signal itself for ever."""
+    return _SET_HANDLER >= 0 and processes.system_call(pid) == _SET_HANDLER
+
+
+def _go_behind_child(tracee: _Tracee) -> Steps[None]:
+    """To where it has its child's status, and its own handler of SIGINT back; or to where it does something else."""
     waits = puts_back = has_status = False
-    while asleep < _ASLEEP and time.monotonic() < until:
+    for _ in range(_STOPS):
+        if not (yield from _stops(tracee.pid)):
+            return
+        what, value, arguments = tracee.stopped_at()
+        if what == _ENTRY:
+            waits = value == _WAIT and not arguments[2] & os.WNOHANG  # with that it is a handler of SIGCHLD that asks
+            puts_back = value == _SET_HANDLER and arguments[0] == signal.SIGINT
+        elif what == _EXIT and waits:
+            has_status = has_status or value > 0
+        elif what == _EXIT and puts_back and has_status:
+            return
+        tracee.go_on()
+
+
+def _stops(pid: int) -> Steps[bool]:
+    """Wait for its next stop; not where it sleeps, or has ended."""
+    until = time.monotonic() + _PATIENCE
+    looks = 0
+    while (state := processes.state(pid)) != "t":
         looks += 1
-        state = processes.state(tracee.pid)
-        if state == "t":
-            looks = asleep = 0
-            what, value, arguments = tracee.stopped_at()
-            if what == _ENTRY:
-                # With WNOHANG it is a handler of SIGCHLD that asks, before the handler for waiting is put in: an
-                # interrupt between that and bash's next word has it signal itself for ever.
-                waits = value == _WAIT and not arguments[2] & os.WNOHANG
-                puts_back = value == _SET_HANDLER and arguments[0] == signal.SIGINT
-            elif what == _EXIT and waits:
-                has_status = has_status or value > 0
-            elif what == _EXIT and puts_back and has_status:
-                return True
-            tracee.go_on()
-        elif state in ("", "Z", "X"):
-            break
-        elif looks < _EAGER:
+        if looks <= _EAGER:
             os.sched_yield()
-        else:
-            asleep += state != "R"
-            yield Wait((), time.monotonic() + _TICK)
-    return False
+            continue
+        if state != "R" or time.monotonic() > until:
+            return False
+        yield Wait((), time.monotonic() + _TICK)
+    return True
 
 
 @cache
-def _survives() -> bool:
+def _survives(_thread: int, _filters: bytes) -> bool:
     return vfork.survives([("ptrace", (_SEIZE, 0, 0, 0))])
 
 
 def _is_possible() -> bool:
-    """A filter of system calls may kill who makes one, as systemd's does: there a copy of us tries it first."""
-    return _WAIT >= 0 and (not processes.is_filtered() or _survives())
+    """Not where nobody knows the calls' numbers, or who traces is killed, or somebody else would be told of each stop.
+
+    A filter of system calls may kill who makes one, as systemd's does: a copy of this thread tries it first. And a
+    handler of SIGCHLD that waits for any child is told of stops as well, which it does not expect.
+    """
+    if _WAIT < 0 or callable(signal.getsignal(signal.SIGCHLD)):
+        return False
+    filters = processes.filters()
+    return not filters or _survives(threading.get_native_id(), filters)
 
 
 class _Tracee:
@@ -138,15 +149,15 @@ class _Tracee:
         return 0 if told[2] >> 8 == _EVENT else told[0]
 
     def let_go(self) -> None:
-        """Only one that is stopped can be let go. One that cannot be would stop for ever at its next call: it ends."""
-        until = time.monotonic() + _LET_GO
-        while processes.alive(self.pid):
+        """Only one that is stopped can be let go, and by the thread that traces it."""
+        until = time.monotonic() + _PATIENCE
+        while processes.alive(self.pid) and processes.tracer(self.pid) == threading.get_native_id():
             with suppress(ProcessLookupError):  # it is not stopped
                 _trace(_DETACH, self.pid, 0, self._signal())
                 return
             _ptrace(_INTERRUPT, self.pid, 0, 0)
             os.sched_yield()
-            if time.monotonic() > until:
+            if time.monotonic() > until:  # it would stop for ever at its next call
                 os.kill(self.pid, signal.SIGKILL)
                 break
         if processes.parent(self.pid) != os.getpid():  # who traces is told of the end first, then the parent
