@@ -179,7 +179,7 @@ class Ladder:
         children = [processes.alive(child) for child in processes.children(pid)]
         if pid != self._shell.pid and processes.ignores(pid, signal.SIGINT) and not any(children):
             self._end([pid], signal.SIGKILL)  # it would go on
-        elif all(children) or not (yield from tracing.interrupt_behind_child(pid)):
+        elif (children and all(children)) or not (yield from tracing.interrupt_behind_child(pid)):
             self._signal(pid, signal.SIGINT)
             self._signal(pid, signal.SIGCONT)
         self._held.remove(pid)

@@ -277,10 +277,10 @@ def idle_at(pid: int, fd_target: str) -> bool:
     )
 
 
-def system_call(pid: int) -> int:
-    """The number of the system call that a process is in, or was in when it was stopped; -1 when in none."""
-    number = _read(f"/proc/{pid}/syscall").partition(b" ")[0]
-    return int(number) if number.isdigit() else -1
+def system_call(pid: int) -> tuple[int, ...]:
+    """The system call that a process is in, or was in when it was stopped: number and arguments; -1 when in none."""
+    number, *words = _read(f"/proc/{pid}/syscall").split() or [b"-1"]
+    return (int(number), *(int(word, 16) for word in words)) if number.isdigit() else (-1,)
 
 
 def may_look(pid: int) -> bool:

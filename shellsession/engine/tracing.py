@@ -47,7 +47,7 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     The child has ended. A shell that waits for more is interrupted as it does so.
     """
     tracee: _Tracee | None = None
-    if processes.state(pid) != "T" or processes.system_call(pid) != _WAIT or not _is_possible():
+    if processes.state(pid) != "T" or not _waits(pid) or not _is_possible():
         return False
     try:
         with undisturbed():
@@ -64,24 +64,27 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     return True
 
 
+def _waits(pid: int) -> bool:
+    """Was it stopped in wait4, or just behind it? Not a handler of SIGCHLD, which asks with WNOHANG."""
+    number, *arguments = processes.system_call(pid)
+    return number == _WAIT and not arguments[2] & os.WNOHANG
+
+
 def sets_handler(pid: int) -> bool:
     """Was it stopped as it put in a handler? Interrupted before its next word, bash would signal itself for ever."""
-    return _SET_HANDLER >= 0 and processes.system_call(pid) == _SET_HANDLER
+    return _SET_HANDLER >= 0 and processes.system_call(pid)[0] == _SET_HANDLER
 
 
 def _go_behind_child(tracee: _Tracee) -> Steps[None]:
-    """To where it has its child's status, and its own handler of SIGINT back; or to where it does something else."""
-    waits = puts_back = has_status = False
+    """To where it has put its own handler of SIGINT back; or to where it waits for something else."""
+    puts_back = False
     for _ in range(_STOPS):
         if not (yield from _stops(tracee.pid)):
             return
-        what, value, arguments = tracee.stopped_at()
+        what, number, first = tracee.stopped_at()
         if what == _ENTRY:
-            waits = value == _WAIT and not arguments[2] & os.WNOHANG  # with that it is a handler of SIGCHLD that asks
-            puts_back = value == _SET_HANDLER and arguments[0] == signal.SIGINT
-        elif what == _EXIT and waits:
-            has_status = has_status or value > 0
-        elif what == _EXIT and puts_back and has_status:
+            puts_back = number == _SET_HANDLER and first == signal.SIGINT
+        elif what == _EXIT and puts_back:
             return
         tracee.go_on()
 
@@ -130,12 +133,12 @@ class _Tracee:
             _ptrace(_DETACH, pid, 0, 0)
             raise
 
-    def stopped_at(self) -> tuple[int, int, tuple[int, ...]]:
-        """Which kind of stop; at an entry the number of the call and its arguments, at an exit what it gives."""
+    def stopped_at(self) -> tuple[int, int, int]:
+        """Which kind of stop; at an entry the number of the call and its first argument, at an exit what it gives."""
         told = ctypes.create_string_buffer(88)
         _trace(_GET_SYSCALL, self.pid, len(told), ctypes.addressof(told))
-        what, value, *arguments = struct.unpack_from("=B23xq3Q", told)
-        return what, value, tuple(arguments)
+        what, value, argument = struct.unpack_from("=B23xqQ", told)
+        return what, value, argument
 
     def go_on(self) -> None:
         """To its next stop, with the signal that it was about to get."""
