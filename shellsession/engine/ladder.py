@@ -24,7 +24,8 @@ _GRACE: Final = 0.02
 _STOP: Final = 1.0  # no longer for one that does not stop: it sits in a call that cannot be interrupted
 # An interrupt amid our line would have bash take the rest of it for a line of its own, with a quote that is not opened.
 _AMID: Final = 0.3
-_ANSWER: Final = 0.3  # bash's time to give its mark, after what its trap of INT has to do
+_ANSWER: Final = 0.1  # bash's time to give its mark
+_TRAP: Final = 0.2  # and so much more for what its trap of INT runs
 _LEFT: Final = b"\n"  # bash says so when SIGINT has it leave a command; then it runs its PROMPT_COMMAND
 # What runs at the prompt for longer than this, in seconds, is taken for something that the command has left.
 PROMPT: Final = 1.0
@@ -103,9 +104,12 @@ class Ladder:
             yield from self._interrupt(pid)
         self._call.look_every, self._call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
         what = yield from pump.pump(self._shell, self._call, max(begun + patience, time.monotonic() + _ANSWER))
-        if what not in (MARK, DEAD) and self._call.framer.noise == _LEFT:
-            what = yield from pump.pump(self._shell, self._call, time.monotonic() + PROMPT)
-        return what
+        if what in (MARK, DEAD):
+            return what
+        more = (
+            PROMPT if self._call.framer.noise == _LEFT else _TRAP if self._shell.family.newer(self._call.older) else 0
+        )
+        return (yield from pump.pump(self._shell, self._call, time.monotonic() + more))
 
     def _stop_bash(self) -> Steps[What | None]:
         """Where an interrupt is the text's: bash reads our line, puts in a handler, or is done with it, in no time."""
