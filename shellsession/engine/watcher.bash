@@ -55,6 +55,8 @@ rm -rf -- "$directory"
 # Somebody may have started the next daemon already: its socket has the same name. The directory that it is in may be
 # its user's own; the one that is ours where nobody names another is removed below.
 if [[ $socket && ! -L $socket && $socket -ef /dev/fd/$file ]]; then
-  rm -f -- "$socket"
+  # It may start between two words of ours: alone with the directory, as one is that starts (flock is of util-linux).
+  exec {lock}< "${socket%/*}" && flock -w 1 "$lock" 2>/dev/null
+  [[ $socket -ef /dev/fd/$file ]] && rm -f -- "$socket"
 fi
 rmdir -- "${directory%/*}" 2>/dev/null # unless another host of this user is in it
