@@ -177,7 +177,7 @@ class Ladder:
                 yield from self._interrupt(pid)
 
     def _heeds(self, pid: int, number: int) -> bool:
-        return pid in self._dying or not processes.ignores(pid, number)
+        return pid in self._dying or pid in self._held or not processes.ignores(pid, number)
 
     def _interrupt(self, pid: int) -> Steps[None]:
         children = [processes.alive(child) for child in processes.children(pid)]
