@@ -102,14 +102,17 @@ class Ladder:
             return None  # what is left is killed first
         for pid in self._held[::-1]:  # another user's program, say: it cannot be ended
             yield from self._interrupt(pid)
-        self._call.look_every, self._call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
-        what = yield from pump.pump(self._shell, self._call, max(begun + patience, time.monotonic() + _ANSWER))
+        return (yield from self._answer(begun + patience))
+
+    def _answer(self, until: float) -> Steps[What]:
+        """What bash says to it, for as long as that may take."""
+        shell, call = self._shell, self._call
+        call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
+        what = yield from pump.pump(shell, call, max(until, time.monotonic() + _ANSWER))
         if what in (MARK, DEAD):
             return what
-        more = (
-            PROMPT if self._call.framer.noise == _LEFT else _TRAP if self._shell.family.newer(self._call.older) else 0
-        )
-        return (yield from pump.pump(self._shell, self._call, time.monotonic() + more))
+        more = PROMPT if call.framer.noise == _LEFT else _TRAP if shell.family.newer(call.older) else 0.0
+        return (yield from pump.pump(shell, call, time.monotonic() + more))
 
     def _stop_bash(self) -> Steps[What | None]:
         """Where an interrupt is the text's: bash reads our line, puts in a handler, or is done with it, in no time."""

@@ -268,13 +268,7 @@ def _user_namespace(pid: int | str) -> int:
 
 def idle_at(pid: int, fd_target: str) -> bool:
     """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
-    words = _read(f"/proc/{pid}/syscall").split()
-    return (
-        len(words) > 1
-        and words[0] == b"%d" % _READ
-        and int(words[1], 16) == 0
-        and link(f"/proc/{pid}/fd/0") == fd_target
-    )
+    return system_call(pid)[:2] == (_READ, 0) and link(f"/proc/{pid}/fd/0") == fd_target
 
 
 def system_call(pid: int) -> tuple[int, ...]:
