@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("company")
 
 # Long enough for bash to begin, short enough to wait for.
 SOON = 0.3
+READ = 0  # its number on x86-64
 
 # A program that heeds SIGINT and ends well, as pytest does; and one that must be killed.
 HEEDS = f"{shlex.quote(sys.executable)} -ISc " + shlex.quote(
@@ -194,6 +196,42 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
         tracee.let_go()
     wait_until(lambda: processes.tracer(shell.pid) == 0, "the end of the thread")
     shell.signal(signal.SIGCONT)
+    assert sh.run("echo $v").stdout == "7\n"
+
+
+def _stop_behind_its_read(pid: int, seized: threading.Event) -> None:
+    tracee = tracing._Tracee(pid)  # of one that is stopped
+    os.kill(pid, signal.SIGCONT)
+    reads = False
+    for _ in range(20):
+        tracee.go_on()
+        while processes.state(pid) != "t":
+            if processes.system_call(pid)[:2] == (READ, 0):
+                seized.set()
+            time.sleep(0)
+        what, value, first = tracee.stopped_at()
+        if what == tracing._ENTRY:
+            reads = (value, first) == (READ, 0)
+        elif what == tracing._EXIT and reads and value > 0:
+            break
+    os.kill(pid, signal.SIGSTOP)
+    tracee.let_go()
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the number of read there only")
+def test_an_interrupt_waits_until_bash_has_taken_our_line(sh: Session) -> None:
+    """Amid it, bash would take the rest for a line of its own, and its quote for one that is not closed."""
+    shell = sh.open()._engine.live()
+    sh.run("v=7")
+    shell.signal(signal.SIGSTOP)
+    wait_until(lambda: processes.state(shell.pid) == "T", "bash to stop")
+    seized = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        stopped = pool.submit(_stop_behind_its_read, shell.pid, seized)
+        assert seized.wait(PATIENCE)
+        result = sh.run("echo begun; sleep 100; echo went on", timeout=0.1)
+        stopped.result()
+    assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "begun\n", True)
     assert sh.run("echo $v").stdout == "7\n"
 
 
