@@ -240,6 +240,15 @@ def test_a_trap_of_the_shell_is_run_once_for_an_interrupt_and_to_its_end(sh: Ses
     assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "in\nout\n", True)
 
 
+@pytest.mark.parametrize("command", ["trap '' INT; sleep 100", "(trap '' INT; sleep 100)"])
+def test_only_what_a_trap_runs_is_waited_for(sh: Session, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setattr(ladder, "_TRAP", 2 * PATIENCE)
+    began = time.monotonic()
+    result = sh.run(command, timeout=0.1)
+    assert (result.outcome, result.state_kept) == ("timed_out", True)
+    assert time.monotonic() - began < PATIENCE
+
+
 def test_an_interrupt_that_was_struck_half_way_is_done_again(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     for strike in (1, 2, 3, 4):
         calls = itertools.count(1)

@@ -111,7 +111,8 @@ class Ladder:
         what = yield from pump.pump(shell, call, max(until, time.monotonic() + _ANSWER))
         if what in (MARK, DEAD):
             return what
-        more = PROMPT if call.framer.noise == _LEFT else _TRAP if shell.family.newer(call.older) else 0.0
+        trapped = any(pid not in call.killed for pid in shell.family.newer(call.older))
+        more = PROMPT if call.framer.noise == _LEFT else _TRAP if trapped else 0.0
         return (yield from pump.pump(shell, call, time.monotonic() + more))
 
     def _stop_bash(self) -> Steps[What | None]:
