@@ -25,10 +25,10 @@ def with_connections(count: int, **bounds: int) -> Ledger:
     return ledger
 
 
-def done(ledger: Ledger, request: str, reply: bytes = b"reply", now: float = 0) -> None:
-    """This request ran, and that was its reply."""
+def done(ledger: Ledger, request: str, reply: bytes = b"reply", now: float = 0, told: bytes = b"") -> None:
+    """This request ran, and that was its reply, behind what was told."""
     assert ledger.claim(request, now) is Claim.NEW
-    ledger.settle(request, reply, now)
+    ledger.settle(request, reply, now, told)
 
 
 def test_a_request_is_new_then_running_then_answered() -> None:
@@ -54,6 +54,17 @@ def test_a_number_that_was_passed_over_is_not_run_any_more() -> None:
         with pytest.raises(ResultExpired):
             ledger.claim(name(1, number), 0)
     done(ledger, name(1, 4))
+
+
+def test_what_was_told_before_a_reply_is_kept_until_the_next_request() -> None:
+    ledger = with_connections(2, keep_bytes=4 * OVERHEAD)
+    done(ledger, name(1, 1), b"reply", told=b"output, ")
+    done(ledger, name(2, 1))  # another client's: it says nothing of the first
+    assert ledger.claim(name(1, 1), 0) == b"output, reply"
+    assert ledger.claim(name(1, 2), 0) is Claim.NEW
+    assert ledger.claim(name(1, 1), 0) == b"reply"
+    ledger.settle(name(1, 2), b"", 0, bytes(OVERHEAD - 2 * len(b"reply")))  # what was heard takes no room any more
+    assert ledger.claim(name(1, 1), 0) == b"reply"
 
 
 MALFORMED = {
@@ -200,6 +211,7 @@ class Model(RuleBasedStateMachine):
         self.taken: set[tuple[int, int]] = set()
         self.running: list[tuple[int, int]] = []
         self.kept: list[tuple[tuple[int, int], bytes, float]] = []
+        self.before: dict[tuple[int, int], bytes] = {}  # what was told before the reply
 
     @rule()
     def admit(self) -> None:
@@ -226,16 +238,22 @@ class Model(RuleBasedStateMachine):
             assert key not in self.taken
             self.taken.add(key)
             self.running.append(key)
+            self.before[key[0], key[1] - 1] = b""
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), size=st.sampled_from([0, 1, OVERHEAD, 2 * OVERHEAD, 3 * OVERHEAD, 3 * OVERHEAD + 1]))
-    def settle(self, data: st.DataObject, size: int) -> None:
+    @rule(
+        data=st.data(),
+        size=st.sampled_from([0, 1, OVERHEAD, 2 * OVERHEAD, 3 * OVERHEAD, 3 * OVERHEAD + 1]),
+        told=st.sampled_from([0, 1, OVERHEAD]),
+    )
+    def settle(self, data: st.DataObject, size: int, told: int) -> None:
         key = self.running.pop(data.draw(st.integers(0, len(self.running) - 1)))
         reply = repr(key).encode().ljust(size)[:size]
-        self.ledger.settle(name(*key), reply, self.now)
-        if size + OVERHEAD <= self.BYTES:
+        self.ledger.settle(name(*key), reply, self.now, bytes(told))
+        if told + size + OVERHEAD <= self.BYTES:
             self.kept.append((key, reply, self.now))
-        while sum(len(reply) + OVERHEAD for _, reply, _ in self.kept) > self.BYTES:
+            self.before[key] = bytes(told)
+        while sum(len(self.before[key]) + len(reply) + OVERHEAD for key, reply, _ in self.kept) > self.BYTES:
             self.kept.pop(0)
 
     @invariant()
@@ -255,7 +273,7 @@ class Model(RuleBasedStateMachine):
             return "running"
         for other, reply, settled in self.kept:
             if other == key and self.now - settled <= self.SECONDS:
-                return reply
+                return self.before[key] + reply
         old = key[0] in self.left[: -self.CONNECTIONS]
         return "expired" if old or any(one[0] == key[0] and one[1] >= key[1] for one in self.taken) else "new"
 

@@ -37,8 +37,13 @@ class _Key(NamedTuple):
 
 
 class _Kept(NamedTuple):
+    told: bytes  # before the reply: the last of its output
     reply: bytes
     settled: float
+
+    @property
+    def size(self) -> int:
+        return len(self.told) + len(self.reply) + OVERHEAD
 
 
 class Ledger:
@@ -100,7 +105,7 @@ class Ledger:
         if key in self._running:
             return Claim.RUNNING
         if (kept := self._replies.get(key)) is not None:
-            return kept.reply
+            return kept.told + kept.reply
         if self._may_have_run(key):
             raise ResultExpired(
                 f"request {request} was taken before, or may have been, and its result is no longer kept: it was not "
@@ -108,16 +113,27 @@ class Ledger:
             )
         self._highest[key.connection] = key.number
         self._running.add(key)
+        self._forget_told(_Key(key.connection, key.number - 1))
         return Claim.NEW
 
-    def settle(self, request: str, reply: bytes, now: float) -> None:
-        """Keep the reply of a request that is running, for who asks again."""
+    def settle(self, request: str, reply: bytes, now: float, told: bytes = b"") -> None:
+        """Keep the reply of a request that is running, for who asks again.
+
+        ``told`` goes before it, and is kept until the next request comes on that connection: a client asks one after
+        the other, and has heard all of the last one then. The reply may still be looked at.
+        """
         key = self._key(request)
         self._running.remove(key)
-        if len(reply) + OVERHEAD <= self._keep_bytes:
-            self._replies[key] = _Kept(reply, now)
-            self._bytes += len(reply) + OVERHEAD
+        kept = _Kept(told, reply, now)
+        if kept.size <= self._keep_bytes:
+            self._replies[key] = kept
+            self._bytes += kept.size
         self._expire(now)
+
+    def _forget_told(self, key: _Key) -> None:
+        if (kept := self._replies.get(key)) is not None and kept.told:
+            self._replies[key] = heard = kept._replace(told=b"")
+            self._bytes -= kept.size - heard.size
 
     def _key(self, request: str) -> _Key:
         match = _ID.fullmatch(request)
@@ -143,4 +159,4 @@ class Ledger:
             if self._bytes <= self._keep_bytes and now - oldest.settled <= self._keep_seconds:
                 break
             self._replies.popitem(last=False)
-            self._bytes -= len(oldest.reply) + OVERHEAD
+            self._bytes -= oldest.size

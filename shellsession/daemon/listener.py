@@ -84,9 +84,9 @@ class Listener:
         while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
             await (self.until_connected() if self.connection.is_gone else self.connection.drain())
 
-    def with_reply(self, reply: bytes) -> bytes:
+    def take_told(self) -> bytes:
         """What a client gets that asks again when it was answered. That is the ledger's then, and no more kept here."""
-        told = b"".join((*self._told, reply))
+        told = b"".join(self._told)
         self._told.clear()
         self._size = 0
         return told

@@ -131,7 +131,7 @@ class Server:
             header, parts = {"error": from_error(fault)[0]}, ()
         incoming.listener.queued = False  # also where it was refused: nothing more is told of it
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, incoming.listener.with_reply(reply), time.monotonic())
+        self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_told())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
