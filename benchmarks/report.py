@@ -1,5 +1,6 @@
-"""The table and the chart: printed, and written beside this file."""
+"""The table and the chart: printed, written beside this file, and quoted in the README."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,8 @@ from benchmarks.machine import describe
 from benchmarks.measure import Contender, Row
 
 HERE = Path(__file__).parent
+README = HERE.parent / "README.md"
+MEASURED = re.compile(r"(?<=<!-- measured -->\n)[^\n]*\n(?P<said>.*?)(?=<!-- /measured -->)", re.DOTALL)
 HEADER = ("what", "ours", "against", "ratio", "bar", "holds")
 PEER_HEADER = (
     *("who", "first answer", "`true`", "`/bin/true`", "1 MB of lines"),
@@ -58,8 +61,25 @@ def _peer(one: Contender) -> tuple[str, ...]:
 
 def write(report: str, contenders: Sequence[Contender]) -> None:
     (HERE / "results.md").write_text(report, encoding="utf-8")
+    README.write_text(quoted(README.read_text(encoding="utf-8"), report), encoding="utf-8")
     if contenders:
         chart(contenders, HERE / "results.svg")
+
+
+def quoted(readme: str, report: str) -> str:
+    """The README with its lines of the tables, which are known by their first cells, as they are in this report."""
+    lines = {cells[0]: f"| {' | '.join(cells)} |" for cells in map(_cells, report.splitlines()) if len(cells) > 1}
+    machine = report.split("\n\n")[1]
+
+    def fresh(found: re.Match[str]) -> str:
+        said = [lines.get(_cells(line)[0], line) for line in found["said"].splitlines()]
+        return "\n".join((machine, *said, ""))
+
+    return MEASURED.sub(fresh, readme)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
 
 
 def chart(contenders: Sequence[Contender], path: Path) -> None:

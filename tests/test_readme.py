@@ -1,4 +1,4 @@
-"""The README's programs run as they stand, and its table is the one that was measured."""
+"""The README's programs run as they stand, it names what there is, and its tables are the ones that were measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import shellsession
 from shellsession.cli.arguments import VERBS
 from shellsession.engine.environment import _DROPPED, AGENT_ENV
 
-_TEXT: Final = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+_TOP: Final = Path(__file__).parent.parent
+_TEXT: Final = (_TOP / "README.md").read_text(encoding="utf-8")
 _PROGRAMS: Final = re.findall(r"```python\n(.*?)```", _TEXT, re.DOTALL)
 
 
@@ -92,3 +93,19 @@ def test_the_readme_names_every_verb() -> None:
     verbs = [name for name, _ in inspect.getmembers(shellsession.Session, inspect.isfunction) if name[0] != "_"]
     for verb in verbs:
         assert f"`{verb}(" in _TEXT, verb
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
+
+
+def test_what_the_readme_says_was_measured_is_what_the_last_run_says() -> None:
+    report = (_TOP / "benchmarks" / "results.md").read_text(encoding="utf-8").splitlines()
+    measured = re.search(r"<!-- measured -->\n(.*?)<!-- /measured -->", _TEXT, re.DOTALL)
+    assert measured is not None
+    machine, *quoted = measured[1].splitlines()
+    assert machine in report
+    known = [cells(line) for line in report]
+    lines = [line for line in quoted if line.startswith("| ")]
+    assert len(lines) > 20
+    assert [line for line in lines if cells(line) not in known] == []
