@@ -127,11 +127,6 @@ class Base(AnySession[Request]):
         return call.request.command.decode("utf-8", "replace") if call is not None else ""
 
     @property
-    def default_timeout(self) -> float | None:
-        """The time limit of its verbs where none is given, in seconds."""
-        return self._defaults.timeout
-
-    @property
     def size(self) -> tuple[int, int]:
         """The terminal's (columns, rows)."""
         return self._engine.size
