@@ -24,7 +24,7 @@ from .spare import SPARE
 _READ, _IOCTL, _KILL, _POLLS = {
     "x86_64": (0, 16, 62, {7, 23, 232, 270, 271, 281}),
     "aarch64": (63, 29, 129, {72, 73, 22}),
-}.get(os.uname().machine, (-1, -1, -1, set()))
+}.get(os.uname().machine, (None, None, None, set()))
 # What the kernel stops a process for that is not in the foreground (asm-generic/ioctls.h): to change the terminal's
 # modes (TCSETS, TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or who is there (TIOCSPGRP).
 _TAKES = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
@@ -272,14 +272,19 @@ def idle_at(pid: int, fd_target: str) -> bool:
 
 
 def system_call(pid: int) -> tuple[int, ...]:
-    """The system call that a process is in, or was in when it was stopped: number and arguments; -1 when in none."""
-    number, *words = _read(f"/proc/{pid}/syscall").split() or [b"-1"]
-    return (int(number), *(int(word, 16) for word in words)) if number.isdigit() else (-1,)
+    """The system call that a process is in, or was in when it was stopped: number and arguments; -1 when in none.
+
+    Empty where we may not look (setuid programs, ptrace_scope).
+    """
+    words = _read(f"/proc/{pid}/syscall").split()
+    if words and not words[0].isdigit():
+        return (-1,)
+    return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
 
 
 def may_look(pid: int) -> bool:
     """Does the kernel tell us what that process is about (ptrace_scope)?"""
-    return _read(f"/proc/{pid}/syscall") != b""
+    return system_call(pid) != ()
 
 
 def link(path: str) -> str:
@@ -311,25 +316,22 @@ def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
     "reads": it sleeps in read(2) on it, or on one of the ``others``. "polls": it has the controlling terminal open
     and sleeps until some descriptor is ready (a server does so with a terminal that it only writes to).
     "stopped": it is not in the foreground there and wants to be, or to change its modes, and was stopped for that.
-    "hidden": we may not look (setuid programs, ptrace_scope). "": nothing.
+    "hidden": we may not look. "": nothing.
     """
-    words = _read(f"/proc/{pid}/syscall").split()
-    if not words:
+    call = system_call(pid)
+    if not call:
         return "hidden" if alive(pid) else ""
-    if words[0] == b"running" or len(words) < 2:
-        return ""
-    number = int(words[0])
-    if number == _READ:
-        return "reads" if link(f"/proc/{pid}/fd/{int(words[1], 16)}") in ("/dev/tty", controlling, *others) else ""
-    if number in (_IOCTL, _KILL):
-        return "stopped" if state(pid) == "T" and _takes_terminal(pid, words, controlling) else ""
-    return "polls" if number in _POLLS and _holds_terminal(pid, controlling) else ""
+    if call[0] == _READ:
+        return "reads" if link(f"/proc/{pid}/fd/{call[1]}") in ("/dev/tty", controlling, *others) else ""
+    if call[0] in (_IOCTL, _KILL):
+        return "stopped" if state(pid) == "T" and _takes_terminal(pid, call, controlling) else ""
+    return "polls" if call[0] in _POLLS and _holds_terminal(pid, controlling) else ""
 
 
-def _takes_terminal(pid: int, words: list[bytes], controlling: str) -> bool:
+def _takes_terminal(pid: int, call: tuple[int, ...], controlling: str) -> bool:
     """Is this what a process does to have the terminal? A shell stops its own group until somebody gives it that."""
-    first, second = int(words[1], 16), int(words[2], 16)
-    if int(words[0]) == _KILL:
+    number, first, second, *_ = call
+    if number == _KILL:
         return first == 0 and second in (signal.SIGTTIN, signal.SIGTTOU)
     return second in _TAKES and link(f"/proc/{pid}/fd/{first}") in ("/dev/tty", controlling)
 

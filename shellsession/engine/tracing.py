@@ -30,7 +30,7 @@ _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
 _OTHER, _ENTRY, _EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
 _EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop without a signal that is to be delivered
 # The kernel's numbers of wait4 and rt_sigaction (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is traced.
-_WAIT, _SET_HANDLER = {"x86_64": (61, 13), "aarch64": (260, 134)}.get(os.uname().machine, (-1, -1))
+_WAIT, _SET_HANDLER = {"x86_64": (61, 13), "aarch64": (260, 134)}.get(os.uname().machine, (None, None))
 _STOPS: Final = 64  # five to nine take it there, of 20 to 40 us each
 _EAGER: Final = 20  # looks, before others get their turn between two
 _TICK: Final = 0.001
@@ -66,13 +66,13 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
 
 def _waits(pid: int) -> bool:
     """Was it stopped in wait4, or just behind it? Not a handler of SIGCHLD, which asks with WNOHANG."""
-    number, *arguments = processes.system_call(pid)
-    return number == _WAIT and not arguments[2] & os.WNOHANG
+    call = processes.system_call(pid)
+    return call[:1] == (_WAIT,) and not call[3] & os.WNOHANG
 
 
 def sets_handler(pid: int) -> bool:
     """Was it stopped as it put in a handler? Interrupted before its next word, bash would signal itself for ever."""
-    return _SET_HANDLER >= 0 and processes.system_call(pid)[0] == _SET_HANDLER
+    return processes.system_call(pid)[:1] == (_SET_HANDLER,)
 
 
 def _go_behind_child(tracee: _Tracee) -> Steps[None]:
@@ -115,7 +115,7 @@ def _is_possible() -> bool:
     A filter of system calls may kill who makes one, as systemd's does: a copy of this thread tries it first. And a
     handler of SIGCHLD that waits for any child is told of stops as well, which it does not expect.
     """
-    if _WAIT < 0 or callable(signal.getsignal(signal.SIGCHLD)):
+    if _WAIT is None or callable(signal.getsignal(signal.SIGCHLD)):
         return False
     filters = processes.filters()
     return not filters or _survives(threading.get_native_id(), filters)
