@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -18,7 +18,7 @@ import pytest
 from support import PATIENCE, wait_until
 
 from shellsession import Session
-from shellsession.engine import ladder, processes, tracing
+from shellsession.engine import call, ladder, processes, tracing
 from shellsession.engine.shell import kill
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -199,37 +199,52 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
     assert sh.run("echo $v").stdout == "7\n"
 
 
-def _stop_behind_its_read(pid: int, seized: threading.Event) -> None:
-    tracee = tracing._Tracee(pid)  # of one that is stopped
+def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int, int, int], bool]) -> None:
+    """Stop a stopped bash again at that system call: entry or exit, its number, first argument, and what it gives."""
+    tracee = tracing._Tracee(pid)
     os.kill(pid, signal.SIGCONT)
-    reads = False
-    for _ in range(20):
+    number = first = 0
+    for _ in range(200):
         tracee.go_on()
         while processes.state(pid) != "t":
             if processes.system_call(pid)[:2] == (READ, 0):
                 seized.set()
             time.sleep(0)
-        what, value, first = tracee.stopped_at()
+        what, value, argument = tracee.stopped_at()
         if what == tracing._ENTRY:
-            reads = (value, first) == (READ, 0)
-        elif what == tracing._EXIT and reads and value > 0:
+            number, first = value, argument
+        if is_there(what, number, first, value):
             break
     os.kill(pid, signal.SIGSTOP)
     tracee.let_go()
 
 
+def _behind_its_read(what: int, number: int, first: int, given: int) -> bool:
+    return what == tracing._EXIT and (number, first) == (READ, 0) and given > 0
+
+
+def _in_its_wait_for_a_child(what: int, number: int, first: int, given: int) -> bool:
+    """Where it puts in its handler for that: `sleep` has the command's stdin, and bash its own again."""
+    return what == tracing._ENTRY and (number, first) == (tracing._SET_HANDLER, signal.SIGINT)
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the number of read there only")
-def test_an_interrupt_waits_until_bash_has_taken_our_line(sh: Session) -> None:
-    """Amid it, bash would take the rest for a line of its own, and its quote for one that is not closed."""
+@pytest.mark.parametrize("is_there", [_behind_its_read, _in_its_wait_for_a_child])
+def test_an_interrupt_waits_until_bash_can_take_it(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, is_there: Callable[[int, int, int, int], bool]
+) -> None:
+    """Amid our line, it would take the rest for a line of its own, and its quote for one that is not closed."""
+    monkeypatch.setattr(call, "LOOK_PLAIN", PATIENCE)  # who looks at a stopped shell makes it go on
     shell = sh.open()._engine.live()
     sh.run("v=7")
+    wait_until(shell.idle, "the prompt")
     shell.signal(signal.SIGSTOP)
     wait_until(lambda: processes.state(shell.pid) == "T", "bash to stop")
     seized = threading.Event()
     with ThreadPoolExecutor(1) as pool:
-        stopped = pool.submit(_stop_behind_its_read, shell.pid, seized)
+        stopped = pool.submit(_stop_where, shell.pid, seized, is_there)
         assert seized.wait(PATIENCE)
-        result = sh.run("echo begun; sleep 100; echo went on", timeout=0.1)
+        result = sh.run("echo begun; sleep 100; echo went on", timeout=SOON)
         stopped.result()
     assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "begun\n", True)
     assert sh.run("echo $v").stdout == "7\n"
