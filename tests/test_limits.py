@@ -101,7 +101,7 @@ def test_an_overflow_is_the_whole_commands_however_often_it_is_looked_at(sh: Ses
 @pytest.mark.parametrize("said", [0, 20_000])
 def test_the_last_mark_of_a_shell_is_found_within_any_limit(sh: Session, limit: int, said: int) -> None:
     """Where a command has closed bash's own descriptors it comes on the command's stderr."""
-    text = f"printf '%*s\\n' {said} '' >&2; exec 10>&- 11>&- 12>&-; (exit 7)"
+    text = f"printf '%*s\\n' {said} '' >&2; for fd in 10 11 12; do eval \"exec $fd>&-\"; done; (exit 7)"
     result = sh.run(text, limits=Limits(max_output=limit))
     whole = b" " * said + b"\nbash: 12: Bad file descriptor\n"
     assert (result.outcome, result.exit_code) == ("shell_exited", 7)

@@ -30,6 +30,12 @@ STATE = {
     "umask": ("umask 027", "umask", "0027\n"),
     "trap": ("trap 'echo usr' USR1", "kill -USR1 $$; :", "usr\n"),
     "descriptor": ("exec 7>kept; echo one >&7", "echo two >&7; cat kept", "one\ntwo\n"),
+    "one that bash would keep its own at": (
+        "exec 10>kept 12>&10; echo one >&10",
+        "echo two >&12; cat kept",
+        "one\ntwo\n",
+    ),
+    "one that was closed again": ("exec 11>kept", "exec 11>&-; echo end", "end\n"),
     "history of directories": ("pushd / >/dev/null", "dirs | tr ' ' '\\n' | head -1", "/\n"),
     "resource limit": ("ulimit -S -c 0", "ulimit -c", "0\n"),
     "last background pid": ("true & echo", "wait $!; echo $?", "0\n"),

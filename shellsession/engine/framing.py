@@ -23,6 +23,7 @@ has taken it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 # What bash takes from its input at once. All that we type goes with one read: nothing is left in the socket that a
@@ -58,7 +59,8 @@ _SIGNALLED: Final = 128
 _SECRET: Final = 24
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
-_LOST: Final = re.compile(rb": 1\d: ")
+_NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
+_LOST: Final = re.compile(rb": \d\d: ")
 
 
 class Mark(NamedTuple):
@@ -96,6 +98,15 @@ def _in_hex(found: re.Match[bytes]) -> bytes:
 def is_blank(text: bytes) -> bool:
     """Is there nothing to run: only blanks, empty or continued lines, and comments (which nothing continues)?"""
     return text.lstrip(b" \t\n")[:1] in (b"", b"#", b"\\") and _BLANK.fullmatch(text) is not None
+
+
+def named_descriptors(text: bytes) -> set[int]:
+    """Those that bash would take for itself, and a redirection in the text may mean.
+
+    While a text runs bash keeps its own three at the first numbers from 10 on that are free: what is opened there is
+    lost, and what is closed there costs the shell.
+    """
+    return {int(number) for number in _NAMED.findall(text)}
 
 
 def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
@@ -144,6 +155,7 @@ def command_lines(
     isolated: bool = False,
     ours_in_history: int = 0,
     grouped: bool = False,
+    reserved: Iterable[int] = (),
 ) -> bytes:
     """The two lines that run a command whose text is ``argument``, and report on it.
 
@@ -156,6 +168,7 @@ def command_lines(
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
     words before a command's redirections, and in a group's.
+    ``reserved``: descriptors that bash is to keep none of its own at (see ``named_descriptors``); they are opened.
     """
     run = b"%b -- %b" % (SPELLINGS[spelling % PROVEN][1], argument)  # the text may begin with a dash
     if grouped:
@@ -164,9 +177,11 @@ def command_lines(
         run = b"! ( %b %b ) %b" % (run, errors, redirections)
     else:
         run = b"! %b %b %b" % (run, redirections, errors)
-    prologue = (_history(argument, ours_in_history) if ours_in_history else b"") + (
-        _restore(nonce[_SECRET:], status, b"\\" if spelling % PROVEN else b"\\builtin ") if status else b""
-    )
+    prefix = b"\\" if spelling % PROVEN else b"\\builtin "
+    # Not `builtin exec`, whose redirections end with it.
+    prologue = b"".join(b"\\exec %d</dev/null; " % number for number in reserved)
+    prologue += _history(argument, ours_in_history) if ours_in_history else b""
+    prologue += _restore(nonce[_SECRET:], status, prefix) if status else b""
     # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see Framer._borne_out).
     skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, nonce[_SECRET:])
     # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.

@@ -282,6 +282,11 @@ def system_call(pid: int) -> tuple[int, ...]:
     return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
 
 
+def descriptors(pid: int) -> set[int]:
+    """Those that a process has open; none where it may not be looked at."""
+    return {int(name) for name in _list(f"/proc/{pid}/fd")}
+
+
 def may_look(pid: int) -> bool:
     """Does the kernel tell us what that process is about (ptrace_scope)?"""
     return system_call(pid) != ()

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..models import Request, Stream as StreamName
+from . import processes
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, quote
+from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, named_descriptors, quote
 from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import Spills, spills_of
@@ -100,10 +101,14 @@ def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
+    named = () if request.isolated else named_descriptors(text)  # a subshell has let go of those that bash keeps
+    reserved = sorted(named - processes.descriptors(shell.pid)) if named else ()
     grouped = not engine.traced and engine.may_trap(request) and request.stdin is None
 
     def lines(argument: bytes, status: int) -> bytes:
-        return command_lines(argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped)
+        return command_lines(
+            argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped, reserved
+        )
 
     def inline(text: bytes) -> bytes:
         if engine.functions_trap:
