@@ -117,10 +117,6 @@ class Request(Record):
     limits: Limits = Limits()
     on_output: OnOutput | None = None
 
-    @property
-    def takes_terminal(self) -> bool:
-        return self.stdin is TTY
-
     def __post_init__(self) -> None:
         if b"\0" in self.command:
             raise InvalidRequest(f"the command holds a NUL byte (at {self.command.index(0)}), which bash cannot read")

@@ -122,8 +122,8 @@ def test_what_a_quick_command_puts_there_is_never_taken_for_a_place_of_ours(
 ) -> None:
     spill, send = place / "spill", typist._send
 
-    def send_and_be_overtaken(shell: Shell, typed: Typed, lines: bytes) -> None:
-        send(shell, typed, lines)
+    def send_and_be_overtaken(shell: Shell, typed: Typed) -> None:
+        send(shell, typed)
         wait_until(spill.is_dir, "the command's directory")
 
     monkeypatch.setattr(typist, "_send", send_and_be_overtaken)

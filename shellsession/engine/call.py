@@ -6,10 +6,12 @@ Law: it holds what is known of one command, and decides nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Set
+import time
+from binascii import hexlify
+from collections.abc import Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..models import Outcome, Request, Result, Stream as StreamName
+from ..models import TTY, Outcome, Request, Result, Stream as StreamName
 from .framing import Framer
 from .output import Capture
 from .spill import NO_SPILLS, Spills
@@ -27,15 +29,15 @@ LOOK_PLAIN: Final = 0.1
 
 def fresh_nonce() -> bytes:
     """One that nobody can guess while its command runs: 96 bits, and 32 that may be seen."""
-    return os.urandom(16).hex().encode()
+    return hexlify(os.urandom(16))
 
 
 class Typed(NamedTuple):
-    """How a command was typed: the nonce of its mark, its own streams, all that is read for it, if a group has them."""
+    """How a command is typed: its lines, the nonce of its mark, what is read for it, if a group has that."""
 
-    nonce: bytes
-    own: tuple[Stream, ...]
-    streams: tuple[tuple[StreamName, Stream], ...]
+    lines: bytes = b""
+    nonce: bytes = b""
+    streams: tuple[tuple[StreamName, Stream], ...] = ()
     grouped: bool = False
 
 
@@ -49,6 +51,8 @@ class Call:
     signal: int | None = None
     control_closed = False  # bash has let go of its socket
     stolen = False  # somebody else has read what was typed
+    killed: tuple[int, ...] = ()
+    hung: Set[int] = frozenset()  # streams that nobody holds at the moment
     hung_until = 0.0
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look
@@ -66,38 +70,27 @@ class Call:
     dialogue: Dialogue | None = None
 
     def __init__(
-        self,
-        request: Request,
-        started: float,
-        typed: Typed,
-        older: Mapping[int, int],
-        modes: bytes,
-        spills: Spills = NO_SPILLS,
+        self, request: Request, typed: Typed, older: Mapping[int, int], modes: bytes, spills: Spills = NO_SPILLS
     ) -> None:
         self.request = request
-        self.started = self.last_output = started
+        self.started = self.last_output = started = time.monotonic()
         self.until = None if request.timeout is None else started + request.timeout
-        self.terminal = request.takes_terminal
+        self.terminal = request.stdin is TTY
         self.typed_as(typed)
         self.older = older  # what was below bash before (see Family.present): not ours to touch
         self.modes = modes  # the terminal's when it began
-        limits = request.limits
         self.spills = spills
-        if spills:
-            self.stdout, self.stderr = (Capture(limits.max_output, spill.write) for spill in spills.values())
-        else:
-            self.stdout, self.stderr = Capture(limits.max_output), Capture(limits.max_output)
-        self.own_output = self.fresh_capture()  # what was said on bash's own stdout
-        self.killed: list[int] = []
-        self.hung: set[int] = set()  # streams that nobody holds at the moment
+        kept = request.limits.max_output
+        out, err = (spill.write for spill in spills.values()) if spills else (None, None)
+        self.stdout, self.stderr = Capture(kept, out), Capture(kept, err)
+        self.own_output = Capture(kept)  # what was said on bash's own stdout
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
         self.unseen = bytearray()  # for expect: what none has looked at
 
     def typed_as(self, typed: Typed) -> None:
-        """What was typed for it, and where its output comes out."""
-        self.framer = Framer(typed.nonce)
-        self.own, self.streams, self.grouped = typed.own, typed.streams, typed.grouped
+        """By which mark it ends, and where its output comes out."""
+        self.framer, self.streams, self.grouped = Framer(typed.nonce), typed.streams, typed.grouped
 
     def feed(self, name: StreamName, data: bytes, now: float) -> None:
         """Output has come."""
@@ -144,6 +137,10 @@ class Call:
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""
         return Capture(self.request.limits.max_output)
+
+    def note_killed(self, pids: Iterable[int]) -> None:
+        """Each is told of once, however often it had to be struck."""
+        self.killed += tuple(pid for pid in pids if pid not in self.killed)
 
     def why(self, reason: str) -> str:
         """The reason in words, and what went wrong beside it."""

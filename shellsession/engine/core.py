@@ -13,12 +13,11 @@ from typing import Final
 from ..errors import NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
 from . import processes
-from .call import Call, Typed
+from .call import Call
 from .draining import DRAINER
 from .environment import environment
 from .jobs import Job, Reader
 from .shell import Shell
-from .spill import Spills
 from .unattended import UnattendedReader
 
 # A DEBUG trap, or a file that may have one.
@@ -38,8 +37,6 @@ class Core:
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
-        # As it was typed, until its call is made.
-        self.begun: tuple[Request, Typed, Mapping[int, int], bytes, Spills] | None = None
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False

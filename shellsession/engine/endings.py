@@ -14,7 +14,7 @@ from ..models import Outcome, Result
 from . import processes, pump
 from .call import Call
 from .core import Core
-from .framing import guard, is_blank
+from .framing import GUARDS, is_blank
 from .ladder import PROMPT, Ladder
 from .pump import DEAD, MARK
 from .results import leave_jobs, result
@@ -30,16 +30,17 @@ _TRACING: Final = frozenset(b"xvT")
 OVERFLOWED: Final = "the output went over the limit"
 
 
-def finish(engine: Core, call: Call) -> Steps[Result]:
+def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     """Bash gave its mark: take what is left of the output and say how it went."""
-    shell, mark = engine.live(), call.framer.mark
+    mark = call.framer.mark
     assert mark is not None
+    flags = mark.flags
     engine.call = None
-    engine.history, engine.functions_trap = mark.history, b"T" in mark.flags
+    engine.history, engine.functions_trap = mark.history, b"T" in flags
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
     held = pump.drain(shell, call)
-    echoes = not _TRACING.isdisjoint(mark.flags)
+    echoes = not _TRACING.isdisjoint(flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
     if call.grouped and engine.debugging and not echoes and not call.retyped:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
@@ -52,10 +53,10 @@ def finish(engine: Core, call: Call) -> Steps[Result]:
         shell.files.remove("stdin")
     engine.had_children = shell.family.has_children() and (yield from _has_children_at_prompt(shell, call))
     background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
-    if b"E" in mark.flags and b"T" in mark.flags and (yield from _is_refused(shell)):
+    if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
-    if b"r" in mark.flags or (call.framer.lost_descriptor and not shell.is_whole()) or not shell.usable():
+    if b"r" in flags or (call.framer.lost_descriptor and not shell.is_whole()) or not shell.usable():
         # A restricted shell refuses every redirection, one without descriptors cannot make any.
         call.reason = "the shell cannot run another command (set -r, descriptors closed, or too few of them)"
         return (yield from retire(engine, call, mark))
@@ -83,7 +84,7 @@ def is_traced(shell: Shell) -> Steps[bool]:
 def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:
     """Is something said (by a new DEBUG trap, a PROMPT_COMMAND) where nothing but words of ours is run?"""
     shell.clear_own_output()
-    said = yield from pump.ask(shell, b"if %b; then :; fi" % guard(engine.spelling))
+    said = yield from pump.ask(shell, b"if %b; then :; fi" % GUARDS[engine.spelling])
     return said is None or not said.startswith(b"bash: /") or bool(shell.read_own_stdout())
 
 
@@ -124,11 +125,11 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         if not victims:
             break
         kill(victims)
-        call.killed += [pid for pid in victims if pid not in call.killed]
+        call.note_killed(victims)
         yield Wait((), time.monotonic() + TICK)
     if shell.family.newer(call.older):  # of several that ended while it was stopped the kernel has told it once
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
         if (yield from pump.ask(shell, b"", patience)) is not None:
-            return (yield from finish(engine, call))
+            return (yield from finish(engine, shell, call))
     return (yield from kill_shell(engine, call))

@@ -133,11 +133,7 @@ def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
     It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
     for no reserved word, whatever it is.
     """
-    return b"\n%b\n" % _complaint(nonce, status)
-
-
-def _complaint(nonce: bytes, status: bytes) -> bytes:
-    return b'! { <_; } <"%b%b %b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/%b"' % (NOWHERE, nonce, status, nonce)
+    return b'\n! { <_; } <"%b%b %b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/%b"\n' % (NOWHERE, nonce, status, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
@@ -186,7 +182,7 @@ def command_lines(
     skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, nonce[_SECRET:])
     # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
     return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
-        guard(spelling),
+        GUARDS[spelling],
         prologue,
         run,
         skipped,
@@ -194,12 +190,15 @@ def command_lines(
     )
 
 
-def guard(spelling: int) -> bytes:
-    """True where the name by which we reach eval is what it should be."""
+def _guard(spelling: int) -> bytes:
     name, call = SPELLINGS[spelling % PROVEN]
     if spelling >= PROVEN:
         return b'%b "((1))" && ! %b "! ((1))"' % (call, call)  # `!`: no `set -e` may end the shell at it
     return b"! \\declare -F %b && %b%b" % (name, call, b" /dev/null" if spelling == SOURCE else b"")
+
+
+# True where the name by which we reach eval is what it should be; by the way in which the text is run.
+GUARDS: Final = tuple(map(_guard, range(WAYS)))
 
 
 def _restore(public: bytes, status: int, prefix: bytes) -> bytes:
@@ -217,15 +216,15 @@ def _history(argument: bytes, lines: int) -> bytes:
 class Framer:
     """Finds one mark in what bash says on its private socket, however it is cut."""
 
-    __slots__ = ("_fence", "_skipped", "has_noise", "mark", "noise", "nonce", "trimmed")
+    noise = b""
+    trimmed = 0  # bytes of noise that were forgotten
+    mark: Mark | None = None
+    has_noise = False
+    _skipped = False
 
     def __init__(self, nonce: bytes) -> None:
         self.nonce = nonce
         self._fence = b"/" + nonce
-        self.noise = b""
-        self.mark: Mark | None = None
-        self.has_noise = self._skipped = False
-        self.trimmed = 0  # bytes of noise that were forgotten
 
     def feed(self, data: bytes) -> Mark | None:
         """Take the next bytes; the mark once it is whole. What follows a mark is noise."""
@@ -238,18 +237,19 @@ class Framer:
 
     def _find(self) -> bool:
         # `set -v` echoes our line before bash answers it: its unexpanded words are no mark, so look on.
-        start = self.noise.find(self._fence)
+        noise, fence = self.noise, self._fence
+        start = noise.find(fence)
         while start >= 0:
-            body = start + len(self._fence)
-            end = self.noise.find(self._fence, body)
+            body = start + len(fence)
+            end = noise.find(fence, body)
             if end < 0:
                 return False
-            self.mark = _read(self.noise[body:end])
-            if self.mark is not None:
+            self.mark = mark = _read(noise[body:end])
+            if mark is not None:
                 # Before an ordinary mark stands nothing but bash's name.
                 self.has_noise = start != _AT
-                if self.has_noise and not self.mark.thrown and self._tells_of_skipping():
-                    self.mark = self._borne_out(self.mark, self.noise[body:end])
+                if self.has_noise and not mark.thrown and self._tells_of_skipping():
+                    self.mark = self._borne_out(mark, noise[body:end])
                 return True
             start = end
         return False

@@ -167,7 +167,7 @@ class Ladder:
         if number == signal.SIGKILL:
             self._dying.update(programs)
         # Not before: struck half-way (Ctrl-C), all of it is done again.
-        self._call.killed += [pid for pid in programs if pid not in self._call.killed]
+        self._call.note_killed(programs)
         self._call.signal = int(number)
 
     def _interrupt_shells(self, number: signal.Signals) -> Steps[None]:
@@ -192,8 +192,8 @@ class Ladder:
             self._signal(pid, signal.SIGCONT)
         self._held.remove(pid)
         self._call.signal = self._call.signal or int(signal.SIGINT)
-        if pid not in (self._shell.pid, *self._call.killed):
-            self._call.killed.append(pid)
+        if pid != self._shell.pid:
+            self._call.note_killed([pid])
 
     def _signal(self, pid: int, number: int) -> None:
         if pid == self._shell.pid:

@@ -18,19 +18,20 @@ _SLACK: Final = 1 << 13
 class Capture:
     """One stream of one command, at most ``limit`` bytes of it (in a flood, half as many more and 16 KiB in memory)."""
 
-    __slots__ = ("_dropped", "_half", "_head", "_limit", "_sink", "_spilling", "_tail", "_taken", "_unspilled", "total")
+    # What most never change stands here, which saves setting it for each.
+    total = 0
+    _dropped = 0
+    _taken = 0  # so many more came before
+    _sink: Sink | None = None
+    _spilling = False
 
     def __init__(self, limit: int, sink: Sink | None = None) -> None:
         self._limit = limit
-        self._half = limit - limit // 2
         self._head = bytearray()
         self._tail = bytearray()
-        self._dropped = 0
-        self._sink = sink
-        self._spilling = False
-        self._unspilled = bytearray()  # all of the stream, also what was taken, while it is within the limit
-        self.total = 0
-        self._taken = 0  # so many more came before
+        if sink is not None:
+            self._sink = sink
+            self._unspilled = bytearray()  # all of the stream, also what was taken, while it is within the limit
 
     @property
     def overflowed(self) -> bool:
@@ -41,7 +42,7 @@ class Capture:
         self.total += len(data)
         if self._sink is not None:
             self._spill(self._sink, data)
-        room = self._half - len(self._head)
+        room = (self._limit + 1) // 2 - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
@@ -59,7 +60,7 @@ class Capture:
         sink(data)
 
     def _keep_tail(self, data: bytes) -> None:
-        keep = self._limit - self._half + _SLACK
+        keep = self._limit // 2 + _SLACK
         surplus = max(0, len(data) - keep)
         self._tail += data[surplus:]
         self._dropped += surplus
@@ -98,7 +99,7 @@ class Capture:
 
     def peek(self) -> tuple[bytes, int, int]:
         """The bytes kept, the number omitted between, and where in the bytes the gap is."""
-        self._trim(self._limit - self._half)
+        self._trim(self._limit // 2)
         return bytes(self._head + self._tail), self._dropped, len(self._head)
 
     def take(self, final: bool = True) -> tuple[bytes, int, int]:

@@ -113,7 +113,7 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
 
 def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     if call.hung and now >= call.hung_until:
-        call.hung.clear()
+        call.hung = frozenset()
     fds = [] if call.control_closed else [shell.control_fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
@@ -149,7 +149,7 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
         if pieces:  # a terminal gives 4 KiB at a time: who hears them live is told of all together
             deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
-            call.hung.add(stream.fd)
+            call.hung |= {stream.fd}
             call.hung_until = now + _HUNG_PAUSE
 
 
@@ -168,19 +168,20 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
         _read_own_stdout(shell, call, call.last_output)
     for name, stream in call.streams:
         event = events.get(stream.fd, 0)
-        if event == select.POLLHUP:
+        if event == select.POLLHUP or (event & select.POLLIN and not _is_held(shell, call, name, stream)):
             continue
-        taken = 0
-        data: bytes | None = None
-        while event & select.POLLIN and taken < _DRAIN_MAX:
-            data = stream.read(SMALL if taken < SMALL else CHUNK)
-            if not data:
-                break
-            taken += len(data)
-            deliver(call, name, stream is shell.terminal, data, call.last_output)
-        if data != b"" and stream is not shell.terminal:
+        if stream is not shell.terminal:
             held.append((name, stream))
     return held
+
+
+def _is_held(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bool:
+    """Take what is there; does somebody hold it still?"""
+    taken = 0
+    while taken < _DRAIN_MAX and (data := stream.read(SMALL if taken < SMALL else CHUNK)):
+        taken += len(data)
+        deliver(call, name, stream is shell.terminal, data, call.last_output)
+    return data != b""
 
 
 def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What | None:
@@ -209,7 +210,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     elif not call.control_closed and shell.idle():
         return MARK if _read_control(shell, call) else _rescue(shell, call)  # it may have come since we waited
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
-        call.hung.clear()  # bash may have opened one only now, to ask there
+        call.hung = frozenset()  # bash may have opened one only now, to ask there
         read_streams(shell, call, now)  # what it asks may have come since we waited
         return INPUT
     return None
@@ -229,7 +230,8 @@ def _rescue(shell: Shell, call: Call) -> What | None:
 
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
-    others = [own.path.decode() for own in call.own if own.modes]  # nobody types at the terminal that is its stdout
+    # Nobody types at the terminal that is its stdout.
+    others = [stream.path.decode() for _, stream in call.streams if stream.modes]
     # First: who is seen to read may have been woken for this already, and have taken it when we come to ask.
     if call.terminal and shell.keyboard.has_input():
         return False  # typed, and not read yet: it will go on

@@ -77,10 +77,12 @@ def announced(lost: Result) -> Result:
     return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", state_kept=False, reason=GONE, ran=False)
 
 
-def piece(engine: Core, call: Call, handed: HandedBack) -> Result:
-    """What a command printed since the last time; it runs on."""
+def said_of(engine: Core, call: Call, came: Result | HandedBack) -> Result:
+    """Its result; or where it runs on, what it printed since the last time."""
+    if isinstance(came, Result):
+        return came
     cwd = processes.link(f"/proc/{engine.live().pid}/cwd")
-    return result(call, handed.outcome, None, cwd, reason=handed.reason, final=False)
+    return result(call, came.outcome, None, cwd, reason=came.reason, final=False)
 
 
 def result(
@@ -106,7 +108,7 @@ def result(
         outcome,
         state_kept,
         call.why(reason) if call.spills else reason or call.reason,
-        tuple(call.killed),
+        call.killed,
         background,
         stdout_omitted,
         stderr_omitted,

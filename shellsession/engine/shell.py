@@ -103,8 +103,10 @@ class Shell:
     def send(self, data: bytes) -> None:
         """Type to bash. Its socket holds far more than any of our lines, so this never blocks."""
         self._typed += data.count(b"\n")
-        with suppress(OSError):  # bash is gone: reading will say so
+        try:
             self.control.send(data, socket.MSG_NOSIGNAL)
+        except OSError:
+            return  # bash is gone: reading will say so
 
     def receive(self) -> bytes | None:
         """What bash says on its socket: bytes, None when nothing yet, b"" when it has let go of it."""

@@ -18,7 +18,7 @@ from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .handshake import handshake
 from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
-from .results import HandedBack, announced, piece
+from .results import HandedBack, announced, said_of
 from .signals import undisturbed
 from .spawn import directory, spawn
 from .waiting import Steps, T
@@ -71,7 +71,7 @@ class Engine(Core):
     def _prepare(self, text: bytes) -> Steps[None]:
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
-        call = self.last = typist.start(self, request)
+        call = self.last = typist.start(self, self.live(), request)
         came = yield from self._guarded(self._attend(call))
         if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
             self.attended = None
@@ -86,7 +86,7 @@ class Engine(Core):
         """Run one command until it ends, is handed back, or is ended."""
         if self.shell is None or self.call is not None or self.closed:
             yield from self._ready()
-        return (yield from self._guarded(self._said(self._begin_and_attend(request))))
+        return (yield from self._guarded(self._begin_and_stay(request)))
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
@@ -145,8 +145,8 @@ class Engine(Core):
         if (untold := self.untold) is None and not (shell.lost or shell.dead):
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
-            return typist.start(self, request)
-        call = self.last = Call(request, time.monotonic(), Typed(b"", (), ()), {}, b"")
+            return typist.start(self, shell, request)
+        call = self.last = Call(request, Typed(), {}, b"")
         call.not_run = True
         call.reason = GONE
         if untold is None:
@@ -155,14 +155,12 @@ class Engine(Core):
             self.untold, call.result = None, announced(untold)
         return call
 
-    def _begin_and_attend(self, request: Request) -> Steps[Result | HandedBack]:
+    def _begin_and_stay(self, request: Request) -> Steps[Result]:
         call = yield from self._begin(request)
-        return call.result or (yield from self._attend(call))
+        return call.result or said_of(self, call, (yield from self._attend(call)))
 
-    def _said(self, steps: Steps[Result | HandedBack]) -> Steps[Result]:
-        came = yield from steps
-        assert self.last is not None
-        return came if isinstance(came, Result) else piece(self, self.last, came)
+    def _stay(self, call: Call, until: float) -> Steps[Result]:
+        return said_of(self, call, (yield from self._attend(call, until, "yield")))
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
         """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
@@ -177,8 +175,6 @@ class Engine(Core):
             self.call = None
             shell, call = self.shell, self.last
             if shell is not None and shell.busy:
-                if self.begun is not None:
-                    call = typist.begun(self, *self.begun)  # struck between typing it and writing down that we did
                 assert call is not None
                 call.ending = call.ending or "interrupted"
                 call.mute()
@@ -192,24 +188,25 @@ class Engine(Core):
         self, call: Call, until: float | None = None, on_timeout: OnTimeout | None = None
     ) -> Steps[Result | HandedBack]:
         """Stay with a command until something has to be said about it."""
+        shell = self.live()
         until = call.until if until is None else until
-        policy = on_timeout or call.request.on_timeout
         self.attended = call
         call.raise_fault()
         while True:
             if self.kill_reason:
-                self.live().signal(signal.SIGKILL)
+                shell.signal(signal.SIGKILL)
             elif self.interrupt_requested:
-                self.live().request_interrupt()
-            what = yield from pump.pump(self.live(), call, until)
+                shell.request_interrupt()
+            what = yield from pump.pump(shell, call, until)
             if what == MARK:
                 if typist.is_plain(call) or not (yield from typist.must_retype(self, call)):
-                    return (yield from endings.finish(self, call))
+                    return (yield from endings.finish(self, shell, call))
             elif what == DEAD:
                 return (yield from teardown.shell_died(self, call))
             else:
                 break
         ending, reason = _ENDINGS[what]
+        policy = on_timeout or call.request.on_timeout
         patient = what in (TIMED_OUT, IDLE) and policy == "yield"
         if patient or what == NEWS or (what == INPUT and call.terminal):
             self.call = call
@@ -229,7 +226,7 @@ class Engine(Core):
         if self.ended is not None:
             result, self.ended = self.ended, None
             return result
-        return (yield from self._guarded(self._said(self._attend(call, _FOREVER if until is None else until, "yield"))))
+        return (yield from self._guarded(self._stay(call, _FOREVER if until is None else until)))
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""

@@ -187,12 +187,11 @@ class Streams:
 
     def get(self, kind: str) -> Stream:
         """The stream of that kind for the next command. Raises LimitReached."""
-        stream = self._known.get(kind)
-        if stream is None:
+        if kind not in self._known:
             with undisturbed():
                 stream = self._known[kind] = self._make(kind)
                 self._poll.register(stream.fd, select.POLLIN)
-        return stream
+        return self._known[kind]
 
     def _make(self, kind: str) -> Stream:
         try:

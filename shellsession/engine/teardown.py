@@ -31,7 +31,7 @@ def kill_shell(engine: Core, call: Call) -> Steps[Result]:
     """End the command together with its shell, at once."""
     shell = engine.live()
     call.signal = int(signal.SIGKILL)
-    call.killed += [shell.pid]
+    call.note_killed([shell.pid])
     yield from _kill_all(shell, call)
     return (yield from shell_died(engine, call))
 
@@ -51,7 +51,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     if not engine.prompt_speaks and call.framer.mark is None:
         take_own_output(call)
     mark = _final_mark(call)
-    call.killed += [pid for pid in _announced(shell, call) if pid not in call.killed]
+    call.note_killed(_announced(shell, call))
     call.reason, engine.kill_reason = call.reason or engine.kill_reason, ""
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
@@ -184,7 +184,7 @@ def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
             return
         kill(victims)
         if call is not None:
-            call.killed += [pid for pid in victims if pid not in call.killed]
+            call.note_killed(victims)
         yield Wait((), time.monotonic() + TICK)
 
 
@@ -207,7 +207,7 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
             return
         kill(strays)
         if call is not None:
-            call.killed += [pid for pid in strays if pid not in call.killed]
+            call.note_killed(strays)
         yield Wait((), time.monotonic() + TICK)
 
 

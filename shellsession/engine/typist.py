@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ..models import Request, Stream as StreamName
+from ..models import TTY, Request, Stream as StreamName
 from . import processes
 from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, named_descriptors, quote
 from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
-from .spill import Spills, spills_of
+from .spill import spills_of
 from .streams import Stream
 from .waiting import Steps
 
@@ -31,9 +30,9 @@ _UNREACHABLE: Final = (
 )
 
 
-def start(engine: Core, request: Request) -> Call:
-    """Type the command. What bash does not need to begin is done while it works already."""
-    shell = engine.live()
+def start(engine: Core, shell: Shell, request: Request) -> Call:
+    """Type the command."""
+    terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
     if engine.had_children and shell.family.has_children():
         older = shell.family.present()
@@ -41,47 +40,39 @@ def start(engine: Core, request: Request) -> Call:
         _settle_terminal(engine, shell, request)
     if engine.prompt_speaks and engine.may_trap(request):
         shell.clear_own_output()
-    if request.takes_terminal and shell.is_background():
+    if terminal and shell.is_background():
         shell.send(_TO_FOREGROUND)
     try:
-        modes = shell.keyboard.cook(request.echo) if request.takes_terminal else shell.terminal.modes
-        typed, lines = _put(engine, shell, request)
-        engine.begun = request, typed, older, modes, spills_of(request.limits)
-        _send(shell, typed, lines)
+        modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
+        typed = _put(engine, shell, request)
+        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits))
+        _send(shell, typed)
     except BaseException:
-        if request.takes_terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
+        if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
             shell.keyboard.reset()
         raise
-    return begun(engine, *engine.begun)
-
-
-def begun(engine: Core, request: Request, typed: Typed, older: Mapping[int, int], modes: bytes, spills: Spills) -> Call:
-    """The call of what was typed last; it is noted now, or by who is struck before that."""
-    call = engine.last = Call(request, time.monotonic(), typed, older, modes, spills)
-    engine.begun = None
     return call
 
 
 def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
     """What background jobs say to the terminal is no command's output: an earlier one's job reads it, or nobody."""
     job = engine.terminal_job
-    if job is not None and (request.takes_terminal or not job.alive()):
+    if job is not None and (request.stdin is TTY or not job.alive()):
         job.give_back()
         engine.terminal_job = None
     if engine.terminal_job is None:
         shell.terminal.skip()
 
 
-def _send(shell: Shell, typed: Typed, lines: bytes) -> None:
+def _send(shell: Shell, typed: Typed) -> None:
     shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
-    shell.send(lines)
+    shell.send(typed.lines)
     shell.ours_in_history = 1
 
 
-def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
-    """How it is to be typed, and what bash reads then."""
-    nonce = fresh_nonce()
-    terminal = request.takes_terminal
+def _put(engine: Core, shell: Shell, request: Request) -> Typed:
+    """How it is to be typed; what bash is to open for it is there then."""
+    terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
         shell.streams.part_with(stream)
@@ -90,45 +81,50 @@ def _put(engine: Core, shell: Shell, request: Request) -> tuple[Typed, bytes]:
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
         out.settle()
-    # As Enter does: an eval that ends in a line which is only continued ends an interactive bash.
-    text = request.command
-    if text.endswith(b"\\\n\\"):
-        text += b"\n"
-    if text.rstrip(b" \t").endswith(b"\\\n"):
-        text += b"\n"
-    spelling = engine.spelling
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
-    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    named = () if request.isolated else named_descriptors(text)  # a subshell has let go of those that bash keeps
+    # A subshell has let go of what bash keeps.
+    named = () if request.isolated else named_descriptors(request.command)
     reserved = sorted(named - processes.descriptors(shell.pid)) if named else ()
+    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and request.stdin is None
-
-    def lines(argument: bytes, status: int) -> bytes:
-        return command_lines(
-            argument, redirections, errors, nonce, status, spelling, request.isolated, ours, grouped, reserved
+    for argument, status in _arguments(engine, shell, request.command):
+        lines = command_lines(
+            argument, redirections, errors, nonce, status, engine.spelling, request.isolated, ours, grouped, reserved
         )
-
-    def inline(text: bytes) -> bytes:
-        if engine.functions_trap:
-            return lines(quote(text) + leaving(engine.status), 0)
-        return lines(quote(text), engine.status)
-
-    if spelling == SOURCE:
-        typed = lines(quote(shell.files.write("text", text)), engine.status)
-    elif len(text) > READ_MAX or len(typed := inline(text)) > READ_MAX:
-        typed = lines(from_file(shell.files.write("text", text), text, engine.status), 0)
-    streams: list[tuple[StreamName, Stream]] = [("stdout", out)]
+        if len(lines) <= READ_MAX:
+            break
+    streams: tuple[tuple[StreamName, Stream], ...] = (("stdout", out),)
     if err is not None:
-        streams.append(("stderr", err))
+        streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
-        streams.append(("stdout", shell.terminal))  # what is written to /dev/tty
-    return Typed(nonce, (out,) if err is None else (out, err), tuple(streams), grouped), typed
+        streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
+    return Typed(lines, nonce, streams, grouped)
+
+
+def _arguments(engine: Core, shell: Shell, text: bytes) -> Iterator[tuple[bytes, int]]:
+    """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
+    status = engine.status
+    if b"\\\n" in text:
+        text = _ended(text)
+    if engine.spelling == SOURCE:
+        yield quote(shell.files.write("text", text)), status
+        return
+    if len(text) <= READ_MAX:
+        yield (quote(text) + leaving(status), 0) if engine.functions_trap else (quote(text), status)
+    yield from_file(shell.files.write("text", text), text, status), 0
+
+
+def _ended(text: bytes) -> bytes:
+    """As Enter does: an eval that ends in a line which is only continued ends an interactive bash."""
+    if text.endswith(b"\\\n\\"):
+        text += b"\n"
+    return text + b"\n" if text.rstrip(b" \t").endswith(b"\\\n") else text
 
 
 def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
-    if request.takes_terminal:  # as a login has it, to be read and written by each: `more` reads its keys from stderr
+    if request.stdin is TTY:  # as a login has it, to be read and written by each: `more` reads its keys from stderr
         return b"0<>%b 1>&0" % out.word
     source = b"/dev/null"
     if isinstance(request.stdin, bytes):
@@ -168,9 +164,9 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed, lines = _put(engine, shell, call.request)
+    typed = _put(engine, shell, call.request)
     call.typed_as(typed)
-    _send(shell, typed, lines)
+    _send(shell, typed)
     return True
 
 
@@ -186,6 +182,6 @@ def _counts_lines(shell: Shell) -> Steps[bool | None]:
 
 def _is_something_gone(shell: Shell, call: Call) -> bool:
     """Could bash not open what we had for it? A complaint alone proves nothing: the text can print one as well."""
-    gone = [stream.path for stream in call.own if stream.inode and not stream.in_place()]
+    gone = [stream.path for _, stream in call.streams if stream.inode and not stream.in_place()]
     gone += [path for path in map(shell.files.path, ("text", "stdin")) if not os.path.lexists(path)]
     return any(call.framer.complains_of(path) for path in gone)

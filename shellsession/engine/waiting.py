@@ -73,7 +73,7 @@ class Poller:
         poll = self._known.get((read, write)) or self._learn(read, write)
         while True:
             left = math.inf if until is None else until - time.monotonic()
-            came = [fd for fd, _ in poll.poll(max(0, math.ceil(min(left, _LONGEST) * 1000)))]
+            came = dict(poll.poll(max(0, math.ceil(min(left, _LONGEST) * 1000))))
             if came or left <= _LONGEST:
                 break
         if keen:
@@ -90,8 +90,8 @@ class Poller:
         give_up = now + keen
         while now < give_up:
             os.sched_yield()
-            if ready := poll.poll(0):
-                return [fd for fd, _ in ready]
+            if ready := dict(poll.poll(0)):
+                return ready
             before, now = now, time.monotonic()
             if now - before > _AWAY:
                 if now - before > _TAKEN and threading.active_count() > 1:
