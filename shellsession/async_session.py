@@ -155,9 +155,10 @@ class AsyncSession(Base, LoopSession[Request]):
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, also from another task."""
         engine = self._mine()
+        meant = engine.attended or engine.call
         if (told := await self._along(None, engine.request_interrupt)) is not None:
             return told
-        return await self._do(engine.interrupt())
+        return await self._do(engine.interrupt(meant))
 
     async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """As ``Session._along``."""

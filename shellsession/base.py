@@ -190,9 +190,8 @@ class Base(AnySession[Request]):
                 engine.idle_since = time.monotonic()
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
-            while self._waiters:
-                # What nobody has taken yet is for who asks next.
-                self._waiters.pop().tell(None if attended is None or engine.ended is not None else attended.result)
+            while self._waiters:  # where it runs on, they are to ask themselves
+                self._waiters.pop().tell(None if attended is None else attended.result)
 
     def _elsewhere(self, reason: str = _STAYS) -> Result:
         """What a waiter is told at its moment, while another is still in the command."""

@@ -165,9 +165,10 @@ class Session(Base, ThreadSession[Request]):
         Raises NotRunning when no command runs.
         """
         engine = self._mine()
+        meant = engine.attended or engine.call
         if (told := self._along(None, engine.request_interrupt)) is not None:
             return told
-        return self._do(engine.interrupt())
+        return self._do(engine.interrupt(meant))
 
     def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """The end of the command that another thread is in, or at that moment how it is; None: nobody is in any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,6 +83,37 @@ def test_one_that_is_just_being_ended_by_another_has_its_result(sh: Session) -> 
     assert list(pieces)[-1].outcome == "interrupted"  # type: ignore[union-attr]
     thread.join(PATIENCE)
     assert ended[0].outcome == "interrupted"
+
+
+@pytest.mark.parametrize("text", ["echo begun; sleep 100", "yes"])
+def test_one_that_another_thread_interrupts_is_told_to_both(sh: Session, text: str) -> None:
+    """The other one was not told, and ended the command that came next."""
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            pieces = sh.stream(text, tty=False)
+            next(pieces)
+            interrupting = pool.submit(sh.interrupt)
+            last = list(pieces)[-1]
+            after = sh.run("sleep 0.2; echo on", timeout=0.05, on_timeout="yield")
+            assert interrupting.result(PATIENCE) == last
+            assert isinstance(last, Result)
+            assert (last.outcome, after.outcome, sh.wait().stdout) == ("interrupted", "running", "on\n")
+
+
+def test_one_that_another_task_interrupts_is_told_to_both() -> None:
+    async def main() -> None:
+        async with AsyncSession() as sh:
+            for _ in range(3):
+                pieces = sh.stream("echo begun; sleep 100")
+                await anext(pieces)
+                interrupting = asyncio.create_task(sh.interrupt())
+                last = [item async for item in pieces][-1]
+                after = await sh.run("sleep 0.2; echo on", timeout=0.05, on_timeout="yield")
+                assert await interrupting == last
+                assert isinstance(last, Result)
+                assert (last.outcome, after.outcome, (await sh.wait()).stdout) == ("interrupted", "running", "on\n")
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("wait", [0.001, PATIENCE], ids=["a-glance", "long"])

@@ -121,10 +121,10 @@ class Engine(Core):
             yield from self.interrupt()
 
     def told(self, call: Call) -> Result:
-        """The result of a command that was followed to its end (whoever ended it)."""
+        """The result of a command that has ended, whoever ended it."""
         self.ended = None if self.ended is call.result else self.ended
         if call.result is None:
-            raise NotRunning("the command that was followed was given up, and its shell with it")
+            raise NotRunning("the command was given up meanwhile, and its shell with it")
         return call.result
 
     def _ready(self) -> Steps[None]:
@@ -254,8 +254,10 @@ class Engine(Core):
             if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD, INTERRUPT):
                 return  # seen again by who waits for it
 
-    def interrupt(self) -> Steps[Result]:
-        """End the running command and keep the shell."""
+    def interrupt(self, meant: Call | None = None) -> Steps[Result]:
+        """End the running command and keep the shell. ``meant``: this one, and none that came later."""
+        if meant is not None and meant is not self.call:
+            return self.told(meant)
         if not self.closed and self.ended is not None and self.ended.outcome == "interrupted":
             result, self.ended = self.ended, None  # a look at it came first, and has done what was asked for
             return result
