@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ from support import mentioning, unique_seconds, wait_until
 from shellsession import Session
 
 PYTHON = sys.executable
+EXIT = {"x86_64": 60, "aarch64": 93}  # the kernel's numbers of exit(2), which ends a thread
 
 DOUBLE_FORK = """
 import os, sys
@@ -31,6 +34,15 @@ null = os.open(os.devnull, os.O_RDWR)
 for fd in range(3): os.dup2(null, fd)
 os.closerange(3, 100); os.environ.clear()
 server = socket.socket(); server.bind(("127.0.0.1", 0)); server.listen(); server.accept()
+"""
+
+# Its first thread ends, and shows as a zombie then; the other one runs on, and has a file locked.
+LED = f"""
+import ctypes, fcntl, os, threading, time
+os.setsid()
+held = open("held", "w"); fcntl.flock(held, fcntl.LOCK_EX)
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).syscall({EXIT.get(os.uname().machine)}, 0)
 """
 
 # NAP: seconds that nothing else on this machine sleeps, the name by which the process is found.
@@ -91,6 +103,47 @@ def test_nothing_is_left(command: str, ending: Callable[[Session], None], sh: Se
     seconds = run_away(sh, command)
     ending(sh)
     assert not mentioning(seconds)
+
+
+def lead(sh: Session, place: Path) -> int:
+    """Start that in the background; its process id."""
+    is_zombie = """until { read stat </proc/$!/stat; [[ $stat == *') Z '* ]]; }; do :; done"""
+    pid = int(sh.run(f"'{PYTHON}' -ISc '{LED}' & {is_zombie}; echo $!").stdout)
+    assert is_held(place)
+    return pid
+
+
+def is_held(place: Path) -> bool:
+    with open(place / "held", "a", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.mark.skipif(os.uname().machine not in EXIT, reason="ends its first thread by the number of a system call")
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.__name__)
+def test_nothing_is_left_of_what_lives_on_without_its_first_thread(
+    ending: Callable[[Session], None], sh: Session, place: Path
+) -> None:
+    lead(sh, place)
+    ending(sh)
+    assert not is_held(place)
+
+
+@pytest.mark.skipif(os.uname().machine not in EXIT, reason="ends its first thread by the number of a system call")
+def test_what_lives_on_without_its_first_thread_is_ended_at_a_time_limit(sh: Session, place: Path) -> None:
+    older = lead(sh, place)
+    (job,) = sh.jobs()
+    assert job.pids == (older,)
+    job.kill()
+    wait_until(lambda: not is_held(place), "its end")
+    sh.run("v=7; sleep 1000 &")
+    result = sh.run(f"'{PYTHON}' -ISc '{LED}'; echo after", timeout=0.5)
+    assert (result.outcome, result.stdout, result.state_kept, len(result.killed)) == ("timed_out", "", True, 1)
+    assert not is_held(place)
+    assert sh.run("echo $v").stdout == "7\n"
 
 
 @pytest.mark.parametrize("command", RUNAWAYS.values(), ids=RUNAWAYS)

@@ -118,7 +118,7 @@ def is_gone(pid: int, start: int) -> bool:
         return True
     except OSError:
         return False
-    return len(fields) > 19 and (int(fields[19]) != start or fields[0] in (b"Z", b"X"))
+    return len(fields) > 19 and (int(fields[19]) != start or _has_ended(fields))
 
 
 def processor_time(pid: int) -> float:
@@ -129,7 +129,13 @@ def processor_time(pid: int) -> float:
 
 def alive(pid: int) -> bool:
     """Is it there, and more than a zombie?"""
-    return state(pid) not in ("", "Z", "X")
+    fields = _stat(pid)
+    return fields != [] and not _has_ended(fields)
+
+
+def _has_ended(fields: list[bytes]) -> bool:
+    """Not where only its first thread has: it shows as a zombie then, and runs on in the others."""
+    return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
 def children(pid: int) -> list[int]:

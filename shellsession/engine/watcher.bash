@@ -8,7 +8,7 @@ ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's 
 { printf session-guard >/proc/self/comm; } 2>/dev/null
 trap '' HUP INT QUIT TERM
 
-lives() { # a zombie is gone; the start time tells a new owner of the number from the old
+lives() { # a zombie is gone, unless only its first thread is one; the start time tells a new owner of the number from the old
   local line
   { read -r -d '' line <"/proc/$1/stat"; } 2>/dev/null # to its end: a name may hold a newline
   if [[ ! $line ]]; then # it is gone, or could not be opened (too many files are open): then more is not known
@@ -16,7 +16,7 @@ lives() { # a zombie is gone; the start time tells a new owner of the number fro
     return
   fi
   set -- ${line##*) }
-  [[ $1 != [ZX] && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
+  [[ ($1 != [ZX] || ${18} -gt 1) && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
 }
 
 # End of file on the pipe is the host's end, unless a fork of it holds the pipe: so look as well, if there is a /proc.
