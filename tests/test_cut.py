@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import PATIENCE, wait_until
+from support import PATIENCE, mentioning, unique_seconds, wait_until
 
 from shellsession import Session
-from shellsession.engine import call, ladder, processes, tracing
+from shellsession.engine import call, ladder, processes, pump, shell, teardown, tracing
 from shellsession.engine.shell import kill
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -58,6 +59,11 @@ IGNORES = "(trap '' INT; exec sleep 100)"
         "sleep 100 & {}; echo went on",
         "(trap '' INT; {}; echo went on); echo went on",
         "bash -c {!r}'; echo went on'",
+        "timeout 50 bash -c {!r}'; echo went on'; echo went on",
+        "set -m; {}; echo went on",
+        "set -m; for i in 1 2 3; do {}; echo went on; done",
+        "(set -m; {}; echo went on); echo went on",
+        "cp $BASH . && ./bash -c {!r}'; echo went on'",
     ],
 )
 def test_nothing_follows_a_program_that_ends_in_its_own_way(sh: Session, command: str, program: str) -> None:
@@ -81,7 +87,7 @@ def test_a_shell_that_may_not_be_traced_is_kept_all_the_same(sh: Session, monkey
     assert sh.run("echo $v").stdout == "7\n"
 
 
-@pytest.mark.parametrize("strike", range(3, 10))  # before, while it is seized, signals are put off
+@pytest.mark.parametrize("strike", range(1, 12))
 def test_a_trace_that_was_struck_half_way_is_let_go(sh: Session, monkeypatch: pytest.MonkeyPatch, strike: int) -> None:
     calls = itertools.count(1)
     trace = tracing._trace
@@ -99,16 +105,68 @@ def test_a_trace_that_was_struck_half_way_is_let_go(sh: Session, monkeypatch: py
     assert sh.run("echo $v").stdout == "7\n"
 
 
+def test_a_subshell_that_is_killed_as_it_is_seized_is_reaped(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who traces is told of its end first: its parent waited for that for ever."""
+    look = tracing.stopped_at
+
+    def look_too_late(pid: int) -> tuple[int, int, int]:
+        if pid != sh.pid:
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: processes.state(pid) == "Z", "its end")
+        return look(pid)
+
+    monkeypatch.setattr(tracing, "stopped_at", look_too_late)
+    result = sh.run(f"v=7; ( {HEEDS}; echo went on )", timeout=SOON)
+    assert (result.outcome, result.stdout) == ("timed_out", "")
+    assert sh.run("echo $v").stdout == "7\n"
+
+
+def test_what_may_not_be_signalled_is_not_waited_for_nor_told_as_killed(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a setuid program, where we are an ordinary user."""
+    monkeypatch.setattr(ladder, "_STARVED", 2 * PATIENCE)
+    monkeypatch.setattr(teardown, "ROUNDS", 3)
+    send, seconds = os.kill, unique_seconds()
+
+    def refuse(pid: int, number: int) -> None:
+        if mentioning(seconds) == [pid]:
+            raise PermissionError
+        send(pid, number)
+
+    monkeypatch.setattr(shell, "os", SimpleNamespace(**{**vars(os), "kill": refuse}))
+    began = time.monotonic()
+    result = sh.run(f"trap '' HUP; sleep {seconds}", timeout=SOON)
+    (pid,) = mentioning(seconds)
+    send(pid, signal.SIGKILL)
+    assert (result.outcome, result.state_kept, pid in result.killed) == ("timed_out", False, False)
+    assert time.monotonic() - began < PATIENCE
+
+
+def test_a_shell_that_was_stopped_behind_its_mark_is_let_go_on(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask, stops = pump.ask, iter([signal.SIGSTOP])
+
+    def ask_one_that_is_stopped(bash: Any, *question: Any) -> Any:
+        for number in stops:
+            bash.signal(number)
+        return ask(bash, *question)
+
+    monkeypatch.setattr(pump, "ask", ask_one_that_is_stopped)
+    result = sh.run("v=7; sleep 100", timeout=SOON)
+    assert (result.outcome, result.state_kept) == ("timed_out", True)
+    assert sh.run("echo $v").stdout == "7\n"
+
+
 def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
     shell = sh.open()._engine.live()
     shell.signal(signal.SIGSTOP)
     while processes.state(shell.pid) != "T":
         os.sched_yield()
-    tracee = tracing._Tracee(shell.pid)
+    tracing.seize(shell.pid)
     try:
         assert not shell.dead
     finally:
-        tracee.let_go()
+        tracing.let_go(shell.pid)
         shell.signal(signal.SIGCONT)
     assert sh.run("echo on").stdout == "on\n"
 
@@ -192,8 +250,8 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
     while processes.state(shell.pid) != "T":
         os.sched_yield()
     with ThreadPoolExecutor(1) as pool:
-        tracee = pool.submit(tracing._Tracee, shell.pid).result()
-        tracee.let_go()
+        pool.submit(tracing.seize, shell.pid).result()
+        tracing.let_go(shell.pid)
     wait_until(lambda: processes.tracer(shell.pid) == 0, "the end of the thread")
     shell.signal(signal.SIGCONT)
     assert sh.run("echo $v").stdout == "7\n"
@@ -201,31 +259,31 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
 
 def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int, int, int], bool]) -> None:
     """Stop a stopped bash again at that system call: entry or exit, its number, first argument, and what it gives."""
-    tracee = tracing._Tracee(pid)
+    tracing.seize(pid)
     os.kill(pid, signal.SIGCONT)
     number = first = 0
     for _ in range(200):
-        tracee.go_on()
+        tracing.go_on(pid)
         while processes.state(pid) != "t":
             if processes.system_call(pid)[:2] == (READ, 0):
                 seized.set()
             time.sleep(0)
-        what, value, argument = tracee.stopped_at()
-        if what == tracing._ENTRY:
+        what, value, argument = tracing.stopped_at(pid)
+        if what == tracing.ENTRY:
             number, first = value, argument
         if is_there(what, number, first, value):
             break
     os.kill(pid, signal.SIGSTOP)
-    tracee.let_go()
+    tracing.let_go(pid)
 
 
 def _behind_its_read(what: int, number: int, first: int, given: int) -> bool:
-    return what == tracing._EXIT and (number, first) == (READ, 0) and given > 0
+    return what == tracing.EXIT and (number, first) == (READ, 0) and given > 0
 
 
 def _in_its_wait_for_a_child(what: int, number: int, first: int, given: int) -> bool:
     """Where it puts in its handler for that: `sleep` has the command's stdin, and bash its own again."""
-    return what == tracing._ENTRY and (number, first) == (tracing._SET_HANDLER, signal.SIGINT)
+    return what == tracing.ENTRY and (number, first) == (tracing.SET_HANDLER, signal.SIGINT)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the number of read there only")
@@ -268,10 +326,10 @@ def test_an_interrupt_that_was_struck_half_way_is_done_again(sh: Session, monkey
     for strike in (1, 2, 3, 4):
         calls = itertools.count(1)
 
-        def kill_or_be_struck(*signalled: Any, calls: Iterator[int] = calls, strike: int = strike) -> None:
+        def kill_or_be_struck(*signalled: Any, calls: Iterator[int] = calls, strike: int = strike) -> list[int]:
             if next(calls) == strike:
                 raise KeyboardInterrupt
-            kill(*signalled)
+            return kill(*signalled)
 
         with monkeypatch.context() as patch:
             patch.setattr(ladder, "kill", kill_or_be_struck)

@@ -124,12 +124,12 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         victims = [pid for pid in shell.family.newer(call.older) if processes.alive(pid)]
         if not victims:
             break
-        kill(victims)
-        call.note_killed(victims)
+        call.note_killed(kill(victims))
         yield Wait((), time.monotonic() + TICK)
     if shell.family.newer(call.older):  # of several that ended while it was stopped the kernel has told it once
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
+        shell.signal(signal.SIGCONT)  # somebody may have stopped it
         if (yield from pump.ask(shell, b"", patience)) is not None:
             return (yield from finish(engine, shell, call))
     return (yield from kill_shell(engine, call))

@@ -136,8 +136,7 @@ class Job:
         files = {stream.identity for stream, _ in list(self._open.values()) if stream.fd != self._lent}
         if files:
             victims += [pid for pid in processes.holders(files) if pid not in (*victims, self._family.pid)]
-        kill(victims)
-        return tuple(victims)
+        return tuple(kill(victims))
 
     def close(self) -> None:
         """Let go of the streams, and of its orphans."""

@@ -55,6 +55,7 @@ class Ladder:
             return (yield from self._wait_for_starved())
         finally:
             for pid in self._held:
+                tracing.let_go(pid)  # struck amid that
                 self._signal(pid, signal.SIGCONT)
 
     def _wait_for_starved(self) -> Steps[What | None]:
@@ -83,10 +84,11 @@ class Ladder:
         self._call.look_at = math.inf  # who looks at a shell that is stopped makes it go on
         fresh, known = self._stop_all()
         yield from self._until_stopped()
-        self._end(fresh, signal.SIGINT)
         self._end(known, number)
         look = _FIRST_LOOK
+        above = fresh
         while self._shell.pid in self._held:
+            above = self._end_below_shells(above)
             yield from self._interrupt_shells(number)
             now = time.monotonic()
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
@@ -111,9 +113,16 @@ class Ladder:
         what = yield from pump.pump(shell, call, max(until, time.monotonic() + _ANSWER))
         if what in (MARK, DEAD):
             return what
-        trapped = any(pid not in call.killed for pid in shell.family.newer(call.older))
-        more = PROMPT if call.framer.noise == _LEFT else _TRAP if trapped else 0.0
+        more = PROMPT if call.framer.noise == _LEFT else _TRAP if self._is_at_a_trap() else 0.0
         return (yield from pump.pump(shell, call, time.monotonic() + more))
+
+    def _is_at_a_trap(self) -> bool:
+        """Has bash started something since it was interrupted, or is it busy? A loop that ignores SIGINT is no trap."""
+        bash, call = self._shell.pid, self._call
+        if processes.state(bash) == "R" and not processes.ignores(bash, signal.SIGINT):
+            return True
+        fresh = self._shell.family.newer(call.older)
+        return any(pid not in call.killed and processes.alive(pid) for pid in fresh)
 
     def _stop_bash(self) -> Steps[What | None]:
         """Where an interrupt is the text's: bash reads our line, puts in a handler, or is done with it, in no time."""
@@ -140,7 +149,7 @@ class Ladder:
         shell, call = self._shell, self._call
         victims: list[int] = []
         for _ in range(_HOLDS):
-            more = [pid for pid in shell.family.newer(call.older) if pid not in victims]
+            more = [pid for pid in shell.family.newer(call.older) if pid not in victims and processes.alive(pid)]
             kill(more, signal.SIGSTOP)
             victims += more
             if not more:
@@ -159,15 +168,23 @@ class Ladder:
         """A subshell or script, which would go on with its next command as bash does."""
         return processes.run_the_same(pid, self._shell.pid) and processes.children(pid) != []
 
+    def _end_below_shells(self, programs: list[int]) -> list[int]:
+        """Those above one are left: `timeout` lets it go on when it is interrupted, before its own turn has come."""
+        if not programs:
+            return []
+        above = {pid for shell in self._held for pid in processes.lineage(shell)}
+        self._end([pid for pid in programs if pid not in above], signal.SIGINT)
+        return [pid for pid in programs if pid in above]
+
     def _end(self, programs: list[int], number: signal.Signals) -> None:
         if not programs:
             return
-        for one in (number, signal.SIGCONT):  # children first: who sees a stopped child may go on without it
-            kill(programs[::-1], one)
+        signalled = kill(programs[::-1], number)
+        kill(programs[::-1], signal.SIGCONT)  # children first: who sees a stopped child may go on without it
         if number == signal.SIGKILL:
             self._dying.update(programs)
         # Not before: struck half-way (Ctrl-C), all of it is done again.
-        self._call.note_killed(programs)
+        self._call.note_killed(signalled[::-1])
         self._call.signal = int(number)
 
     def _interrupt_shells(self, number: signal.Signals) -> Steps[None]:

@@ -243,8 +243,13 @@ def identity(file: str | int) -> tuple[int, int]:
 
 
 def run_the_same(pid: int, other: int) -> bool:
-    """Is it the same file that both run? No when one has ended, or may not be looked at."""
-    return identity(f"/proc/{pid}/exe") == identity(f"/proc/{other}/exe") != (0, 0)
+    """Is it the same file that both run, or another of its name? No when one has ended, or may not be looked at."""
+    ours, theirs = f"/proc/{pid}/exe", f"/proc/{other}/exe"
+    return identity(ours) == identity(theirs) != (0, 0) or _program(ours) == _program(theirs) != ""
+
+
+def _program(link_to_it: str) -> str:
+    return os.path.basename(link(link_to_it)).removesuffix(" (deleted)")  # by an upgrade
 
 
 def namespace() -> str:

@@ -289,11 +289,14 @@ class Shell:
         self._process.closed = self._process.terminated = True
 
 
-def kill(pids: list[int], number: int = signal.SIGKILL) -> None:
-    """Signal processes, those gone meanwhile excepted."""
+def kill(pids: list[int], number: int = signal.SIGKILL) -> list[int]:
+    """Signal processes; those that were. Others have ended meanwhile, or are not ours to signal (setuid programs)."""
+    signalled = []
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+            signalled.append(pid)
+    return signalled
 
 
 def _pidfd(pid: int) -> int:

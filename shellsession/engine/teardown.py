@@ -182,9 +182,9 @@ def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
         victims = [pid for pid in shell.family.descendants() if processes.alive(pid)]
         if not victims:
             return
-        kill(victims)
+        signalled = kill(victims)
         if call is not None:
-            call.note_killed(victims)
+            call.note_killed(signalled)
         yield Wait((), time.monotonic() + TICK)
 
 
@@ -205,9 +205,9 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
     for _ in range(ROUNDS):
         if shell.swept or not (strays := shell.strays()):
             return
-        kill(strays)
+        signalled = kill(strays)
         if call is not None:
-            call.note_killed(strays)
+            call.note_killed(signalled)
         yield Wait((), time.monotonic() + TICK)
 
 

@@ -21,16 +21,19 @@ from functools import cache
 from typing import Final
 
 from . import processes, vfork
-from .signals import undisturbed
 from .waiting import Steps, Wait
 
 _SEIZE, _INTERRUPT, _DETACH, _SYSCALL = 0x4206, 0x4207, 17, 24  # <sys/ptrace.h>
 _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3
 _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
-_OTHER, _ENTRY, _EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
+_OTHER, ENTRY, EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
 _EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop without a signal that is to be delivered
-# The kernel's numbers of wait4 and rt_sigaction (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is traced.
-_WAIT, _SET_HANDLER = {"x86_64": (61, 13), "aarch64": (260, 134)}.get(os.uname().machine, (None, None))
+# The kernel's numbers of wait4, rt_sigaction and ioctl (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is
+# traced.
+_WAIT, SET_HANDLER, _TAKE = {
+    "x86_64": (61, 13, 16),
+    "aarch64": (260, 134, 29),
+}.get(os.uname().machine, (None, None, None))
 _STOPS: Final = 64  # five to nine take it there, of 20 to 40 us each
 _EAGER: Final = 20  # looks, before others get their turn between two
 _TICK: Final = 0.001
@@ -44,23 +47,20 @@ _ptrace.restype = ctypes.c_long
 def interrupt_behind_child(pid: int) -> Steps[bool]:
     """Let a stopped shell go on that waits for a child, and interrupt it behind that; False where it cannot be traced.
 
-    The child has ended. A shell that waits for more is interrupted as it does so.
+    The child has ended. A shell that waits for more is interrupted as it does so. Who was struck (Ctrl-C) in here has
+    to ``let_go``.
     """
-    tracee: _Tracee | None = None
-    if processes.state(pid) != "T" or not _waits(pid) or not _is_possible():
+    if not _is_possible() or processes.state(pid) != "T" or not _waits(pid):
         return False
     try:
-        with undisturbed():
-            tracee = _Tracee(pid)
+        seize(pid)
+    except OSError:
+        return False
+    with suppress(ProcessLookupError):  # it was killed meanwhile
         os.kill(pid, signal.SIGCONT)
-        yield from _go_behind_child(tracee)
+        yield from _go_behind_child(pid)
         os.kill(pid, signal.SIGINT)
-    except OSError:  # it cannot be traced, or was killed meanwhile
-        return tracee is not None
-    finally:
-        if tracee is not None:
-            with undisturbed():
-                tracee.let_go()
+    let_go(pid)
     return True
 
 
@@ -72,21 +72,24 @@ def _waits(pid: int) -> bool:
 
 def sets_handler(pid: int) -> bool:
     """Was it stopped as it put in a handler? Interrupted before its next word, bash would signal itself for ever."""
-    return processes.system_call(pid)[:1] == (_SET_HANDLER,)
+    return processes.system_call(pid)[:1] == (SET_HANDLER,)
 
 
-def _go_behind_child(tracee: _Tracee) -> Steps[None]:
-    """To where it has put its own handler of SIGINT back; or to where it waits for something else."""
+def _go_behind_child(pid: int) -> Steps[None]:
+    """To where it has put its own handler of SIGINT back; or to where it waits for something else.
+
+    With `set -m` it keeps that one while it waits, and takes the terminal back behind it.
+    """
     puts_back = False
     for _ in range(_STOPS):
-        if not (yield from _stops(tracee.pid)):
+        if not (yield from _stops(pid)):
             return
-        what, number, first = tracee.stopped_at()
-        if what == _ENTRY:
-            puts_back = number == _SET_HANDLER and first == signal.SIGINT
-        elif what == _EXIT and puts_back:
+        what, number, first = stopped_at(pid)
+        if (what == EXIT and puts_back) or (what, number) == (ENTRY, _TAKE):
             return
-        tracee.go_on()
+        if what == ENTRY:
+            puts_back = number == SET_HANDLER and first == signal.SIGINT
+        go_on(pid)
 
 
 def _stops(pid: int) -> Steps[bool]:
@@ -121,51 +124,57 @@ def _is_possible() -> bool:
     return not filters or _survives(threading.get_native_id(), filters)
 
 
-class _Tracee:
-    """A process that this thread traces; it must be stopped. Raises OSError where that is not to be had."""
+def seize(pid: int) -> None:
+    """Trace a stopped process, from this thread. Raises OSError where that is not to be had."""
+    _trace(_SEIZE, pid, 0, _TELL_SYSCALLS)
+    try:
+        stopped_at(pid)
+    except OSError:  # an older kernel, or it was killed meanwhile
+        let_go(pid)
+        raise
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        _trace(_SEIZE, pid, 0, _TELL_SYSCALLS)
-        try:
-            self.stopped_at()
-        except OSError:  # an older kernel
-            _ptrace(_DETACH, pid, 0, 0)
-            raise
 
-    def stopped_at(self) -> tuple[int, int, int]:
-        """Which kind of stop; at an entry the number of the call and its first argument, at an exit what it gives."""
-        told = ctypes.create_string_buffer(88)
-        _trace(_GET_SYSCALL, self.pid, len(told), ctypes.addressof(told))
-        what, value, argument = struct.unpack_from("=B23xqQ", told)
-        return what, value, argument
+def stopped_at(pid: int) -> tuple[int, int, int]:
+    """Which kind of stop; at an entry the number of the call and its first argument, at an exit what it gives."""
+    told = ctypes.create_string_buffer(88)
+    _trace(_GET_SYSCALL, pid, len(told), ctypes.addressof(told))
+    what, value, argument = struct.unpack_from("=B23xqQ", told)
+    return what, value, argument
 
-    def go_on(self) -> None:
-        """To its next stop, with the signal that it was about to get."""
-        _trace(_SYSCALL, self.pid, 0, self._signal())
 
-    def _signal(self) -> int:
-        if self.stopped_at()[0] != _OTHER:
+def go_on(pid: int) -> None:
+    """To its next stop, with the signal that it was about to get."""
+    _trace(_SYSCALL, pid, 0, _signal(pid))
+
+
+def _signal(pid: int) -> int:
+    told = (ctypes.c_int * 32)()  # a siginfo_t: number, errno, code
+    try:
+        if stopped_at(pid)[0] != _OTHER:
             return 0
-        told = (ctypes.c_int * 32)()  # a siginfo_t: number, errno, code
-        _trace(_GET_SIGNAL, self.pid, 0, ctypes.addressof(told))
-        return 0 if told[2] >> 8 == _EVENT else told[0]
+        _trace(_GET_SIGNAL, pid, 0, ctypes.addressof(told))
+    except ProcessLookupError:
+        raise
+    except OSError:  # an older kernel
+        return 0
+    return 0 if told[2] >> 8 == _EVENT else told[0]
 
-    def let_go(self) -> None:
-        """Only one that is stopped can be let go, and by the thread that traces it."""
-        until = time.monotonic() + _PATIENCE
-        while processes.alive(self.pid) and processes.tracer(self.pid) == threading.get_native_id():
-            with suppress(ProcessLookupError):  # it is not stopped
-                _trace(_DETACH, self.pid, 0, self._signal())
-                return
-            _ptrace(_INTERRUPT, self.pid, 0, 0)
-            os.sched_yield()
-            if time.monotonic() > until:  # it would stop for ever at its next call
-                os.kill(self.pid, signal.SIGKILL)
-                break
-        if processes.parent(self.pid) != os.getpid():  # who traces is told of the end first, then the parent
-            with suppress(ChildProcessError):
-                os.waitpid(self.pid, os.WNOHANG)
+
+def let_go(pid: int) -> None:
+    """Of what this thread traces, if it does. Only what is stopped can be let go, and only by who traces it."""
+    until = time.monotonic() + _PATIENCE
+    while processes.alive(pid) and processes.tracer(pid) == threading.get_native_id():
+        with suppress(ProcessLookupError):  # it is not stopped
+            _trace(_DETACH, pid, 0, _signal(pid))
+            return
+        _ptrace(_INTERRUPT, pid, 0, 0)
+        os.sched_yield()
+        if time.monotonic() > until:  # it would stop for ever at its next call
+            os.kill(pid, signal.SIGKILL)
+            break
+    if processes.parent(pid) != os.getpid():  # who traces is told of the end first, then the parent
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _trace(request: int, pid: int, address: int, data: int) -> None:
