@@ -28,19 +28,21 @@ session = Session(cwd="/")
 session.run(sys.argv[1])
 print(session.pid, flush=True)
 """
+# A signal between Python's last look for one and a read(2) without end would not be heard.
+WAITS = "import time\nwhile True: time.sleep(0.1)"
 # What the host does once its session has started what shall not outlive it.
 ENDS = {
     "normal end": ("", None),
     "an error": ("raise SystemExit('oops')", None),
     "a traceback": ("1 / 0", None),
     "os._exit": ("import os; os._exit(0)", None),
-    "SIGTERM": ("sys.stdin.read()", signal.SIGTERM),
-    "SIGKILL": ("sys.stdin.read()", signal.SIGKILL),
-    "SIGHUP": ("sys.stdin.read()", signal.SIGHUP),
-    "Ctrl-C": ("sys.stdin.read()", signal.SIGINT),
+    "SIGTERM": (WAITS, signal.SIGTERM),
+    "SIGKILL": (WAITS, signal.SIGKILL),
+    "SIGHUP": (WAITS, signal.SIGHUP),
+    "Ctrl-C": (WAITS, signal.SIGINT),
     "SIGKILL in the middle of a command": ("session.run('sleep 1000', timeout=None)", signal.SIGKILL),
     "SIGTERM in the middle of a command": ("session.run('sleep 1000', timeout=None)", signal.SIGTERM),
-    "SIGSEGV": ("sys.stdin.read()", signal.SIGSEGV),
+    "SIGSEGV": (WAITS, signal.SIGSEGV),
     # The watcher hears its pipe close, and has a while to be mistaken about that.
     "SIGKILL a while after closing all descriptors": (
         "import os, select; os.closerange(3, 100); select.select([], [], [], 0.2); os.kill(os.getpid(), 9)",
