@@ -61,6 +61,13 @@ def test_the_spill_is_capped(sh: Session, place: Path, room: int) -> None:
     assert result.stdout_file
     assert Path(result.stdout_file).read_bytes() == NUMBERS[:room]
     assert result.stdout_omitted == len(NUMBERS) - 10
+    assert (result.outcome, "longer than limits.spill_max" in result.reason) == ("exited", True)
+
+
+def test_a_spill_that_just_holds_it_is_whole(sh: Session, place: Path) -> None:
+    result = sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place), spill_max=len(NUMBERS)))
+    assert result.stdout_file
+    assert (Path(result.stdout_file).read_bytes(), result.reason) == (NUMBERS, "")
 
 
 @pytest.mark.parametrize("spill", ["nowhere/file", "file/in/a/file", "/proc/1/spill"])

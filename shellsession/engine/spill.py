@@ -38,8 +38,9 @@ class Spill:
         self.fault = ""  # why it is not whole
 
     def write(self, data: bytes) -> None:
-        if self.fault or (self.written and not self._room):
+        if self.fault:
             return
+        is_too_much = len(data) > self._room
         data = data[: self._room]
         self._room -= len(data)
         try:
@@ -48,8 +49,13 @@ class Spill:
                 self.written = self.path
                 file.write(data)
         except OSError as error:  # a full disk: the command is not to blame, and goes on
-            why = "it is no regular file" if error.errno in _IRREGULAR else error.strerror
-            self.fault = f"the output could not be written whole to {self.path}: {why}"
+            self._fail("it is no regular file" if error.errno in _IRREGULAR else str(error.strerror))
+        else:
+            if is_too_much:
+                self._fail("it is longer than limits.spill_max")
+
+    def _fail(self, why: str) -> None:
+        self.fault = f"the output could not be written whole to {self.path}: {why}"
 
     def _open(self) -> int:
         """Raises OSError: ENXIO for what is no regular file, as open(2) does for a socket."""
