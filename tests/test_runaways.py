@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,12 @@ os.setsid()
 held = open("held", "w"); fcntl.flock(held, fcntl.LOCK_EX)
 threading.Thread(target=time.sleep, args=(1000,)).start()
 ctypes.CDLL(None).syscall({EXIT.get(os.uname().machine)}, 0)
+"""
+
+LEAD = f"""
+'{PYTHON}' -ISc '{LED}' &
+until {{ read stat </proc/$!/stat; [[ $stat == *') Z '* ]]; }}; do :; done
+echo $!
 """
 
 # NAP: seconds that nothing else on this machine sleeps, the name by which the process is found.
@@ -107,8 +114,7 @@ def test_nothing_is_left(command: str, ending: Callable[[Session], None], sh: Se
 
 def lead(sh: Session, place: Path) -> int:
     """Start that in the background; its process id."""
-    is_zombie = """until { read stat </proc/$!/stat; [[ $stat == *') Z '* ]]; }; do :; done"""
-    pid = int(sh.run(f"'{PYTHON}' -ISc '{LED}' & {is_zombie}; echo $!").stdout)
+    pid = int(sh.run(LEAD).stdout)
     assert is_held(place)
     return pid
 
@@ -130,6 +136,13 @@ def test_nothing_is_left_of_what_lives_on_without_its_first_thread(
     lead(sh, place)
     ending(sh)
     assert not is_held(place)
+
+
+@pytest.mark.skipif(os.uname().machine not in EXIT, reason="ends its first thread by the number of a system call")
+def test_nothing_is_left_of_it_where_its_host_is_killed(place: Path) -> None:
+    host = "import os, sys, shellsession as s; sh = s.Session(); sh.run(sys.argv[1]); os.kill(os.getpid(), 9)"
+    subprocess.run([PYTHON, "-c", host, LEAD], cwd=place, check=False)
+    wait_until(lambda: not is_held(place), "the watcher's work")
 
 
 @pytest.mark.skipif(os.uname().machine not in EXIT, reason="ends its first thread by the number of a system call")
