@@ -59,7 +59,7 @@ _SIGNALLED: Final = 128
 _SECRET: Final = 24
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
-_NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
+_NAMED: Final = re.compile(rb"1\d(?=[<>])(?<![\w$]1\d)")  # begins with what is rare: 1 ns a byte, and not 22
 _LOST: Final = re.compile(rb": \d\d: ")
 
 
