@@ -101,12 +101,12 @@ def is_blank(text: bytes) -> bool:
 
 
 def named_descriptors(text: bytes) -> set[int]:
-    """Those that bash would take for itself, and a redirection in the text may mean.
+    """Those that bash would take for itself, and an ``exec`` in the text may mean.
 
     While a text runs bash keeps its own three at the first numbers from 10 on that are free: what is opened there is
-    lost, and what is closed there costs the shell.
+    lost, and what is closed there costs the shell. Other redirections come to an end, and it moves its own meanwhile.
     """
-    return {int(number) for number in _NAMED.findall(text)}
+    return {int(number) for number in _NAMED.findall(text)} if b"exec" in text else set()
 
 
 def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
