@@ -154,8 +154,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, also from another task."""
-        engine = self._mine()
-        meant = engine.attended or engine.call
+        engine, meant = self._mine(), self._engine.current
         if (told := await self._along(None, engine.request_interrupt)) is not None:
             return told
         return await self._do(engine.interrupt(meant))

@@ -122,8 +122,7 @@ class Base(AnySession[Request]):
     @property
     def command(self) -> str:
         """The text of the running command; "" while none runs."""
-        engine = self._engine
-        call = engine.attended or engine.call
+        call = self._engine.current
         return call.request.command.decode("utf-8", "replace") if call is not None else ""
 
     @property

@@ -164,8 +164,7 @@ class Session(Base, ThreadSession[Request]):
         It may be called while another thread is in the command (``run``, ``wait``): both then get the same Result.
         Raises NotRunning when no command runs.
         """
-        engine = self._mine()
-        meant = engine.attended or engine.call
+        engine, meant = self._mine(), self._engine.current
         if (told := self._along(None, engine.request_interrupt)) is not None:
             return told
         return self._do(engine.interrupt(meant))

@@ -97,6 +97,17 @@ def test_noise_on_the_terminal_itself_is_nobodys_output(sh: Session) -> None:
     assert job.kill()
 
 
+def test_all_jobs_that_run_are_kept_and_the_last_that_have_ended(sh: Session) -> None:
+    sh.run("sleep 1000 &")
+    for _ in range(105):
+        sh.run("sleep 0.05 &")
+    wait_until(lambda: sum(job.running for job in sh.jobs()) == 1, "the end of the others")
+    sh.run("sleep 1001 &")
+    first, *ended, last = sh.jobs()
+    assert (first.command, first.running, last.command) == ("sleep 1000 &", True, "sleep 1001 &")
+    assert (len(ended), any(job.running for job in ended)) == (99, False)
+
+
 def test_the_shell_writing_through_a_saved_descriptor_is_the_earlier_calls(sh: Session) -> None:
     sh.run("exec 7>&1 8>&2; echo first")
     nxt = sh.run("echo saved >&7; echo savederr >&8; echo mine")

@@ -213,6 +213,8 @@ CLEANS = (
         ("( sleep 100; echo went on ) & ( sleep 100 ) & wait", ""),
         ("coproc { sleep 100; echo went on >&2; }; wait", ""),
         ("set -m; sleep 100; echo went on", ""),
+        ("trap 'echo $?' ERR; sh -c 'sleep 100'; echo went on", "130\n"),
+        ("(trap 'echo out' EXIT; sleep 100); echo went on", "out\n"),
         ("timeout 50 bash -c 'sleep 100; echo went on'", ""),
     ],
 )
@@ -222,6 +224,20 @@ def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: 
     assert "went on" not in result.stderr
     assert "Stopped" not in result.stderr
     assert sh.run("trap - INT; jobs -r; echo $v").stdout == "7\n"
+
+
+def test_a_trap_that_is_busy_has_its_time(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "_TRAP", PATIENCE)
+    works = "end=$((SECONDS + 2)); while ((SECONDS < end)); do :; done; echo out"
+    result = sh.run(f"v=7; trap 'echo in; {works}' INT; sleep 100", timeout=SOON)
+    assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "in\nout\n", True)
+    assert sh.run("trap - INT; echo $v").stdout == "7\n"
+
+
+def test_what_has_ended_by_itself_is_not_told_as_killed(sh: Session) -> None:
+    leaves_a_zombie = "import subprocess, time; child = subprocess.Popen(['true']); print(child.pid); time.sleep(100)"
+    result = sh.run(f"{sys.executable} -ISuc {shlex.quote(leaves_a_zombie)}", timeout=1)
+    assert (result.outcome, len(result.killed), int(result.stdout) in result.killed) == ("timed_out", 1, False)
 
 
 def test_a_host_that_waits_for_any_child_is_told_of_no_stop(sh: Session) -> None:

@@ -164,7 +164,7 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
 def _run_here(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result:
     def strike() -> None:
         # Whoever uses the session without a tool may be at another command, while ours waits for its turn.
-        call = session._engine.attended or session._engine.call
+        call = session._engine.current
         if call is not None and call.request.command is command:
             session.interrupt()
 

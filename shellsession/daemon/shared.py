@@ -77,8 +77,7 @@ class SharedSession:
     def tell_why_queued(self, listener: Listener) -> None:
         """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
         if listener.queued:
-            engine = self.session._engine
-            call = engine.attended or engine.call
+            call = self.session._engine.current
             seconds = None if call is None else time.monotonic() - call.started
             event = {"id": listener.request, "event": "waits", "held": self.session.held, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
@@ -123,8 +122,7 @@ class SharedSession:
 
     @property
     def _running(self) -> tuple[bytes, bool]:
-        engine = self.session._engine
-        call = engine.attended or engine.call
+        call = self.session._engine.current
         return (b"", False) if call is None else self.told(call.request.command)
 
     @property

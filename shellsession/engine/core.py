@@ -136,9 +136,14 @@ class Core:
     def state(self) -> State:
         if self.closed:
             return "closed"
-        if self.attended is not None or self.call is not None:
+        if self.current is not None:
             return "running"
         return "new" if self.shell is None else "idle"
+
+    @property
+    def current(self) -> Call | None:
+        """The command that somebody is in, or that was handed back running."""
+        return self.attended or self.call
 
     def cwd(self) -> str:
         """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""

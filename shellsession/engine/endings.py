@@ -129,7 +129,6 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
     if shell.family.newer(call.older):  # of several that ended while it was stopped the kernel has told it once
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
-        shell.signal(signal.SIGCONT)  # somebody may have stopped it
         if (yield from pump.ask(shell, b"", patience)) is not None:
             return (yield from finish(engine, shell, call))
     return (yield from kill_shell(engine, call))

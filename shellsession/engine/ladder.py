@@ -86,9 +86,9 @@ class Ladder:
         yield from self._until_stopped()
         self._end(known, number)
         look = _FIRST_LOOK
-        above = fresh
+        later = fresh
         while self._shell.pid in self._held:
-            above = self._end_below_shells(above)
+            later = self._end_but_above_shells(later)
             yield from self._interrupt_shells(number)
             now = time.monotonic()
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
@@ -168,8 +168,8 @@ class Ladder:
         """A subshell or script, which would go on with its next command as bash does."""
         return processes.run_the_same(pid, self._shell.pid) and processes.children(pid) != []
 
-    def _end_below_shells(self, programs: list[int]) -> list[int]:
-        """Those above one are left: `timeout` lets it go on when it is interrupted, before its own turn has come."""
+    def _end_but_above_shells(self, programs: list[int]) -> list[int]:
+        """Those above one are left for later: `timeout`, interrupted, lets it go on before its own turn has come."""
         if not programs:
             return []
         above = {pid for shell in self._held for pid in processes.lineage(shell)}

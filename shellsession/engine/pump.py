@@ -168,15 +168,15 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
         _read_own_stdout(shell, call, call.last_output)
     for name, stream in call.streams:
         event = events.get(stream.fd, 0)
-        if event == select.POLLHUP or (event & select.POLLIN and not _is_held(shell, call, name, stream)):
+        if event == select.POLLHUP or (event & select.POLLIN and not _drain_one(shell, call, name, stream)):
             continue
         if stream is not shell.terminal:
             held.append((name, stream))
     return held
 
 
-def _is_held(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bool:
-    """Take what is there; does somebody hold it still?"""
+def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bool:
+    """Take what is there; True when somebody holds it still."""
     taken = 0
     while taken < _DRAIN_MAX and (data := stream.read(SMALL if taken < SMALL else CHUNK)):
         taken += len(data)
@@ -205,9 +205,7 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     call.look_at = now + call.look_every
     if shell.dead:
         return DEAD
-    if processes.state(shell.pid) == "T":
-        shell.signal(signal.SIGCONT)
-    elif not call.control_closed and shell.idle():
+    if not shell.continue_stopped() and not call.control_closed and shell.idle():
         return MARK if _read_control(shell, call) else _rescue(shell, call)  # it may have come since we waited
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
         call.hung = frozenset()  # bash may have opened one only now, to ask there
@@ -262,6 +260,7 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
     framer = Framer(fresh_nonce())
     shell.ours_in_history += 2 if line else 1
     shell.send(b"\n" + line + mark_line(framer.nonce))
+    shell.continue_stopped()
     until = time.monotonic() + patience
     while framer.mark is None:
         data = shell.receive() if (yield Wait((shell.control_fd,), until)) else b""

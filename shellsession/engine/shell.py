@@ -219,6 +219,13 @@ class Shell:
         """Is bash, after a command, not yet where it reads the next one? False where the kernel forbids the look."""
         return not self.idle() and processes.may_look(self.pid)
 
+    def continue_stopped(self) -> bool:
+        """Had somebody stopped bash (`kill -STOP $$`)? Then it goes on."""
+        if processes.state(self.pid) != "T":
+            return False
+        self.signal(signal.SIGCONT)
+        return True
+
     # -- ending
 
     def signal(self, number: int) -> None:

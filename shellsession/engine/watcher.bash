@@ -8,7 +8,8 @@ ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's 
 { printf session-guard >/proc/self/comm; } 2>/dev/null
 trap '' HUP INT QUIT TERM
 
-lives() { # a zombie is gone, unless only its first thread is one; the start time tells a new owner of the number from the old
+# A zombie is gone, unless only its first thread is one; the start time tells a new owner of the number from the old.
+lives() {
   local line
   { read -r -d '' line <"/proc/$1/stat"; } 2>/dev/null # to its end: a name may hold a newline
   if [[ ! $line ]]; then # it is gone, or could not be opened (too many files are open): then more is not known
