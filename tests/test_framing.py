@@ -13,9 +13,9 @@ from hypothesis import given, settings, strategies as st
 from shellsession.engine.framing import (
     NOISE_MAX,
     SOURCE,
+    Frame,
     Framer,
     Mark,
-    command_lines,
     from_file,
     mark_line,
     quote,
@@ -63,7 +63,7 @@ NOISES = {
     "half a mark": b"bash: /" + NONCE[:-1],
     "a foreign mark": marked(FOREIGN),
     "our own line, echoed": mark_line(NONCE),
-    "our own command, echoed": command_lines(quote(b"echo hi"), b"0</dev/null 1>&2", b"", NONCE, 3),
+    "our own command, echoed": Frame(NONCE, b"0</dev/null 1>&2", b"").lines(quote(b"echo hi"), 3),
     "our nonce alone": b"/" + NONCE + b" ",
     "slashes and spaces": b"/ / // \n " * 20,
     "binary": bytes(range(256)) * 3,
@@ -166,7 +166,7 @@ def test_what_is_typed_runs_the_text_with_its_status(
     out = tmp_path / "out"
     redirections = b"0</dev/null 1>" + bytes(out)
     text = b'printf "<%s>" "$?"; (exit 7)'
-    lines = command_lines(quote(text), redirections, b"2>&1", NONCE, before, spelling, isolated)
+    lines = Frame(NONCE, redirections, b"2>&1", spelling, isolated).lines(quote(text), before)
     done = bash(b"PS1= PS2=\n" + lines, *INTERACTIVE)
     assert out.read_bytes() == b"<%d>" % before
     mark = fed([done.stderr]).mark
@@ -176,7 +176,7 @@ def test_what_is_typed_runs_the_text_with_its_status(
 
 def hidden() -> bytes:
     """What bash says to a command where a function has the name by which it would be run."""
-    lines = command_lines(quote(b"echo ran"), b"0</dev/null", b"2>&1", NONCE)
+    lines = Frame(NONCE, b"0</dev/null", b"2>&1").lines(quote(b"echo ran"))
     done = bash(b"PS1= PS2=\nbuiltin() { echo hidden; }\nset -e\n" + lines, *INTERACTIVE)
     assert b"ran" not in done.stdout
     return done.stderr

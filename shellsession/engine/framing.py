@@ -23,7 +23,7 @@ has taken it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 # What bash takes from its input at once. All that we type goes with one read: nothing is left in the socket that a
@@ -141,53 +141,56 @@ def version_line(nonce: bytes) -> bytes:
     return mark_line(nonce, b"$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1])) $?")
 
 
-def command_lines(
-    argument: bytes,
-    redirections: bytes,
-    errors: bytes,
-    nonce: bytes,
-    status: int = 0,
-    spelling: int = 0,
-    isolated: bool = False,
-    ours_in_history: int = 0,
-    grouped: bool = False,
-    reserved: Iterable[int] = (),
-) -> bytes:
-    """The two lines that run a command whose text is ``argument``, and report on it.
+class Frame(NamedTuple):
+    """What stands around a text that is typed: how it is run, and how bash reports on it.
 
     ``redirections`` are those of stdin and stdout, ``errors`` that of stderr.
-    ``status`` is what ``$?`` shall be when the text starts. Setting it takes a function that removes itself; after
-    success there is nothing to set, as the guard leaves 0. The guard reports a function that hides the name we call,
-    or a name that was disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking
-    afterwards could not tell whether the text itself has just disabled the name.
-    ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
     words before a command's redirections, and in a group's.
+    ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     ``reserved``: descriptors that bash is to keep none of its own at (see ``named_descriptors``); they are opened.
     """
-    run = b"%b -- %b" % (SPELLINGS[spelling % PROVEN][1], argument)  # the text may begin with a dash
-    if grouped:
-        run = (b"! ( %b ) %b %b" if isolated else b"{ ! %b; } %b %b") % (run, redirections, errors)
-    elif isolated:
-        run = b"! ( %b %b ) %b" % (run, errors, redirections)
-    else:
-        run = b"! %b %b %b" % (run, redirections, errors)
-    prefix = b"\\" if spelling % PROVEN else b"\\builtin "
-    # Not `builtin exec`, whose redirections end with it.
-    prologue = b"".join(b"\\exec %d</dev/null; " % number for number in reserved)
-    prologue += _history(argument, ours_in_history) if ours_in_history else b""
-    prologue += _restore(nonce[_SECRET:], status, prefix) if status else b""
-    # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see Framer._borne_out).
-    skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, nonce[_SECRET:])
-    # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-    return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
-        GUARDS[spelling],
-        prologue,
-        run,
-        skipped,
-        mark_line(nonce),
-    )
+
+    nonce: bytes
+    redirections: bytes
+    errors: bytes
+    spelling: int = 0
+    isolated: bool = False
+    grouped: bool = False
+    ours_in_history: int = 0
+    reserved: Sequence[int] = ()
+
+    def lines(self, argument: bytes, status: int = 0) -> bytes:
+        """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
+
+        Setting the status takes a function that removes itself; after success there is nothing to set, as the guard
+        leaves 0. The guard reports a function that hides the name we call, or a name that was disabled (then nothing
+        was run). It costs 5 us; a question of its own, a round trip; looking afterwards could not tell whether the text
+        itself has just disabled the name.
+        """
+        run = b"%b -- %b" % (SPELLINGS[self.spelling % PROVEN][1], argument)  # the text may begin with a dash
+        if self.grouped:
+            run = (b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b") % (run, self.redirections, self.errors)
+        elif self.isolated:
+            run = b"! ( %b %b ) %b" % (run, self.errors, self.redirections)
+        else:
+            run = b"! %b %b %b" % (run, self.redirections, self.errors)
+        prefix = b"\\" if self.spelling % PROVEN else b"\\builtin "
+        # Not `builtin exec`, whose redirections end with it.
+        prologue = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
+        prologue += _history(argument, self.ours_in_history) if self.ours_in_history else b""
+        prologue += _restore(self.nonce[_SECRET:], status, prefix) if status else b""
+        # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see _borne_out).
+        skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
+        # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
+        return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
+            GUARDS[self.spelling],
+            prologue,
+            run,
+            skipped,
+            mark_line(self.nonce),
+        )
 
 
 def _guard(spelling: int) -> bytes:

@@ -14,7 +14,7 @@ from ..models import TTY, Request, Stream as StreamName
 from . import processes
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import READ_MAX, SOURCE, WAYS, Framer, command_lines, from_file, leaving, named_descriptors, quote
+from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, from_file, leaving, named_descriptors, quote
 from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
@@ -89,10 +89,9 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     reserved = sorted(named - processes.descriptors(shell.pid)) if named else ()
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and request.stdin is None
+    frame = Frame(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved)
     for argument, status in _arguments(engine, shell, request.command):
-        lines = command_lines(
-            argument, redirections, errors, nonce, status, engine.spelling, request.isolated, ours, grouped, reserved
-        )
+        lines = frame.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
     streams: tuple[tuple[StreamName, Stream], ...] = (("stdout", out),)
@@ -106,7 +105,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
 def _arguments(engine: Core, shell: Shell, text: bytes) -> Iterator[tuple[bytes, int]]:
     """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
     status = engine.status
-    if b"\\\n" in text:
+    if b"\\" in text:
         text = _ended(text)
     if engine.spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
