@@ -6,6 +6,7 @@ Law: the text itself is run once at the most. Only what never began may be typed
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -23,6 +24,9 @@ from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
+
+# A continued line, and behind it a last one that bash takes for continued, too (5.3 also where that is a comment).
+_OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
 
 _UNREACHABLE: Final = (
     "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
@@ -117,7 +121,7 @@ def _arguments(engine: Core, shell: Shell, text: bytes) -> Iterator[tuple[bytes,
 
 def _ended(text: bytes) -> bytes:
     """As Enter does: an eval that ends in a line which is only continued ends an interactive bash."""
-    if text.endswith(b"\\\n\\"):
+    if text.endswith(b"\\") and _OPEN_END.search(text):
         text += b"\n"
     return text + b"\n" if text.rstrip(b" \t").endswith(b"\\\n") else text
 
