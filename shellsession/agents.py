@@ -13,6 +13,7 @@ from typing import Any, Generic, Self
 from .any_session import Text
 from .async_session import AsyncSession
 from .engine.alarm import Alarm, LoopAlarm
+from .engine.waiting import to_its_end
 from .errors import SessionClosed, ShellUnavailable
 from .models import Result
 from .registry import AgentInfo, Registry, S
@@ -151,14 +152,24 @@ class AsyncAgents(_Agents[AsyncSession]):
         await self.session(agent).restart()
 
     async def close(self, agent: object = None) -> None:
-        """As ``Agents.close``."""
+        """As ``Agents.close``. Who is cancelled meanwhile still leaves none of them open."""
+        import asyncio
+
         sessions = self._registry.clear() if agent is None else [self._registry.drop(agent)]
         if agent is None:
             self._alarm.cancel()
+        end = asyncio.get_running_loop().create_task(self._end(sessions, everyone=agent is None))
+        try:
+            await asyncio.shield(end)
+        except asyncio.CancelledError:
+            await to_its_end(asyncio.wait([end]))
+            raise
+
+    async def _end(self, sessions: list[AsyncSession], everyone: bool) -> None:
         import asyncio
 
         ends = await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
-        if agent is None:
+        if everyone:
             await self._alarm.finish()  # one that is just being closed for its idleness, too
         for fault in filter(None, ends):  # all are closed, whatever went wrong with one
             raise fault

@@ -52,6 +52,23 @@ def test_one_that_fails_to_end_keeps_no_other_from_it(
     sessions[faulty].close()
 
 
+@pytest.mark.parametrize("agent", ["a", None])
+def test_who_is_cancelled_while_it_closes_them_leaves_none_open(place: Path, agent: str | None) -> None:
+    async def main() -> list[bool]:
+        agents = AsyncAgents(cwd=place)
+        sessions = [await agents.session(name).open() for name in "ab"]
+        closing = asyncio.create_task(agents.close(agent))
+        await asyncio.sleep(0)  # it has begun
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        left = [session.closed for session in sessions]
+        await agents.close()
+        return left
+
+    assert asyncio.run(main()) == [True, agent is None]
+
+
 def retire_badly(idle: float | None) -> None:
     raise OSError(28, f"a defect of ours, after {idle} s")
 

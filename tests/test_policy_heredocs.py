@@ -169,3 +169,9 @@ def test_what_is_not_certain_is_doubted(text: str) -> None:
 )
 def test_the_end_of_a_substitution_is_found(text: str, end: int | None) -> None:
     assert end_of_substitution(text, 0) == end
+
+
+def test_a_delimiter_with_a_parenthesis_at_the_end_of_the_text_is_read() -> None:
+    """It cost an IndexError, where bash reads on behind the delimiter of a substitution's here-document."""
+    text = "echo $(cat <<'a)b'\nfoo\na)b  "
+    assert commands(text.encode()).commands[0][0] == "echo"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from typing import Final
 
 import pytest
 from policies import verdict
 
+from shellsession.policy.commands import commands
 from shellsession.policy.rules import Policy
 
 
@@ -265,3 +268,34 @@ def test_what_is_too_much_to_be_looked_at_is_refused_where_something_is_denied(c
 @pytest.mark.parametrize("command", ["git -C x config alias.x '!rm y'", "git config --global alias.x '!rm y'"])
 def test_what_git_is_told_to_run_is_found_behind_options(command: str) -> None:
     assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
+
+
+_ANSI: Final = (
+    *(r"\163udo", r"\563udo", r"sudo\0zzz", r"sudo\x00zzz", r"\x{73}udo", r"\x{1073}udo", r"\x{}sudo", r"\x73udo"),
+    *(r"\u73udo", r"\U00000073udo", r"su\8do", r"su\zdo", r"\'sudo\"", r"su\\do", r"su\c@do", r"\xc3\xa9sudo", r"\cbsudo"),
+)
+
+
+@pytest.mark.parametrize("text", _ANSI)
+def test_a_word_in_ansi_quotes_is_what_bash_makes_of_it(text: str) -> None:
+    word = f"$'{text}'"
+    printed = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
+    name = printed.decode("utf-8", "surrogateescape")
+    assert commands(f"{word} x".encode()).commands[0] == (name, "x")
+
+
+@pytest.mark.parametrize("command", ['"sud"-$"o" x', '"apt"-$"get" x', 'git push -$"f"', 'a\\$"b"'])
+def test_what_the_grammar_takes_for_a_dollar_is_not_left_out(command: str) -> None:
+    assert verdict(Policy(allow=["aptget", "sudo", "git push f", "ab"], strict=True), command) != ""
+
+
+@pytest.mark.parametrize("blank", ["\v", "\f", "\r"])
+def test_what_only_the_grammar_takes_for_a_blank_ends_no_name(blank: str) -> None:
+    assert verdict(Policy(allow=["ls"], strict=True), f"ls{blank}/../evil") != ""
+    assert verdict(Policy(allow=["ls"], strict=True), "ls \t/../evil") == ""
+
+
+@pytest.mark.parametrize("text", ["{" * 40_000, "{a," * 13_000, "}{" * 20_000, "{.." * 13_000])
+def test_a_text_full_of_braces_is_read_in_time(text: str) -> None:
+    """The time is that of pytest-timeout: a pattern took the square of it, 40 s and more."""
+    assert verdict(Policy(deny_commands=["sudo"]), f"ls {text}; sudo x") == "'sudo' is denied"

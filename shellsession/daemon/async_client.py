@@ -148,7 +148,7 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
     def _ask_now(self, said: Said) -> Message:
         """Without a coroutine: a property is asked while the loop stands still (0.2 ms)."""
         twin = RemoteSession(self.agent, self._path, False, self._opening)
-        twin._incarnation, twin._handed = self._incarnation, self._handed
+        twin._incarnation, twin._handed, twin._closed = self._incarnation, self._handed, self._closed
         try:
             return twin.ask(said)
         finally:  # what it has learned of the session and its daemon is ours to know

@@ -23,6 +23,7 @@ from .words import (
     Word,
     expansions,
     groups,
+    is_dollar,
     is_escaped,
     name_of,
     places_of,
@@ -190,7 +191,7 @@ def _gaps(root: Node) -> Iterator[str]:
         if node.child_count:
             todo += reversed(node.children)
             continue
-        gap = source[at - root.start_byte : node.start_byte - root.start_byte].replace(b"\\\n", b"").strip()
+        gap = source[at - root.start_byte : node.start_byte - root.start_byte].replace(b"\\\n", b"").strip(b" \t\n")
         if gap:
             yield gap.decode("utf-8", "surrogateescape")
         at = max(at, node.end_byte)
@@ -240,7 +241,7 @@ def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
     node = place.node
     if node.type == "command":
         # An operator is a word here, as in `expr 1 == 2`; the dollar of $"..." is none.
-        parts = [one for one in node.children if one.type not in _NOT_WORDS and one.type != "$"]
+        parts = [one for one in node.children if one.type not in _NOT_WORDS and not is_dollar(one)]
         while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
             parts.pop(0)
         return _made([*groups(parts), *strays(place)], place, documents)

@@ -61,7 +61,7 @@ def body(text: str, at: int, document: Pending, within: bool) -> tuple[str, int,
         if within and line.startswith(document.delimiter) and ")" in line:
             # what follows the delimiter there is read on, in the newer versions of bash
             rest = line[len(document.delimiter) :]
-            certain = rest.lstrip(" \t")[0] == ")" and text[at:end].endswith(rest)
+            certain = rest.lstrip(" \t")[:1] == ")" and text[at:end].endswith(rest)
             return "".join(lines), end - len(rest), "" if certain else "the delimiter of a here-document"
         lines.append(line)
         at = end

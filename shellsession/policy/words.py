@@ -32,11 +32,11 @@ _TEXTS: Final = frozenset({"command_substitution", "process_substitution"})
 QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
 _ESCAPED_ANSI: Final = re.compile(
-    r"\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|c(.)|(.))", re.DOTALL
+    r"\\(?:x(?:\{([0-9a-fA-F]*)\}?|([0-9a-fA-F]{1,2}))|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.)|(.))",
+    re.DOTALL,
 )
-_LETTERS: Final = dict(zip("abeEfnrtv", "\a\b\x1b\x1b\f\n\r\t\v", strict=True))
-_PATTERN: Final = re.compile(r"[*?\[]|\{.*(?:,|\.\.).*\}", re.DOTALL)
-_BRACES: Final = re.compile(r"\{.*(?:,|\.\.).*\}", re.DOTALL)
+_LETTERS: Final = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
+_WILD: Final = re.compile(r"[*?\[]")
 _SUBSTITUTION: Final = re.compile(r"\\.|`|\$\(", re.DOTALL)
 _BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
@@ -73,6 +73,11 @@ def places_of(root: Node) -> Iterator[Place]:
             todo += reversed([Place(*one, within) for one in zip(children, repeat(place), befores, strict=False)])
 
 
+def is_dollar(node: Node) -> bool:
+    """The one of ``$"..."``, which is none; the grammar may have more of the word in it (``-$"f"``)."""
+    return node.type == "$" and node.end_byte - node.start_byte == 1
+
+
 def is_escaped(node: Node) -> bool:
     """Is this a substitution in backticks with others, or here-documents, in it, which the grammar does not see?"""
     if node.type != "command_substitution":  # as of most: to decode the text of each takes a tenth of all the reading
@@ -103,10 +108,17 @@ def groups(nodes: Sequence[Node]) -> list[list[Node]]:
     return groups
 
 
+def _has_braces(text: str) -> bool:
+    """``{a,b}`` or ``{1..3}`` somewhere? Not by a pattern, which takes the square of what has a thousand of them."""
+    _, brace, rest = text.partition("{")
+    inner, end, _ = rest.rpartition("}")
+    return bool(brace and end) and ("," in inner or ".." in inner)
+
+
 def name_of(group: list[Node]) -> Word:
     """The word that names a command; a pattern there is whatever it matches."""
     bare = "".join(text_of(leaf) for node in group for leaf in _bare(node))
-    return None if _PATTERN.search(bare) else word_of(group)
+    return None if _WILD.search(bare) or _has_braces(bare) else word_of(group)
 
 
 def _bare(node: Node) -> Iterator[Node]:
@@ -126,27 +138,28 @@ def word_of(group: list[Node]) -> Word:
 
 def _value(node: Node) -> Word:
     text = text_of(node)
-    if node.type in _LIVE or node.type == "brace_expression":
+    if node.type in _LIVE or node.type in ("brace_expression", "$"):
         return None
     if node.type == "raw_string":
         return text[1:-1]
     if node.type == "ansi_c_string":
-        return _ESCAPED_ANSI.sub(_ansi, text[2:-1])
+        said = _ESCAPED_ANSI.sub(_ansi, text[2:-1]).partition("\0")[0]  # bash ends the word there
+        return said.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")  # of bytes, characters
     if node.type == "string":
         if any(child.type in _LIVE for child in node.named_children) or "`" in ESCAPED.sub("", text):
             return None
         return _ESCAPED_IN_QUOTES.sub(r"\1", text[1:-1])
     if node.type in ("command_name", "concatenation", "translated_string", "variable_assignment"):
-        if _BRACES.search("".join(text_of(leaf) for leaf in _bare(node))):
+        if _has_braces("".join(text_of(leaf) for leaf in _bare(node))):
             return None
         # the dollar of $"..." is none
-        parts = [one for one in node.children if one.type != "$"]
+        parts = [one for one in node.children if not is_dollar(one)]
         return word_of(parts) if parts else ESCAPED.sub(_unescaped, text)
     if any(place.node.type in _LIVE for place in places_of(node)):
         return None
     if node.type == "array":
         return text
-    return None if _BRACES.search(text) else ESCAPED.sub(_unescaped, text)
+    return None if _has_braces(text) else ESCAPED.sub(_unescaped, text)
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -154,13 +167,16 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _ansi(found: re.Match[str]) -> str:
-    for group, base in ((1, 16), (2, 16), (3, 16), (4, 8)):
+    for group, base in ((1, 16), (2, 16), (3, 8)):  # a byte: of a greater number the low eight bits
+        if found[group] is not None:
+            return bytes([int(found[group] or "0", base) & 0xFF]).decode("utf-8", "surrogateescape")
+    for group in (4, 5):
         if found[group]:
-            code = int(found[group], base)
+            code = int(found[group], 16)
             return chr(code) if code < 0xD800 or 0xDFFF < code < 0x110000 else "\ufffd"
-    if found[5]:
-        return chr(ord(found[5]) & 0x1F)
-    return _LETTERS.get(found[6], found[6])
+    if found[6]:
+        return chr(ord(found[6]) & 0x1F)
+    return _LETTERS.get(found[7], found[0])
 
 
 def put(word: Word, mark: str) -> Word:
