@@ -153,17 +153,10 @@ class AsyncAgents(_Agents[AsyncSession]):
 
     async def close(self, agent: object = None) -> None:
         """As ``Agents.close``. Who is cancelled meanwhile still leaves none of them open."""
-        import asyncio
-
         sessions = self._registry.clear() if agent is None else [self._registry.drop(agent)]
         if agent is None:
             self._alarm.cancel()
-        end = asyncio.get_running_loop().create_task(self._end(sessions, everyone=agent is None))
-        try:
-            await asyncio.shield(end)
-        except asyncio.CancelledError:
-            await to_its_end(asyncio.wait([end]))
-            raise
+        await to_its_end(self._end(sessions, everyone=agent is None))
 
     async def _end(self, sessions: list[AsyncSession], everyone: bool) -> None:
         import asyncio

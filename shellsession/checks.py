@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from .errors import InvalidRequest
-from .models import Request, check_flag, to_bytes
+from .models import Request, check_flag, path_text, to_bytes
 
 
 def path_of(name: str, value: object) -> str:
     """A path as text."""
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     with suppress(UnicodeEncodeError):
-        if isinstance(path, str) and b"\0" not in os.fsencode(path):
+        if (path := path_text(value)) is not None:
+            os.fsencode(path)  # not in every locale can it be said
             return path
     raise InvalidRequest(f"{name} is a path (str), not {_shown(value)}")
 

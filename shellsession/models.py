@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from .errors import CommandFailed, CommandTimeout, InvalidRequest
 from .record import Record
@@ -58,19 +59,22 @@ class Limits(Record):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InvalidRequest(f"limits.{name} is a number of bytes, 0 or more, not {value!r}")
-        if self.spill is not None and hasattr(self.spill, "__fspath__"):
-            self.__dict__["spill"] = self.spill.__fspath__()
-        if self.spill is not None and not _is_path(self.spill):
-            raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r:.100}")
+        if self.spill is not None:
+            if not (spill := path_text(self.spill)):
+                raise InvalidRequest(f"limits.spill is the path of a file or directory (str), not {self.spill!r:.100}")
+            self.__dict__["spill"] = spill
         if self.on_overflow not in ("truncate", "kill"):
             raise InvalidRequest(f'limits.on_overflow is "truncate" or "kill", not {self.on_overflow!r}')
 
 
-def _is_path(value: object) -> bool:
-    try:
-        return isinstance(value, str) and value != "" and b"\0" not in value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
+def path_text(value: Any) -> str | None:
+    """A path, a path object too, as text; None for what is none."""
+    to_text = getattr(type(value), "__fspath__", None)
+    path = value if to_text is None else to_text(value)
+    with suppress(UnicodeEncodeError):
+        if isinstance(path, str) and b"\0" not in path.encode("utf-8", "surrogateescape"):
+            return path
+    return None
 
 
 LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it

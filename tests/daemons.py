@@ -302,6 +302,10 @@ def seen(raw: Raw, last: str = "result", times: int = 1) -> list[Message]:
     return events
 
 
+def connections(raw: Raw) -> int:
+    return int(raw.ask("stats").header["value"]["connections"])
+
+
 def served(raw: Raw) -> int:
     """How many requests are being served, this one too."""
     return int(raw.ask("stats").header["value"]["serving"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
+from typing import Any
 
 import pytest
-from support import wait_until
+from support import PATIENCE, in_thread, wait_until
 
 from shellsession.engine.alarm import Alarm
 
@@ -35,3 +37,23 @@ def test_one_that_no_thread_could_be_had_for_can_be_set_again(monkeypatch: pytes
         patch.setattr(threading.Thread, "start", refuse)
         alarm.set(0.001, lambda: None)
     assert not alarm.is_set
+
+
+def test_of_many_threads_that_set_it_at_once_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further one rang, and set a further one itself, for ever: no `cancel` reached them."""
+    alarm, barrier = Alarm(), threading.Barrier(8)
+    made, begin = list[threading.Timer](), threading.Timer.__init__
+
+    def make(timer: threading.Timer, *words: Any) -> None:
+        begin(timer, *words)
+        made.append(timer)
+        barrier.wait(PATIENCE)  # all have looked whether it is set
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Timer, "__init__", make)
+        threads = [in_thread(partial(alarm.set, 100, lambda: None))[0] for _ in range(barrier.parties)]
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert sum(timer.is_alive() for timer in made) == 1
+    alarm.cancel()
+    wait_until(lambda: not any(timer.is_alive() for timer in made), "the end of its timers")

@@ -214,6 +214,12 @@ def test_limits_hold(sh: Session) -> None:
     assert (result.outcome, result.state_kept) == ("overflow", True)
 
 
+def test_who_hears_output_may_ask_how_the_session_is(sh: Session) -> None:
+    seen = list[object]()
+    sh.run("echo a", on_output=lambda *_: seen.append((sh.cwd, sh.size, sh.jobs())))
+    assert seen == [(sh.cwd, sh.size, [])]
+
+
 def test_output_is_heard_and_streamed(sh: Session) -> None:
     heard: list[tuple[str, bytes]] = []
     sh.run("echo a; echo b >&2", on_output=lambda *piece: heard.append(piece))

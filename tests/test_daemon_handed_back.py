@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pexpect
 import pytest
-from daemons import Daemon, Raw, running, served
+from daemons import Daemon, Raw, connections, running, served
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, aconnect, connect
+from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, SessionClosed, aconnect, connect
 from shellsession.daemon.wire import encode
 
 SOON = 0.3
@@ -61,6 +62,29 @@ def test_a_twin_that_finds_another_daemon_forgets_what_the_last_one_handed_back(
         asyncio.run(main(daemon.socket))
 
 
+@pytest.mark.parametrize("question", ["cwd", "size", "idle"])
+def test_a_closed_session_asks_nothing_of_who_has_its_name_now(daemon: Daemon, question: str) -> None:
+    async def main() -> None:
+        session = await aconnect("closed", daemon.socket, False, cwd="/")
+        await session.close()
+        with connect("closed", daemon.socket, False, cwd="/tmp"):  # somebody else's, of the same name
+            with pytest.raises(SessionClosed):
+                getattr(session, question)
+            assert session.closed
+            with pytest.raises(SessionClosed):
+                await session.run("echo in somebody else's")
+
+    asyncio.run(main())
+
+
+def test_expect_has_the_sessions_time_limit_and_not_that_of_who_came_later(daemon: Daemon) -> None:
+    with connect("patient", daemon.socket, False, cwd="/", timeout=SOON) as first:
+        later = connect("patient", daemon.socket, False, cwd="/", timeout=1000)
+        assert first.run("read x", stdin=TTY).outcome == "input"
+        with pytest.raises(pexpect.TIMEOUT):
+            later.expect("never")
+
+
 def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: RemoteSession) -> None:
     sh.run("sleep 1000", timeout=SOON, on_timeout="yield")
     with connect(sh.agent, daemon.socket, False) as other:
@@ -95,10 +119,6 @@ def test_what_came_while_the_answer_was_on_its_way_to_nobody_is_told_too(
         assert back.receive().parts[0] == b"one\n"
         end = back.ask("wait", agent=sh.agent, timeout=PATIENCE, command=run["id"])
         assert (end.parts[0], end.header["result"]["exit_code"]) == (b"two\n", 7)
-
-
-def connections(raw: Raw) -> int:
-    return int(raw.ask("stats").header["value"]["connections"])
 
 
 def test_an_end_whose_first_client_has_gone_is_told_once_by_who_interrupted(daemon: Daemon, sh: RemoteSession) -> None:

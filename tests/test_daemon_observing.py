@@ -1,8 +1,10 @@
-"""A verb that only looks at what was handed back ends when its client has left for good."""
+"""Who asked, while a verb is at it: one that only looks ends when its client has left, and an answer lets go of him."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import cast
 
@@ -42,5 +44,20 @@ def test_who_has_left_for_good_is_waited_for_no_more(place: Path, left: str) -> 
             assert session._engine.attended is not None
             listener.abandon()
             assert await asyncio.wait_for(looking, PATIENCE) == "running"
+
+    asyncio.run(main())
+
+
+def test_a_request_that_was_answered_is_kept_by_no_clock() -> None:
+    """Its listener may hold megabytes of output, and the moment by which its turn was to come be years away."""
+
+    async def main() -> None:
+        listener = Listener("1.1.1", cast(Connection, None))
+        listener.give_up_in(1e6)
+        held = weakref.ref(listener)
+        listener.abandon()  # as the server does when it has answered
+        del listener
+        gc.collect()
+        assert held() is None
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Raw, refused, seen, served, serving
+from daemons import Daemon, Raw, connections, refused, seen, served, serving
 from support import PATIENCE, wait_until
 
 from shellsession import NotRunning, RemoteSession, SessionBusy, connect
@@ -272,6 +272,15 @@ def test_who_held_it_first_leaves_it_to_the_next(raw: Raw, daemon: Daemon, sh: R
         assert refused(sh)
         next_one.close()
         wait_until(lambda: not refused(sh), "the end of the second hold")
+
+
+def test_a_hold_ends_with_the_connection_that_took_it_last(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:
+    with Raw(daemon.socket) as first:
+        first.ask("hold", agent=sh.agent, holder="me", others="refuse")
+        raw.ask("hold", agent=sh.agent, holder="me", others="refuse")
+        clients = connections(raw)
+    wait_until(lambda: connections(raw) < clients, "the end of the first")
+    assert refused(sh)
 
 
 def test_who_dies_while_he_waits_to_hold_it_does_not_get_it(raw: Raw, daemon: Daemon, sh: RemoteSession) -> None:

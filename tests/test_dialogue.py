@@ -105,6 +105,12 @@ def test_what_is_no_pattern_is_refused(sh: Session, verb: Callable[..., int], pa
     assert sh.send("\n").outcome == "exited"
 
 
+def test_what_is_no_regular_expression_is_refused(sh: Session) -> None:
+    sh.run("read x", stdin=TTY)
+    with pytest.raises(InvalidRequest, match=r"expect: .*unterminated subpattern"):
+        sh.expect("(")
+
+
 def test_without_a_dialogue_there_is_nothing_before(sh: Session) -> None:
     assert (sh.before, sh.after, sh.match) == (None, None, None)
     sh.run("read x", stdin=TTY)

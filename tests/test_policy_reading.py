@@ -272,7 +272,17 @@ def test_what_git_is_told_to_run_is_found_behind_options(command: str) -> None:
 
 _ANSI: Final = (
     *(r"\163udo", r"\563udo", r"sudo\0zzz", r"sudo\x00zzz", r"\x{73}udo", r"\x{1073}udo", r"\x{}sudo", r"\x73udo"),
-    *(r"\u73udo", r"\U00000073udo", r"su\8do", r"su\zdo", r"\'sudo\"", r"su\\do", r"su\c@do", r"\xc3\xa9sudo", r"\cbsudo"),
+    *(
+        r"\u73udo",
+        r"\U00000073udo",
+        r"su\8do",
+        r"su\zdo",
+        r"\'sudo\"",
+        r"su\\do",
+        r"su\c@do",
+        r"\xc3\xa9sudo",
+        r"\cbsudo",
+    ),
 )
 
 

@@ -84,6 +84,33 @@ def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
     play(story)
 
 
+def test_who_asks_for_the_jobs_of_a_daemon_leaves_the_loop_to_others(
+    daemon: Daemon, remote: RemoteSession, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, ask = threading.Event(), RemoteSession.ask
+
+    def slowly(*words: Any) -> Any:
+        assert others.wait(PATIENCE)
+        return ask(*words)
+
+    async def main() -> None:
+        async with aconnect(remote.agent, daemon.socket, False) as session:
+            tools = Toolbox(session)
+            assert await tools.jobs() == "[no jobs]"
+            later = f"until [ -e {place / 'go'} ]; do sleep 0.01; done"
+            await tools.bash(f"({later}; echo out; echo err >&2; echo on the terminal >/dev/tty; sleep 1000) &")
+            (place / "go").touch()
+            await until(lambda: "on the terminal" in remote.jobs()[0].stdout)
+            monkeypatch.setattr(RemoteSession, "ask", slowly)
+            asking = asyncio.create_task(tools.jobs())
+            await asyncio.sleep(0)
+            others.set()
+            assert re.search(r"^\[running: process \d+: .*\]\nout\non the terminal\nerr$", await asking)
+            remote.jobs()[0].kill()
+
+    asyncio.run(main())
+
+
 class Others:
     """Another client of the same agent, with a command that prints "theirs" when it is let go."""
 

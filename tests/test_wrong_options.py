@@ -33,6 +33,13 @@ class BytesPath:
         return b"/"
 
 
+class NumberPath:
+    """No path, though it says so."""
+
+    def __fspath__(self) -> int:
+        return 5
+
+
 # Of many kinds; those that an option does take are named below.
 _VALUES: Final[dict[str, Any]] = {
     "a number": 5,
@@ -63,6 +70,8 @@ _VALUES: Final[dict[str, Any]] = {
     "a mapping from None": {None: "a"},
     "an object": object(),
     "a path of bytes": BytesPath(),
+    "a path of a number": NumberPath(),
+    "a class of paths": Path,
     "a function": len,
 }
 _NUMBERS: Final = {"a number", "a fraction", "None"}
@@ -92,7 +101,7 @@ _RUN: Final[dict[str, set[str]]] = {
     "merge_stderr": {"True"},
     "isolated": {"True"},
     "limits": {"None"},
-    "on_output": {"None", "a function"},
+    "on_output": {"None", "a function", "a class of paths"},
     "echo": {"True"},
     "check": {"True"},
 }

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ..errors import InvalidRequest
-from ..models import Request, Result, unfinished
+from ..models import Request, Result, path_text, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -172,10 +172,9 @@ def definition(contract: Contract[Any]) -> dict[str, object]:
 
 def to_path(name: str, value: object) -> str | None:
     """The path of a directory, given as text or as a path object. Raises InvalidRequest."""
-    path = value.__fspath__() if hasattr(value, "__fspath__") else value
-    if path is not None and not (isinstance(path, str) and path and "\0" not in path):
+    if value is not None and not (value := path_text(value)):
         raise InvalidRequest(f"{name} is the path of a directory (str or Path), not {value!r}")
-    return path
+    return value
 
 
 def display(path: str) -> str:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 async def _open(server: Server, incoming: Incoming) -> Answer:
     made = server.sessions.open(incoming.request)
-    return Answer({"value": made, "pid": server.sessions.of(incoming.request.agent).session.pid})
+    session = server.sessions.of(incoming.request.agent).session
+    return Answer({"value": made, "pid": session.pid, "timeout": session._defaults.timeout})
 
 
 async def _cancel(server: Server, incoming: Incoming) -> Answer:

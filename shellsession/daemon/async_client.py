@@ -100,9 +100,11 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
             self._unlearn(said, error)
             raise self._meaning(error) from None
         finally:
-            if not exchange.done:
-                await to_its_end(self._cancel(exchange))
-            exchange.close()
+            try:
+                if not exchange.done:
+                    await to_its_end(self._cancel(exchange))
+            finally:
+                exchange.close()
 
     async def _connect(self, exchange: Exchange) -> Wire:
         try:

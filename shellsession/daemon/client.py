@@ -109,13 +109,19 @@ class RemoteSession(Remote, ThreadSession[Asked]):
 
     def _asked(self, said: Said) -> Generator[Message]:
         self._check_caller(threading.get_ident())
+        return self._begun(said)
+
+    def _begun(self, said: Said) -> Generator[Message]:
         self._check_open()
         if not self._incarnation:
             self.connect()
         return self._exchange(said, self._incarnation)
 
     def _ask_now(self, said: Said) -> Message:
-        return self.ask(said)
+        """Also for who is in a callback: it waits for nobody."""
+        with closing(self._begun(said)) as messages:
+            *_, message = messages
+        return message
 
     # -- the verbs, as Session has them
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, Final
 
 from ..engine.waiting import Poller, Steps, Wait, drive
 from ..errors import ShellSessionError
@@ -19,6 +19,8 @@ from .records import field, from_part, to_error
 from .wire import Message, encode
 
 Place = str | os.PathLike[str] | None
+# Of a job's streams, what is shown as which (see RemoteJob.stdout).
+_SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}
 
 
 class Visit(RemoteSession):
@@ -56,9 +58,10 @@ def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[st
         found: list[dict[str, Any]] = from_part(visit.ask(visit._said("jobs")).parts)
         for one in found:
             one["status"] = "running" if field(one, "running", bool) else "ended"
-            for name in ("stdout", "stderr") if output else ():
-                told = visit.ask(visit._said("job_output", job=one["number"], name=name))
-                one[name], one[f"{name}_omitted"] = told.parts[0].decode("utf-8", "replace"), told.header["value"]
+            for name, streams in _SHOWN.items() if output else ():
+                told = [visit.ask(visit._said("job_output", job=one["number"], name=stream)) for stream in streams]
+                one[name] = b"".join(message.parts[0] for message in told).decode("utf-8", "replace")
+                one[f"{name}_omitted"] = sum(message.header["value"] for message in told)
     return found
 
 

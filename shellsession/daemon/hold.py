@@ -21,6 +21,7 @@ class Hold:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
         self._holder: str | None = None
+        self._connection: Connection | None = None  # with which it ends
         self._refuses = False
         self._freed = asyncio.Event()
 
@@ -33,13 +34,13 @@ class Hold:
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""
-        self._holder, self._refuses = holder, refuse
+        self._holder, self._refuses, self._connection = holder, refuse, connection
         self._session.held = True
         self._freed.clear()
-        connection.on_close(lambda: self._free(holder))
+        connection.on_close(lambda: self._free(connection))
 
-    def _free(self, holder: str) -> None:
-        if self._holder == holder:
-            self._holder = None
+    def _free(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self._holder = self._connection = None
             self._session.held = False
             self._freed.set()

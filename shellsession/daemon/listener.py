@@ -36,6 +36,7 @@ class Listener:
         self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
         self.partial: Result | None = None  # what came of its command, which was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._patience: asyncio.TimerHandle | None = None  # which holds us
         self._moves = asyncio.Event()
         self._told: deque[bytes] = deque()
         self._size = self._at = 0
@@ -50,8 +51,14 @@ class Listener:
             connection.send(event)
         self._moves.set()
 
+    def give_up_in(self, seconds: float) -> None:
+        """Unless its turn has come by then."""
+        self._patience = asyncio.get_running_loop().call_later(seconds, self.give_up, True)
+
     def abandon(self) -> None:
-        """The client has been gone for so long that nobody waits for it any more."""
+        """It was answered, or the client has been gone for so long that nobody waits for it any more."""
+        if self._patience is not None:
+            self._patience.cancel()
         if not self.abandoned.done():
             self.abandoned.set_result(None)
         self._moves.set()

@@ -61,6 +61,7 @@ class Remote(AnySession[Asked]):
         self._opening = opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while none has
+        self._timeout: float | None = 120.0  # the session's own, whoever has opened it
         self.opened_here = False  # was the session made for us, and not there before?
         self._handed = ""  # the command that this client was handed back; "" for none
         self._pool = Pool()
@@ -145,7 +146,7 @@ class Remote(AnySession[Asked]):
             from ..engine.dialogue import Dialogue  # pexpect: dear, and seldom needed
 
             self._dialogue = Dialogue()
-        seconds = self._opening.get("timeout", 120.0) if timeout is ... else timeout
+        seconds = self._timeout if timeout is ... else timeout
         check_seconds("timeout", seconds)
         return Search(self._of_command("glimpse"), self._dialogue, self._dialogue.expecter(pattern, exact), seconds)
 
@@ -169,6 +170,7 @@ class Remote(AnySession[Asked]):
     def _opened(self, message: Message) -> None:
         self._incarnation = field(message.header, "id", str).partition(".")[0]
         self.opened_here = bool(message.header.get("value"))
+        self._timeout = field(message.header, "timeout", float, int, type(None))
         if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
             self._handed = ""  # a fresh session knows nothing of it, and would refuse what names it for ever
 

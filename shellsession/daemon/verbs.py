@@ -48,7 +48,7 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
         if (seconds := request.turn_within) is not None:
             check_seconds("turn_within", seconds)
-            asyncio.get_running_loop().call_later(seconds, incoming.listener.give_up, True)
+            incoming.listener.give_up_in(seconds)
         if type(request) not in _BESIDE:
             with _queued(incoming.listener):
                 await shared.hold.enter(request.holder)

@@ -19,38 +19,42 @@ class Alarm:
     """Calls back once, in a thread of its own. Setting one that is set already does nothing."""
 
     def __init__(self) -> None:
-        self._timer: threading.Timer | None = None
+        # Of this process, by its id. No lock: a forked child would find it taken; setdefault lets only one thread in.
+        self._timers: dict[int, threading.Timer] = {}
         self._ringing: threading.Thread | None = None  # which does what it rang for last
-        self._process = 0  # that has its thread
 
     @property
     def is_set(self) -> bool:
-        return self._timer is not None and self._process == os.getpid()
+        return os.getpid() in self._timers
 
     def set(self, seconds: float, ring: Callable[[], object]) -> None:
-        if not self.is_set:
-            self._process = os.getpid()
-            timer = self._timer = threading.Timer(seconds, self._ring, (ring,))  # known first: it may ring at once
-            timer.daemon = True  # nobody's exit waits for it
-            timer.name = "shellsession-alarm"
+        timer = threading.Timer(seconds, self._ring, (ring,))
+        timer.daemon = True  # nobody's exit waits for it
+        timer.name = "shellsession-alarm"
+        if self._timers.setdefault(os.getpid(), timer) is timer:  # known first: it may ring at once
             try:
                 timer.start()
             except RuntimeError:  # no more threads, or the interpreter ends: whoever comes next sets it
-                self._timer = None
+                self._forget(timer)
 
     def _ring(self, ring: Callable[[], object]) -> None:
-        self._ringing, self._timer = threading.current_thread(), None
+        self._ringing = me = threading.current_thread()
+        self._forget(me)
         ring()
+
+    def _forget(self, timer: threading.Thread) -> None:
+        if self._timers.get(os.getpid()) is timer:  # else it was cancelled as it rang, and another set since
+            del self._timers[os.getpid()]
 
     def finish(self) -> None:
         """Wait until what it rang for is done."""
         thread = self._ringing
-        if thread is not None and thread is not threading.current_thread() and self._process == os.getpid():
-            thread.join()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()  # at once in a forked child, where no other thread is
 
     def cancel(self) -> None:
-        timer, self._timer = self._timer, None
-        if timer is not None and self._process == os.getpid():
+        timer = self._timers.pop(os.getpid(), None)
+        if timer is not None:
             timer.cancel()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 import time
 from typing import Any
 
@@ -40,7 +41,7 @@ class Dialogue:
                 )
                 return Expecter(self.screen, searcher_string([_text(one) for one in many]))
             return Expecter(self.screen, searcher_re(self.screen.compile_pattern_list(patterns)))
-        except TypeError as error:
+        except (TypeError, re.error) as error:
             raise InvalidRequest(f"expect: {error}") from None
 
     def search(self, expecter: Expecter[str], data: bytes) -> int | None:

@@ -268,12 +268,18 @@ async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseExcepti
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     """Await what puts things in order, though this task is cancelled meanwhile, once (asyncio) or all the time (anyio).
 
-    Only the end of the loop, which cancels all tasks, reaches the work itself.
+    That is told once it is done. Only the end of the loop, which cancels all tasks, reaches the work itself.
     """
     import asyncio
 
-    task = asyncio.get_running_loop().create_task(work)
+    task, struck = asyncio.get_running_loop().create_task(work), None
     while not task.done():
-        with suppress(asyncio.CancelledError):
+        try:
             await asyncio.wait([task])
-    return task.result()
+        except asyncio.CancelledError as error:
+            struck = struck or error
+    if struck is None:
+        return task.result()
+    with suppress(BaseException):  # else asyncio says that nobody has asked
+        task.result()
+    raise struck

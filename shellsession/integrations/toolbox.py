@@ -18,9 +18,11 @@ from pydantic import Field, create_model
 
 from ..base import Base
 from ..contracts.contract import BadCall, Input
+from ..daemon import control
 from ..daemon.remote import TURN_WITHIN
+from ..engine.jobs import Job
 from ..engine.waiting import to_its_end
-from ..errors import InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from ..errors import InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Result, check_seconds
 from .telling import MAX_OUTPUT, clipped, limits_for, told
 
@@ -57,6 +59,13 @@ def _check(name: str, seconds: object, more: str = "") -> None:
         if seconds is not None:
             return
     raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
+
+
+def _seen(job: Job) -> dict[str, Any]:
+    """As ``control.jobs`` tells of it."""
+    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
+    printed = {"stdout": job.stdout, "stderr": job.stderr}
+    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
 
 
 class Toolbox:
@@ -152,13 +161,22 @@ class Toolbox:
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what that printed."""
         lines = []
-        for job in self._session.jobs():
-            pids = ", ".join(str(pid) for pid in job.pids)
-            lines.append(f"[{job.status}: process {pids}: {job.command}]")
-            omitted = sum(job.output(stream)[1] for stream in ("stdout", "stderr"))
-            if output := clipped(job.stdout + job.stderr, self._max_output // 10, omitted).removesuffix("\n"):
+        for job in await self._jobs():
+            pids = ", ".join(map(str, job["pids"]))
+            lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
+            omitted = job["stdout_omitted"] + job["stderr_omitted"]
+            if output := clipped(job["stdout"] + job["stderr"], self._max_output // 10, omitted).removesuffix("\n"):
                 lines.append(output)
         return "\n".join(lines) or "[no jobs]"
+
+    async def _jobs(self) -> list[dict[str, Any]]:
+        session = self._session
+        if isinstance(session, Base):
+            return [_seen(job) for job in session.jobs()]
+        with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
+            # Many questions, each of which would keep the loop from all others.
+            return await asyncio.to_thread(control.jobs, session.agent, session._path, output=True)
+        return []
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[float]:

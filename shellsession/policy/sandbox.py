@@ -13,7 +13,7 @@ from os import PathLike  # not for type checkers alone: pydantic and get_type_hi
 from typing import Any, Final
 
 from ..errors import InvalidRequest
-from ..models import check_flag, to_bytes
+from ..models import check_flag, path_text, to_bytes
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.ASCII)
@@ -80,11 +80,10 @@ class Sandbox:
 
 
 def _paths(name: str, given: object) -> Iterator[str]:
-    if isinstance(given, str | bytes) or hasattr(given, "__fspath__") or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | PathLike) or not isinstance(given, Iterable):
         raise InvalidRequest(f"sandbox.{name} is a list of paths, not {given!r}")
     for one in given:
-        path = one.__fspath__() if hasattr(one, "__fspath__") else one
-        if not isinstance(path, str) or not path.startswith(("/", "~")) or "\0" in path:
+        if (path := path_text(one)) is None or not path.startswith(("/", "~")):
             raise InvalidRequest(f"sandbox.{name}: {one!r} is no absolute path, nor one that begins with ~ (a str)")
         to_bytes(f"sandbox.{name}", path)
         yield path
