@@ -155,7 +155,7 @@ class AsyncSession(Base, LoopSession[Request]):
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, also from another task."""
         engine, meant = self._mine(), self._engine.current
-        if (told := await self._along(None, engine.request_interrupt)) is not None:
+        if (told := await self._along(None, lambda: engine.request_interrupt(meant))) is not None:
             return told
         return await self._do(engine.interrupt(meant))
 

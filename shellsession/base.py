@@ -187,6 +187,7 @@ class Base(AnySession[Request]):
             attended, engine.attended = engine.attended, None
             if attended is not None:
                 engine.idle_since = time.monotonic()
+                attended.interrupt_requested = False  # it ends, or who asked for that asks anew
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
             while self._waiters:  # where it runs on, they are to ask themselves

@@ -21,6 +21,7 @@ from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 
 if TYPE_CHECKING:
+    from .engine.call import Call
     from .engine.steps import Engine
 
 _HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
@@ -164,9 +165,13 @@ class Session(Base, ThreadSession[Request]):
         It may be called while another thread is in the command (``run``, ``wait``): both then get the same Result.
         Raises NotRunning when no command runs.
         """
-        engine, meant = self._mine(), self._engine.current
-        if (told := self._along(None, engine.request_interrupt)) is not None:
-            return told
+        return self._interrupt(self._mine().current)
+
+    def _interrupt(self, meant: Call | None) -> Result:
+        """End that very command, or tell how it ended; None: the one that another thread is about to begin."""
+        engine = self._mine()
+        if (told := self._along(None, lambda: engine.request_interrupt(meant))) is not None:
+            return told if meant is None else meant.result or told
         return self._do(engine.interrupt(meant))
 
     def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:

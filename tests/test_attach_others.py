@@ -86,13 +86,19 @@ def test_what_another_client_runs_is_shown_also_while_he_sits_down() -> None:
     assert b"".join(shown) == b"done\n"
 
 
+@pytest.mark.parametrize("before", ["", "x", "typed\r"])
+@pytest.mark.parametrize("prints", ["", "while sleep 0.05; do echo tick; done & "])
 def test_the_agents_command_can_be_ended(
-    sits: Sits, client: RemoteSession, elsewhere: Callable[..., Future[Any]]
+    sits: Sits, client: RemoteSession, elsewhere: Callable[..., Future[Any]], before: str, prints: str
 ) -> None:
-    call = elsewhere(client.run, f"sleep {unique_seconds()}")
+    """Also behind keys that wait for the agent to hand it back."""
+    call = elsewhere(client.run, f"{prints}sleep {unique_seconds()}")
     wait_until(lambda: client.state == "running", "the agent's command")
     person = sits()
-    person.sees(r"agent\$ sleep")
+    person.sees(r"agent\$ ")
+    if before:
+        person.types(before)
+        wait_until(lambda: person.reads_nothing, "that the keys are taken")
     person.types(CTRL_C)
     person.sees("agent: interrupted on request")
     person.prompt()

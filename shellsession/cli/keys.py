@@ -70,6 +70,8 @@ class Typing(Spectator):
             self._answered = self._answered and bool(self._strikes)
             self._strikes.append(now)
             self._at(_STUBBORN, self._tell_of_force)
+        if STRIKE in keys:  # it may have to wait behind other keys
+            self._at(BUSY, self._strike_through)
         self._untyped += keys
         self._type()
 
@@ -101,9 +103,9 @@ class Typing(Spectator):
 
     def _strike_through(self) -> None:
         """Ctrl-C as a key does not reach what has no terminal, nor what its own client stays with."""
-        on_its_way = "type" in self._asked.values() and STRIKE in self._on_its_way
-        if on_its_way and self.runs not in ("", "own") and "interrupt" not in self._asked.values():
-            self._strikes = []
+        waits = "type" in self._asked.values() and STRIKE in self._on_its_way + self._untyped
+        if waits and self.runs not in ("", "own") and "interrupt" not in self._asked.values():
+            self._strikes, self._untyped = [], self._untyped.replace(STRIKE, b"")
             self._ask("interrupt")
 
     def _tell_of_force(self) -> None:

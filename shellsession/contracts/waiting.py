@@ -166,7 +166,7 @@ def _run_here(session: Any, command: bytes, options: Mapping[str, Any], cancel: 
         # Whoever uses the session without a tool may be at another command, while ours waits for its turn.
         call = session._engine.current
         if call is not None and call.request.command is command:
-            session.interrupt()
+            session._interrupt(call)
 
     ending = _Ending(strike)
     try:

@@ -62,6 +62,7 @@ class Call:
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
     abandoned = False  # who followed it is gone
+    interrupt_requested = False  # another thread wants it ended
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     _waiting = 0  # bytes, in those
     following = False  # come back as soon as something is heard

@@ -68,11 +68,15 @@ class Core:
         if (shell := self.shell) is not None:
             shell.signal(signal.SIGKILL)
 
-    def request_interrupt(self) -> None:
-        """From any thread: have the command ended that is attended just now, or is about to be."""
-        self.interrupt_requested = True
-        if (shell := self.shell) is not None:
-            shell.request_interrupt()
+    def request_interrupt(self, meant: Call | None) -> None:
+        """From any thread: have that command ended; None: the one that is attended just now, or is about to be."""
+        if meant is None:
+            self.interrupt_requested = True  # before the look: who begins to attend one looks here afterwards
+            meant = self.attended
+        if meant is not None:
+            meant.interrupt_requested = True
+            if (shell := self.shell) is not None:
+                shell.wake()
 
     def pause(self, call: Call) -> None:
         """Read no more of its output for now, so that the command stands still when it has filled its pipe."""
@@ -90,7 +94,6 @@ class Core:
         """Who wanted something ended has got it."""
         self.interrupt_requested = False
         if self.shell is not None:
-            self.shell.interrupt_requested = False
             self.shell.clear_wake()
 
     # -- between two verbs

@@ -83,7 +83,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
             if shell.wake_fd in ready:
                 shell.clear_wake()
                 call.raise_fault()
-                if shell.interrupt_requested and call.ending is None:
+                if call.interrupt_requested and call.ending is None:
                     return INTERRUPT
         if (what := _happened(shell, call, until, now)) is not None:
             return what

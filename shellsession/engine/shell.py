@@ -47,7 +47,6 @@ class Shell:
     ) -> None:
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see wake
         self._wake_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
-        self.interrupt_requested = False  # what waking means to who attends a command: it is to be ended
         self.launch = launch
         self.pid: int = process.pid
         self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
@@ -133,11 +132,6 @@ class Shell:
         with self._wake_lock:
             if self.wake_fd >= 0:
                 os.eventfd_write(self.wake_fd, 1)
-
-    def request_interrupt(self) -> None:
-        """From any thread: have the command ended that is attended."""
-        self.interrupt_requested = True
-        self.wake()
 
     def clear_wake(self) -> None:
         """It has woken."""

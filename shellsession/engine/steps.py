@@ -195,8 +195,9 @@ class Engine(Core):
         while True:
             if self.kill_reason:
                 shell.signal(signal.SIGKILL)
-            elif self.interrupt_requested:
-                shell.request_interrupt()
+            elif self.interrupt_requested or call.interrupt_requested:
+                call.interrupt_requested = True
+                shell.wake()
             what = yield from pump.pump(shell, call, until)
             if what == MARK:
                 if typist.is_plain(call) or not (yield from typist.must_retype(self, call)):
@@ -249,7 +250,7 @@ class Engine(Core):
         shell = self.live()
         while data := data[shell.keyboard.type(data) :]:  # full: the command must read first
             now = time.monotonic()
-            if (until is not None and now >= until) or self.interrupt_requested or self.kill_reason:
+            if (until is not None and now >= until) or call.interrupt_requested or self.kill_reason:
                 return
             if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD, INTERRUPT):
                 return  # seen again by who waits for it
