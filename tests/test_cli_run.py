@@ -101,6 +101,15 @@ def test_an_agent_has_one_name_in_every_locale(daemon: Daemon) -> None:
     assert cli(daemon.socket, "run", "-s", b"\xff", "--", "true").returncode == 125
 
 
+@pytest.mark.parametrize("started", ["", "C", "POSIX"], ids=["unset", "C", "POSIX"])
+def test_a_locale_that_python_has_put_there_is_not_the_sessions(daemon: Daemon, agent: str, started: str) -> None:
+    """PEP 538: it sets LC_CTYPE for itself and all that it starts, where the locale is C."""
+    env = {"LC_CTYPE": started} if started else {}
+    words = [*PROGRAM, "run", "--socket", daemon.socket, "-s", agent, "--", "echo ${LC_CTYPE-unset}"]
+    done = subprocess.run(words, capture_output=True, env=env, check=False)
+    assert done.stdout.decode() == f"{started or 'unset'}\n"
+
+
 def test_what_cannot_be_run_is_refused(daemon: Daemon, agent: str) -> None:
     done = cli(daemon.socket, "run", "-s", agent, "-", stdin=b"echo a\0b")
     assert (done.returncode, done.stdout) == (125, b"")

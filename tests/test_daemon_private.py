@@ -57,6 +57,19 @@ def test_the_socket_and_its_directory_are_private(tmp_path: Path) -> None:
         os.umask(before)
 
 
+@as_root
+def test_a_socket_where_none_can_be_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch(0o600)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(0o700)
+    os.chown(theirs, 65534, 65534)
+    for place, reason in (("file", "is no directory"), ("open", "by others"), ("theirs", "belongs to user 65534")):
+        with pytest.raises(DaemonUnavailable, match=reason):
+            connect("a", tmp_path / place / "socket")
+
+
 def as_nobody(question: Callable[[], str]) -> str:
     """What a child that is another user says."""
     reading, writing = os.pipe()

@@ -17,7 +17,8 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 End the command that runs in the agent's session, also one that another process waits for, and keep the session.
-Prints what is known of its output. It exits with 0 when no command runs any more and the session's state is kept."""
+Prints what is known of its output. It exits with 0 when that has ended and the session's state is kept, and with 125
+where no command runs."""
 
 
 def own_parser() -> argparse.ArgumentParser:

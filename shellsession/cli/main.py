@@ -18,6 +18,8 @@ from .listing import show
 # The error's code, which no error of the library has.
 _INTERRUPTED_CODE: Final = "interrupted"
 
+# To what Python changes the locale of programs where that is C.
+_COERCED: Final = ("C.UTF-8", "C.utf8", "UTF-8")
 # What to do, where an error of the library does not say it in words of the command line.
 _HINTS: Final = {
     "no_such_agent": "`shellsession ls` shows the agents that have one",
@@ -37,11 +39,21 @@ _IN_WORDS: Final = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; its exit status. As the program itself (without ``arguments``) it ends there."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if os.environ.get("LC_CTYPE") in _COERCED:
+        _be_as_started()
     _complete_descriptors()
     status = _guarded(words)
     if arguments is None and words[:1] != ["serve"]:
         os._exit(status)  # to put away all modules takes Python 7 ms of 50, and there is nothing else to put away
     return status
+
+
+def _be_as_started() -> None:
+    """In a C locale Python sets LC_CTYPE (PEP 538): a session that we open would have what its client never had."""
+    from ..engine.processes import environment
+
+    del os.environ["LC_CTYPE"]
+    os.environ.update({name: value for name, value in environment(os.getpid()).items() if name == "LC_CTYPE"})
 
 
 def _guarded(words: Sequence[str]) -> int:

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from ..engine import processes
@@ -76,7 +75,7 @@ def _given(session: Any) -> dict[str, Any]:
         return _given_to_daemon(session)
     options, shell = engine.options, engine.shell
     given = {name: getattr(options, name) for name in ("extra_env", "bash", "sandbox")}
-    started = engine.environment() if shell is None else _started(shell.pid)
+    started = engine.environment() if shell is None else processes.environment(shell.pid)
     return {**given, "inherited": options.env is None, "started": started}
 
 
@@ -86,15 +85,6 @@ def _given_to_daemon(session: Any) -> dict[str, Any]:
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
     started = {**options.get("env", {}), **(AGENT_ENV if options.get("agent_env", True) else {})}
     return {**options, "started": {**started, **(options["extra_env"] or {})}}
-
-
-def _started(pid: int) -> dict[str, str]:
-    try:
-        entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return {}  # it has just ended: the next one is started with what is there now
-    pairs = (os.fsdecode(entry).partition("=") for entry in entries if b"=" in entry)
-    return {name: value for name, _, value in pairs}
 
 
 def _is_same(one: str, other: str) -> bool:

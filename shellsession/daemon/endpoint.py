@@ -48,11 +48,16 @@ def prepare(path: str) -> None:
         found = os.stat(directory)
     except OSError as error:
         raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise DaemonUnavailable(
-            f"the socket's directory {directory} can be written by others: name one of your own, with mode 0700,"
-            f" by {VARIABLE}"
-        )
+    wrong = (
+        ("is no directory", not stat.S_ISDIR(found.st_mode)),
+        (f"belongs to user {found.st_uid}, not you", found.st_uid != os.getuid()),
+        ("can be written by others", stat.S_IMODE(found.st_mode) & 0o022),
+    )
+    for what, is_so in wrong:
+        if is_so:
+            raise DaemonUnavailable(
+                f"the socket's directory {directory} {what}: name one of your own, with mode 0700, by {VARIABLE}"
+            )
 
 
 @contextmanager

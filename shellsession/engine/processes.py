@@ -402,6 +402,13 @@ def umask() -> int:
     return int(_told("self", b"Umask") or b"22", 8)
 
 
+def environment(pid: int) -> dict[str, str]:
+    """With which it was started; empty where that may not be seen, or it has ended."""
+    text = os.fsdecode(b"".join(_pages(f"/proc/{pid}/environ", sys.maxsize)))
+    entries = (entry.partition("=") for entry in text.split("\0"))
+    return {name: value for name, equals, value in entries if equals}
+
+
 def filters() -> bytes:
     """How many filters of system calls are over this thread (seccomp(2)), where that is told; empty without any."""
     filtered = _told("thread-self", b"Seccomp") == b"2"
