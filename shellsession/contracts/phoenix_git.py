@@ -6,10 +6,11 @@ and so does one by an alias with options (``commit -m``); one from a file or a p
 it where git puts it.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
-and through git's own aliases of it; in isolated calls also by an absolute path, in ``bash -c`` and ``sh -c``, and
-behind ``exec``, ``command``, ``env``, ``sudo``, ``timeout`` and their like. Not reached, as nothing there reads a text
-of ours: git aliases that are shell text, scripts and programs that call git (``find -exec`` too), ``env -S``, ``builtin
-command``, and a ``git`` function of the session's own.
+and through git's own aliases of it; in isolated calls, where the command says ``commit`` behind ``git``, also by an
+absolute path, in ``bash -c`` and ``sh -c``, and behind ``exec``, ``command``, ``env``, ``sudo``, ``timeout`` and their
+like. Not reached, as nothing there reads a text of ours: git aliases that are shell text, or aliases of aliases,
+scripts and programs that call git (``find -exec`` too), ``env -S``, ``builtin command``, and a ``git`` function of the
+session's own.
 """
 
 from __future__ import annotations
