@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from cancelling import OK, begun, endless, helpers
-from support import is_alive
+from support import PATIENCE, is_alive, wait_until
 
 from shellsession import Agents, Session
-from shellsession.contracts import bashtool, spec
+from shellsession.contracts import bashtool, spec, strands
 from shellsession.contracts.bashtool import Cancelled, Failed
 from shellsession.contracts.waiting import CancelToken
 from shellsession.models import Result
@@ -311,3 +311,33 @@ def test_a_turn_is_not_lost_with_who_was_cancelled_just_then(
     assert calls[0].result(20) == calls[2].result(5) == OK
     with pytest.raises(Cancelled):
         calls[1].result(5)
+
+
+def test_a_cancel_that_comes_late_ends_no_later_command(
+    monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    """Who cancels looks whether the call's own command runs, and may be held up before it acts on that."""
+    looked, theirs = threading.Event(), threading.Event()
+
+    def wait_for(name: str) -> str:
+        return f"until [ -e {tmp_path / name} ]; do sleep 0.01; done"
+
+    with Session() as session:
+        interrupt = session._interrupt
+
+        def late(meant: Any) -> Result:
+            looked.set()
+            assert theirs.wait(PATIENCE)
+            return interrupt(meant)
+
+        monkeypatch.setattr(session, "_interrupt", late)
+        token = CancelToken()
+        ours = pool.submit(strands.tool(session), {"mode": "execute", "command": wait_for("ours")}, cancel=token)
+        wait_until(lambda: session.command, "our command")
+        token.cancel()
+        assert looked.wait(PATIENCE)
+        (tmp_path / "ours").touch()
+        later = pool.submit(session.run, f"echo begun; {wait_for('later')}", on_output=lambda *_: theirs.set())
+        assert ours.result(PATIENCE) == {"output": "", "error": ""}
+        (tmp_path / "later").touch()
+        assert later.result(PATIENCE).outcome == "exited"
