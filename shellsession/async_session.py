@@ -18,7 +18,7 @@ from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
 from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive, to_its_end
-from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
+from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 from .turns import Turns
 
@@ -205,12 +205,12 @@ class AsyncSession(Base, LoopSession[Request]):
         self._refuse_callbacks()
         engine = self._mine()
         engine.refuse_restart()
-        self._kill_running("the session was restarted meanwhile")
+        self._kill_running(RESTARTED)
         await self._do(engine.restart(), first=True)  # what queues for a turn is run in the fresh one
 
     async def close(self) -> None:
         """End the session and everything it started; a second time does nothing."""
         if self._owner == os.getpid():
-            self._kill_running("the session was closed meanwhile")
+            self._kill_running(CLOSED)
             self._engine.closed = True  # who queues for a turn is told at once
             await self._do(self._mine().close())

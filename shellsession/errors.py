@@ -44,6 +44,8 @@ class ShellSessionError(Exception):
 NOT_YOURS: Final = "somebody else is in the command that runs, and was not handed it back: nothing was typed"
 ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
 # What the next command is told, of a shell that ended between two.
+CLOSED: Final = "the session was closed meanwhile"
+RESTARTED: Final = "the session was restarted meanwhile"
 GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
 FORKED: Final = "this session belongs to the process that made it; a forked child makes its own"
 

@@ -17,7 +17,7 @@ from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
 from .engine.waiters import Waiter, is_owned
 from .engine.waiting import Poller, Steps, T, drive
-from .errors import ENDED, IN_CALLBACK, NOT_YOURS, NotRunning, SessionBusy
+from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Session(Base, ThreadSession[Request]):
         engine.refuse_restart()
         try:
             self._restarting.add(me)
-            self._kill_running("the session was restarted meanwhile")
+            self._kill_running(RESTARTED)
             self._do(engine.restart())  # what queues for a turn is run in the fresh one
         finally:
             self._restarting.discard(me)
@@ -246,6 +246,6 @@ class Session(Base, ThreadSession[Request]):
         A command that another thread is in returns with ``outcome="shell_exited"``. Closing twice does nothing.
         """
         if self._owner == os.getpid():
-            self._kill_running("the session was closed meanwhile")
+            self._kill_running(CLOSED)
             self._engine.closed = True  # who queues for a turn is told at once
             self._do(self._mine().close())

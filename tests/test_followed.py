@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemons import Daemon
@@ -112,6 +115,32 @@ def test_one_that_another_task_interrupts_is_told_to_both() -> None:
                 assert await interrupting == last
                 assert isinstance(last, Result)
                 assert (last.outcome, after.outcome, (await sh.wait()).stdout) == ("interrupted", "running", "on\n")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", [Session.restart, Session.close])
+def test_one_whose_session_ends_between_two_pieces_has_its_result(sh: Session, end: Callable[[Session], None]) -> None:
+    pieces = sh.stream(f"echo a; sleep {unique_seconds()}")
+    assert next(pieces) == ("stdout", b"a\n")
+    end(sh)
+    (last,) = pieces
+    assert isinstance(last, Result)
+    assert (last.outcome, last.state_kept, last.stdout) == ("shell_exited", False, "a\n")
+    assert re.fullmatch("the session was (restart|clos)ed meanwhile", last.reason)
+    assert last.killed
+
+
+@pytest.mark.parametrize("end", [AsyncSession.restart, AsyncSession.close])
+def test_an_asyncio_one_whose_session_ends_between_two_pieces_has_its_result(end: Callable[..., Any]) -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            pieces = session.stream(f"echo a; sleep {unique_seconds()}")
+            assert await anext(pieces) == ("stdout", b"a\n")
+            await end(session)
+            (last,) = [piece async for piece in pieces]
+            assert isinstance(last, Result)
+            assert (last.outcome, last.state_kept, last.stdout) == ("shell_exited", False, "a\n")
 
     asyncio.run(main())
 

@@ -36,6 +36,11 @@ STATE = {
         "one\ntwo\n",
     ),
     "one that a function opens": ("f() { exec 10>kept; }", "f; echo in >&10; cat kept", "in\n"),
+    "one that only looks like that": (
+        "test \"exec('x=1'); print(10>5)\"; : exec; : 11</dev/null",
+        "ls /proc/self/fd | wc -l",
+        "4\n",
+    ),
     "one that was closed again": ("exec 11>kept", "exec 11>&-; echo end", "end\n"),
     "history of directories": ("pushd / >/dev/null", "dirs | tr ' ' '\\n' | head -1", "/\n"),
     "resource limit": ("ulimit -S -c 0", "ulimit -c", "0\n"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.waiting import drive
-from ..errors import ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
+from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
@@ -281,7 +281,7 @@ class SharedSession:
             with suppress(ShellSessionError):
                 self.next_result(self._unfinished[0], await self.session.wait(seconds))
 
-    def lose(self, why: str = "the session was closed meanwhile") -> None:
+    def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""
         self.lost = None
         if self._unfinished is not None:

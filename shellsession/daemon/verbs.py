@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
+from ..errors import RESTARTED, InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .administration import OF_DAEMON
@@ -189,7 +189,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _restart(shared: SharedSession, _: Incoming) -> None:
     await shared.session.restart()
-    shared.lose("the session was restarted meanwhile")
+    shared.lose(RESTARTED)
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:

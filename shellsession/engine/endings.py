@@ -27,6 +27,10 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 # A signal that was still on its way may strike a question; and a PROMPT_COMMAND runs twice for each, but is busy.
 _ASKS: Final = (0.5, 1.0, 2.0, 4.0)
 _TRACING: Final = frozenset(b"xvT")
+# What is at the end of its input may be silent for so long, and speak for so long, in seconds.
+_LAST_WORDS: Final = (0.3, 2.0)
+# How long a copy of bash may be on its way to what it is to be, its pipe not yet its stdin, in seconds.
+_A_BEGINNING: Final = 0.1
 OVERFLOWED: Final = "the output went over the limit"
 
 
@@ -39,6 +43,10 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.history, engine.functions_trap = mark.history, b"T" in flags
     if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
         engine.status = mark.status
+    # Before the last look at the streams: what its processes wrote before their end is there then.
+    engine.had_children = shell.family.has_children() and (yield from _has_children_at_prompt(shell, call))
+    if engine.had_children:
+        yield from _see_out(shell, call)
     held = pump.drain(shell, call)
     echoes = not _TRACING.isdisjoint(flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
@@ -51,7 +59,6 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         call.unread = shell.keyboard.reset()
     if call.request.stdin is not None:
         shell.files.remove("stdin")
-    engine.had_children = shell.family.has_children() and (yield from _has_children_at_prompt(shell, call))
     background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
     if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
@@ -72,6 +79,28 @@ def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
     while shell.prepares_prompt() and shell.family.newer(call.older) and time.monotonic() < until:
         yield Wait((), time.monotonic() + TICK)
     return shell.family.has_children()
+
+
+def _see_out(shell: Shell, call: Call) -> Steps[None]:
+    """What stands behind the command (`> >(tee log)`) is at the end of its input now, and says its last words.
+
+    Bash does not wait for it, as who reads a pipe to its end does. Not told from a job that was fed so (`echo | x &`).
+    """
+    silence, most = _LAST_WORDS
+    begun = now = time.monotonic()
+    while now < min(begun + most, max(begun, call.last_output) + silence):
+        newer = set(shell.family.newer(call.older))
+        pids = [pid for pid in shell.family.children() if pid in newer]
+        begins = now < begun + _A_BEGINNING and any(_begins(shell, pid) for pid in pids)
+        if not begins and not any(map(processes.at_end_of_input, pids)):
+            return
+        yield Wait((), now + TICK)
+        pump.read_streams(shell, call)
+        now = time.monotonic()
+
+
+def _begins(shell: Shell, pid: int) -> bool:
+    return processes.state(pid) == "R" and processes.run_the_same(pid, shell.pid)
 
 
 def is_traced(shell: Shell) -> Steps[bool]:

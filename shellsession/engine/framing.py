@@ -59,7 +59,8 @@ _SIGNALLED: Final = 128
 _SECRET: Final = 24
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
-_NAMED: Final = re.compile(rb"1\d(?=[<>])(?<![\w$]1\d)")  # begins with what is rare: 1 ns a byte, and not 22
+_EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with what is behind it
+_NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 _LOST: Final = re.compile(rb": \d\d: ")
 
 
@@ -106,7 +107,7 @@ def named_descriptors(text: bytes) -> set[int]:
     While a text runs bash keeps its own three at the first numbers from 10 on that are free: what is opened there is
     lost, and what is closed there costs the shell. Other redirections come to an end, and it moves its own meanwhile.
     """
-    return {int(number) for number in _NAMED.findall(text)} if b"exec" in text else set()
+    return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
 
 
 def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import select
 import signal
 import stat
 import struct
@@ -296,6 +297,34 @@ def system_call(pid: int) -> tuple[int, ...]:
 def descriptors(pid: int) -> set[int]:
     """Those that a process has open; none where it may not be looked at."""
     return {int(name) for name in _list(f"/proc/{pid}/fd")}
+
+
+def at_end_of_input(pid: int) -> bool:
+    """Is its stdin a pipe into which nobody can write any more? Also of who has read that, and is ending."""
+    path = f"/proc/{pid}/fd/0"
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+        if not os.readlink(path).startswith("pipe:"):
+            return False
+    except FileNotFoundError as error:  # its memory goes first, then its descriptors
+        return error.filename != path and alive(pid)
+    except OSError:
+        return False
+
+    def look() -> bool:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as pipe:
+            poll = select.poll()
+            poll.register(pipe, 0)  # POLLHUP is told in any case
+            return bool(poll.poll(0))
+
+    try:
+        return SPARE.look(look)
+    except OSError:
+        return False
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def may_look(pid: int) -> bool:

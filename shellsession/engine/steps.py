@@ -11,7 +11,17 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from ..errors import GONE, STILL_RUNS, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellUnavailable
+from ..errors import (
+    CLOSED,
+    GONE,
+    RESTARTED,
+    STILL_RUNS,
+    InvalidRequest,
+    NotRunning,
+    SessionBusy,
+    SessionClosed,
+    ShellUnavailable,
+)
 from ..models import OnTimeout, Outcome, Request, Result, Stream
 from . import endings, pump, teardown, typist
 from .call import LOOK_TERMINAL, Call, Typed
@@ -278,13 +288,13 @@ class Engine(Core):
     def restart(self) -> Steps[None]:
         """A fresh bash, with the first cwd and environment, and the startup commands run again."""
         self.kill_reason, self.untold = "", None
-        yield from teardown.or_abandon(self, teardown.shut_down(self))
+        yield from teardown.or_abandon(self, teardown.shut_down(self, RESTARTED))
         yield from self.open()
 
     def close(self) -> Steps[None]:
         """End everything that belongs to the session; nothing is left when this returns."""
         self.closed = True
-        yield from teardown.or_abandon(self, teardown.shut_down(self))
+        yield from teardown.or_abandon(self, teardown.shut_down(self, CLOSED))
 
     def retire(self, idle: float) -> Steps[None]:
         """Close the session if nothing has run in it for so many seconds, and nothing does."""

@@ -105,8 +105,11 @@ def _final_mark(call: Call) -> Mark | None:
     return call.framer.feed(said)
 
 
-def shut_down(engine: Core) -> Steps[None]:
-    """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed."""
+def shut_down(engine: Core, why: str) -> Steps[None]:
+    """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed.
+
+    Who iterates over the output of a command that runs is told of its end, and why.
+    """
     shell, call = engine.shell, engine.call
     engine.call = engine.ended = None
     if shell is None:
@@ -114,6 +117,10 @@ def shut_down(engine: Core) -> Steps[None]:
     if (yield from _is_ended_elsewhere(engine, shell)):
         return
     shell.in_hand = True
+    if call is not None and call.pieces is not None:
+        call.reason = why
+        yield from kill_shell(engine, call)
+        return
     if engine.attended is None and call is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
