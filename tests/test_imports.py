@@ -33,7 +33,7 @@ _LAYERS: Final = (
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.directories", "engine.vfork", "engine.environment", "engine.signals"),
-    ("engine.cgroups", "engine.marks", "engine.streams", "daemon.audit"),
+    ("engine.cgroups", "engine.marks", "engine.readers", "engine.streams", "daemon.audit"),
     ("engine.family", "engine.guard", "engine.files", "engine.keyboard"),
     ("engine.launch",),
     ("engine.shell",),

@@ -15,7 +15,7 @@ from conftest import chosen
 from support import stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Session
-from shellsession.engine import processes, pump
+from shellsession.engine import pump
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -60,6 +60,36 @@ def test_a_program_that_polls_is_believed_after_a_silence(sh: Session) -> None:
     first = sh.run(f"{PYTHON} -c '{POLLER}'", stdin=TTY)
     assert first.outcome == "input"
     assert sh.send("a\n").stdout == "got a\n"
+
+
+# Each waits longer than a silence that would be believed, with the terminal at hand: for something else.
+_OTHERWISE = {
+    "select": "r, _ = os.pipe(); select.select([r], [], [], 1.2)",
+    "select to write": "r, _ = os.pipe(); select.select([r], [0], [], 0.1); select.select([r], [], [], 1.2)",
+    "poll": "r, _ = os.pipe(); p = select.poll(); p.register(r, 1); p.register(0, 0); p.poll(1200)",
+    "epoll": "r, _ = os.pipe(); p = select.epoll(); p.register(r, 1); p.poll(1.2)",
+    "asyncio": "asyncio.run(asyncio.sleep(1.2))",
+    "socket": "s = socket.create_server(('127.0.0.1', 0)); s.settimeout(1.2); select.select([s], [], [], 1.2)",
+}
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
+@pytest.mark.parametrize("wait", _OTHERWISE)
+def test_who_waits_for_something_else_waits_for_no_key(sh: Session, wait: str, given: bool) -> None:
+    imports = "import asyncio, os, select, socket"
+    text = f'{PYTHON} -c "{imports}; {_OTHERWISE[wait]}" {"" if given else "3<>/dev/tty"}; echo done'
+    result = sh.run(text, stdin=TTY if given else None)
+    assert (result.outcome, result.stdout) == ("exited", "done\n")
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
+@pytest.mark.parametrize("wait", ["tty.readline", "lambda: select.select([tty], [], [])", "poll.poll"])
+def test_a_thread_that_reads_is_seen(sh: Session, wait: str, given: bool) -> None:
+    prepare = "tty = open('/dev/tty'); poll = select.poll(); poll.register(tty, 1)"
+    script = f"import select, threading; {prepare}; t = threading.Thread(target={wait}); t.start(); t.join()"
+    result = sh.run(f'{PYTHON} -c "{script}"', stdin=TTY if given else None)
+    assert result.outcome == ("input" if given else "interrupted")
+    assert result.duration < 10
 
 
 def test_a_sleeping_command_waits_for_nothing(sh: Session) -> None:
@@ -191,7 +221,7 @@ def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
         return "reads"
 
     with monkeypatch.context() as patch:
-        patch.setattr(processes, "at_terminal", late)
+        patch.setattr(pump, "at_terminal", late)
         asked = pump._wants_input(shell, call, 0.02)
     os.kill(shell.pid, signal.SIGCONT)
     assert not asked

@@ -5,6 +5,7 @@ framing        pure: what is typed, and how bash's answer is recognised
 output         pure: bounded memory for endless output
 spare          a descriptor kept back, to look with where the host has no other
 processes      what /proc tells; it looks and never acts
+readers        who waits for something to be typed at the terminal
 directories    the directories of one user
 environment    the environment that bash starts with
 vfork          starts a program without a copy of the host

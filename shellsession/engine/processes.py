@@ -10,7 +10,6 @@ import fcntl
 import itertools
 import os
 import select
-import signal
 import stat
 import struct
 import sys
@@ -20,15 +19,8 @@ from typing import NamedTuple
 
 from .spare import SPARE
 
-# System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h): read, ioctl, kill, and what
-# waits for a descriptor: poll, select, epoll_wait, pselect6, ppoll, epoll_pwait.
-_READ, _IOCTL, _KILL, _POLLS = {
-    "x86_64": (0, 16, 62, {7, 23, 232, 270, 271, 281}),
-    "aarch64": (63, 29, 129, {72, 73, 22}),
-}.get(os.uname().machine, (None, None, None, set()))
-# What the kernel stops a process for that is not in the foreground (asm-generic/ioctls.h): to change the terminal's
-# modes (TCSETS, TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or who is there (TIOCSPGRP).
-_TAKES = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
+# Of the system call read, from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h).
+READ = {"x86_64": 0, "aarch64": 63}.get(os.uname().machine)
 
 _AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
 _TICKS = os.sysconf("SC_CLK_TCK")  # in a second
@@ -43,11 +35,9 @@ def _pages(path: str, most: int) -> list[bytes]:
     """What so many reads give; nothing where it may not be read."""
 
     def look() -> list[bytes]:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return list(itertools.takewhile(len, (os.read(fd, _AT_ONCE) for _ in range(most))))
-        finally:
-            os.close(fd)
+        # A file object, which a signal's handler that raises cannot leave open: it may strike before any `try`.
+        with open(path, "rb", buffering=0) as file:
+            return list(itertools.takewhile(len, (os.read(file.fileno(), _AT_ONCE) for _ in range(most))))
 
     try:
         return SPARE.look(look)
@@ -280,18 +270,43 @@ def _user_namespace(pid: int | str) -> int:
 
 def idle_at(pid: int, fd_target: str) -> bool:
     """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
-    return system_call(pid)[:2] == (_READ, 0) and link(f"/proc/{pid}/fd/0") == fd_target
+    return system_call(pid)[:2] == (READ, 0) and link(f"/proc/{pid}/fd/0") == fd_target
 
 
-def system_call(pid: int) -> tuple[int, ...]:
+def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
     """The system call that a process is in, or was in when it was stopped: number and arguments; -1 when in none.
 
-    Empty where we may not look (setuid programs, ptrace_scope).
+    ``thread``: of that one of it, instead of its first. Empty where we may not look (setuid programs, ptrace_scope).
     """
-    words = _read(f"/proc/{pid}/syscall").split()
+    words = _read(f"/proc/{pid}/task/{thread or pid}/syscall").split()
     if words and not words[0].isdigit():
         return (-1,)
     return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
+
+
+def threads(pid: int) -> list[int]:
+    """Its threads, the first of them first."""
+    return sorted(map(int, _list(f"/proc/{pid}/task")), key=lambda thread: (thread != pid, thread))
+
+
+def memory(pid: int, address: int, size: int) -> bytes:
+    """What a process has there; empty where we may not look, or it has less."""
+
+    def look() -> bytes:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, address)
+
+    try:
+        found = SPARE.look(look)
+    except (OSError, OverflowError):
+        return b""
+    return found if len(found) == size else b""
+
+
+def watched(pid: int, epoll: int) -> set[int]:
+    """The descriptors that an epoll of a process waits to read from: proc(5), fdinfo."""
+    entries = (line.split() for line in _lines(f"/proc/{pid}/fdinfo/{epoll}") if line.startswith("tfd:"))
+    return {int(words[1]) for words in entries if int(words[3], 16) & select.EPOLLIN}
 
 
 def descriptors(pid: int) -> set[int]:
@@ -353,37 +368,6 @@ def resolve(path: str, root: str = "") -> tuple[str, list[str]]:
         ahead = target.split("/") + ahead
         here = "/" if target.startswith("/") else here
     return os.path.join(here, *ahead), links  # the rest leads round in a circle, and so nowhere
-
-
-def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
-    """What a process has to do with its terminal just now.
-
-    "reads": it sleeps in read(2) on it, or on one of the ``others``. "polls": it has the controlling terminal open
-    and sleeps until some descriptor is ready (a server does so with a terminal that it only writes to).
-    "stopped": it is not in the foreground there and wants to be, or to change its modes, and was stopped for that.
-    "hidden": we may not look. "": nothing.
-    """
-    call = system_call(pid)
-    if not call:
-        return "hidden" if alive(pid) else ""
-    if call[0] == _READ:
-        return "reads" if link(f"/proc/{pid}/fd/{call[1]}") in ("/dev/tty", controlling, *others) else ""
-    if call[0] in (_IOCTL, _KILL):
-        return "stopped" if state(pid) == "T" and _takes_terminal(pid, call, controlling) else ""
-    return "polls" if call[0] in _POLLS and _holds_terminal(pid, controlling) else ""
-
-
-def _takes_terminal(pid: int, call: tuple[int, ...], controlling: str) -> bool:
-    """Is this what a process does to have the terminal? A shell stops its own group until somebody gives it that."""
-    number, first, second, *_ = call
-    if number == _KILL:
-        return first == 0 and second in (signal.SIGTTIN, signal.SIGTTOU)
-    return second in _TAKES and link(f"/proc/{pid}/fd/{first}") in ("/dev/tty", controlling)
-
-
-def _holds_terminal(pid: int, controlling: str) -> bool:
-    fds = _list(f"/proc/{pid}/fd")
-    return any(link(f"/proc/{pid}/fd/{fd}") in ("/dev/tty", controlling) for fd in fds)
 
 
 def exit_status(pidfd: int) -> int | None:

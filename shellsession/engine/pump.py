@@ -11,9 +11,9 @@ import time
 from typing import Final, Literal
 
 from ..models import Stream as StreamName
-from . import processes
 from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, fresh_nonce
 from .framing import Framer, mark_line
+from .readers import at_terminal
 from .shell import Shell
 from .streams import CHUNK, SMALL, Stream
 from .waiting import SOON, Steps, Wait
@@ -234,10 +234,10 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     if call.terminal and shell.keyboard.has_input():
         return False  # typed, and not read yet: it will go on
     pids = [shell.pid, *shell.family.newer(call.older)]
-    seen = {pid: processes.at_terminal(pid, terminal, others) for pid in pids}
+    seen = {pid: at_terminal(pid, terminal, others) for pid in pids}
     # A trap's command has bash's own input after `set -e` undid our redirections: there is nothing for it to read.
     ours = (shell.control_name,)
-    seen.update((pid, "reads") for pid in pids[1:] if processes.at_terminal(pid, terminal, ours) == "reads")
+    seen.update((pid, "reads") for pid in pids[1:] if at_terminal(pid, terminal, ours) == "reads")
     # Of who was given the terminal one in the background may be stopped at it; nobody else is given it at all.
     wanting = ("reads",) if call.terminal else ("reads", "stopped")
     readers = {pid for pid, what in seen.items() if what in wanting}
