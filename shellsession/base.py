@@ -14,6 +14,7 @@ from typing import Any
 from .any_session import AnySession, Seconds, Text
 from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
 from .engine.jobs import Job
+from .engine.signals import undisturbed
 from .engine.spill import settled
 from .engine.steps import Engine
 from .engine.waiters import LoopWaiter, Waiter
@@ -232,5 +233,11 @@ def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
 
 def _end(engine: Engine, owner: int) -> None:
     """At collection and at interpreter exit; never in a forked child, whose parent's shell this is."""
-    if os.getpid() == owner and engine.shell is not None:
-        drive(engine.close())
+    if os.getpid() != owner or engine.shell is None:
+        return
+    with undisturbed():  # nobody comes a second time
+        try:
+            drive(engine.close())
+        finally:
+            if engine.shell is not None:  # a host with threads was struck all the same
+                drive(engine.close())

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
+import sys
+import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import is_alive, wait_until
+from support import descriptors, is_alive, wait_until
 
 from shellsession import Agents, AsyncSession, Session
 
@@ -98,3 +102,33 @@ def test_the_same_with_asyncio(place: Path) -> None:
         assert pid is not None
 
     asyncio.run(main())
+
+
+class Struck(Exception):
+    """What the handler of the host's alarm raises."""
+
+
+def test_a_signal_at_its_collection_leaves_nothing_of_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    struck: list[int] = []
+
+    def strike(number: int, _: object) -> None:
+        struck.append(number)
+        raise Struck
+
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # nobody hears of what is raised in a finalizer
+    before = signal.signal(signal.SIGALRM, strike)
+    Session(cwd=place).open().close()
+    present = len(descriptors())
+    try:
+        for moment in range(1, 41):
+            sessions = [Session(cwd=place)]
+            sessions[0].run("sleep 1000 &")
+            struck.clear()
+            with suppress(Struck):
+                signal.setitimer(signal.ITIMER_REAL, moment * 0.0002)
+                sessions.clear()
+                while not struck:
+                    threading.Event().wait(0.001)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert len(descriptors()) == present

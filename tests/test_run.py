@@ -71,6 +71,20 @@ def test_the_last_status_is_carried_on(sh: Session, status: int, blank: str) -> 
     assert (nothing.exit_code, nothing.stdout, nothing.stderr, nothing.outcome) == (0, "", "", "exited")
 
 
+def test_a_comment_that_is_none_has_a_status(sh: Session) -> None:
+    sh.run("shopt -u interactive_comments")
+    assert sh.run("# c").exit_code == 127
+    assert sh.run("echo $?").stdout == "127\n"
+
+
+@pytest.mark.parametrize("hidden", ["builtin() { :; }", "enable -n builtin"])
+@pytest.mark.parametrize("long", ["", "\n" + "# long\n" * 300])
+def test_the_last_status_is_carried_on_where_builtin_is_hidden(sh: Session, hidden: str, long: str) -> None:
+    sh.run(hidden)
+    sh.run("(exit 7)")
+    assert sh.run(f"echo $?{long}").stdout == "7\n"
+
+
 @pytest.mark.parametrize("blank", ["", " \t ", "# nothing", "\n", "\n\n# a\n  # b\n"], ids=range(5))
 def test_a_command_of_nothing_does_nothing(sh: Session, blank: str) -> None:
     result = sh.run(blank)

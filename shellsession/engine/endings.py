@@ -41,7 +41,8 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     flags = mark.flags
     engine.call = None
     engine.history, engine.functions_trap = mark.history, b"T" in flags
-    if not is_blank(call.request.command):  # nothing to run leaves `$?` as it was, as Enter does at a prompt
+    # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
+    if mark.status or not is_blank(call.request.command):
         engine.status = mark.status
     # Before the last look at the streams: what its processes wrote before their end is there then.
     engine.had_children = shell.family.has_children() and (yield from _has_children_at_prompt(shell, call))

@@ -110,7 +110,7 @@ def named_descriptors(text: bytes) -> set[int]:
     return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
 
 
-def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
+def from_file(path: bytes, text: bytes, status: int = 0, spelling: int = 0) -> bytes:
     """An argument that reads back as ``text`` from the file at ``path``, and leaves that status in ``$?``.
 
     ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them. It sets ``$?`` to
@@ -120,12 +120,17 @@ def from_file(path: bytes, text: bytes, status: int = 0) -> bytes:
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
         newlines = 2  # not one: behind a backslash there must be an empty line
-    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + leaving(status)
+    return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + leaving(status, spelling)
 
 
-def leaving(status: int) -> bytes:
+def leaving(status: int, spelling: int = 0) -> bytes:
     """Behind an argument: leaves that status in ``$?``, with no function, and so no RETURN trap, for a fork."""
-    return b'"$({ \\builtin exit %d; } >/dev/null 2>&1)"' % status if status else b""
+    return b'"$({ %bexit %d; } >/dev/null 2>&1)"' % (_prefix(spelling), status) if status else b""
+
+
+def _prefix(spelling: int) -> bytes:
+    """By which a builtin is reached: where `builtin` itself is not what it was, none that a function hides."""
+    return b"\\" if spelling % PROVEN else b"\\builtin "
 
 
 def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
@@ -177,11 +182,10 @@ class Frame(NamedTuple):
             run = b"! ( %b %b ) %b" % (run, self.errors, self.redirections)
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        prefix = b"\\" if self.spelling % PROVEN else b"\\builtin "
         # Not `builtin exec`, whose redirections end with it.
         prologue = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
         prologue += _history(argument, self.ours_in_history) if self.ours_in_history else b""
-        prologue += _restore(self.nonce[_SECRET:], status, prefix) if status else b""
+        prologue += _restore(self.nonce[_SECRET:], status, _prefix(self.spelling)) if status else b""
         # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see _borne_out).
         skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.

@@ -115,8 +115,8 @@ def _arguments(engine: Core, shell: Shell, text: bytes) -> Iterator[tuple[bytes,
         yield quote(shell.files.write("text", text)), status
         return
     if len(text) <= READ_MAX:
-        yield (quote(text) + leaving(status), 0) if engine.functions_trap else (quote(text), status)
-    yield from_file(shell.files.write("text", text), text, status), 0
+        yield (quote(text) + leaving(status, engine.spelling), 0) if engine.functions_trap else (quote(text), status)
+    yield from_file(shell.files.write("text", text), text, status, engine.spelling), 0
 
 
 def _ended(text: bytes) -> bytes:
