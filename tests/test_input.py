@@ -69,6 +69,7 @@ _OTHERWISE = {
     "poll": "r, _ = os.pipe(); p = select.poll(); p.register(r, 1); p.register(0, 0); p.poll(1200)",
     "epoll": "r, _ = os.pipe(); p = select.epoll(); p.register(r, 1); p.poll(1.2)",
     "asyncio": "asyncio.run(asyncio.sleep(1.2))",
+    "a thread hears keys": "threading.Thread(target=open('/dev/tty').read, daemon=True).start(); time.sleep(1.2)",
     "socket": "s = socket.create_server(('127.0.0.1', 0)); s.settimeout(1.2); select.select([s], [], [], 1.2)",
 }
 
@@ -76,7 +77,7 @@ _OTHERWISE = {
 @pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
 @pytest.mark.parametrize("wait", _OTHERWISE)
 def test_who_waits_for_something_else_waits_for_no_key(sh: Session, wait: str, given: bool) -> None:
-    imports = "import asyncio, os, select, socket"
+    imports = "import asyncio, os, select, socket, threading, time"
     text = f'{PYTHON} -c "{imports}; {_OTHERWISE[wait]}" {"" if given else "3<>/dev/tty"}; echo done'
     result = sh.run(text, stdin=TTY if given else None)
     assert (result.outcome, result.stdout) == ("exited", "done\n")

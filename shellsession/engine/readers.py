@@ -15,11 +15,11 @@ from typing import Final
 from . import processes
 
 # System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h), of those that wait for
-# descriptors: poll and ppoll; select and pselect6; epoll_wait, epoll_pwait and epoll_pwait2; and of ioctl and kill.
-_POLL, _SELECT, _EPOLL, _IOCTL, _KILL = {
-    "x86_64": ({7, 271}, {23, 270}, {232, 281, 441}, 16, 62),
-    "aarch64": ({73}, {72}, {22, 441}, 29, 129),
-}.get(os.uname().machine, (set[int](), set[int](), set[int](), None, None))
+# descriptors: poll and ppoll; select and pselect6; epoll_wait, epoll_pwait and epoll_pwait2; and of ioctl, kill, futex.
+_POLL, _SELECT, _EPOLL, _IOCTL, _KILL, _FUTEX = {
+    "x86_64": ({7, 271}, {23, 270}, {232, 281, 441}, 16, 62, 202),
+    "aarch64": ({73}, {72}, {22, 441}, 29, 129, 98),
+}.get(os.uname().machine, (set[int](), set[int](), set[int](), None, None, None))
 # What the kernel stops a process for that is not in the foreground (asm-generic/ioctls.h): to change the terminal's
 # modes (TCSETS, TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or who is there (TIOCSPGRP).
 _TAKES: Final = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
@@ -30,15 +30,20 @@ _MANY: Final = 1024  # descriptors that are looked at of one call, and threads o
 def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
     """What a process has to do with its terminal just now.
 
-    "reads": a thread of it sleeps in read(2) on it, or on one of the ``others``. "polls": one sleeps until the
-    controlling terminal, perhaps among others, has something to read. "stopped": it is not in the foreground there and
-    wants to be, or to change its modes, and was stopped for that. "hidden": we may not look. "": nothing.
+    "reads": it sleeps in read(2) on it, or on one of the ``others``. "polls": it sleeps until the controlling terminal,
+    perhaps among others, has something to read. "stopped": it is not in the foreground there and wants to be, or to
+    change its modes, and was stopped for that. "hidden": we may not look. "": nothing.
+
+    It is what its first thread does; or another one, for which all the others wait. A program that goes on with its
+    work meanwhile (docker compose, which hears keys) waits for nobody.
     """
     calls = [processes.system_call(pid, thread) for thread in processes.threads(pid)[:_MANY]]
     if not calls or not calls[0]:
         return "hidden" if processes.alive(pid) else ""
-    said = {_in_call(pid, call, controlling, others) for call in calls if call}
-    return next((what for what in ("reads", "stopped", "polls") if what in said), "")
+    first, *more = (_in_call(pid, call, controlling, others) if call else "" for call in calls)
+    if first or not all(what or call[:1] == (_FUTEX,) for what, call in zip((first, *more), calls, strict=True)):
+        return first
+    return next(filter(None, more), "")
 
 
 def _in_call(pid: int, call: tuple[int, ...], controlling: str, others: Iterable[str]) -> str:
