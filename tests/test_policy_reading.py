@@ -309,3 +309,28 @@ def test_what_only_the_grammar_takes_for_a_blank_ends_no_name(blank: str) -> Non
 def test_a_text_full_of_braces_is_read_in_time(text: str) -> None:
     """The time is that of pytest-timeout: a pattern took the square of it, 40 s and more."""
     assert verdict(Policy(deny_commands=["sudo"]), f"ls {text}; sudo x") == "'sudo' is denied"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("systemd-run -t rm x", "unshare --propagation private rm x", "unshare --map-user 0 rm x"),
+        *("unshare --setgroups deny rm x", "perf stat -r 3 rm x", "strace -b execve rm x", "strace --trace open rm x"),
+        *("docker run --memory-reservation 1g i rm x", "docker run --cpu-count 2 i rm x", "ls | entr -rs 'rm x'"),
+        *("setpriv --seccomp-filter f rm x", "su --session-command 'rm x'", "dumb-init rm x"),
+    ],
+)
+def test_what_an_option_takes_hides_no_command(command: str) -> None:
+    assert verdict(Policy(deny_commands=["rm"]), command) == "'rm' is denied"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("""grep "'" f""", """git commit -m 'don'"'"'t'""", """python -c 'print('"'"'x'"'"')'""", """echo "'$x'" """),
+        *("cat - <<< x", "python3 - <<< 'print(1)'", 'kubectl apply -f - <<< "$x"', "tee - - <<<x"),
+    ],
+)
+def test_what_is_right_is_not_refused_as_unreadable(command: str) -> None:
+    assert verdict(Policy(strict=True), command) == ""
+    assert verdict(Policy(strict=True, deny_commands=["rm"]), f"{command}\nrm x") == "'rm' is denied"

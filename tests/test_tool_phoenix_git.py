@@ -424,9 +424,10 @@ def test_an_interactive_rebase_is_refused_in_the_foreground(
     git("commit", "-qm", "second")
     with Agents() as agents:
         bash = phoenix.tool(agents, agent="a1", persistent=persistent)
-        found = bash({"command": "git rebase -i HEAD~1"})
-        assert found.is_error
-        assert "Interactive rebase requires background=true" in found.output
+        for before in ("", "true; ", "cd . && "):
+            found = bash({"command": f"{before}git rebase -i HEAD~1"})
+            assert found.is_error
+            assert "Interactive rebase requires background=true" in found.output
         assert bash({"command": "git status | head -1; printenv GIT_SEQUENCE_EDITOR"}).output.endswith("\ntrue\n")
         bash({"command": "git rebase --abort"})
         found = bash({"command": "git rebase -i HEAD~1", "background": True})

@@ -202,7 +202,9 @@ class Phoenix(Contract[ToolResult]):
         if self.persistent:
             text = launch(command, stateful=True) if wanted.background else command
             # An expansion, and not a command of its own: `$?` is still the last call's.
-            return b"%b \\builtin eval ${_phoenix?%b}%b" % (guard.encode(), self._nonce, quoted(text))
+            # What stands before `builtin eval` is gone behind the first builtin in it; before `eval` it is not.
+            way = b"%b \\eval" % guard.encode() if guard else b"\\builtin eval"
+            return b"%b ${_phoenix?%b}%b" % (way, self._nonce, quoted(text))
         before = _evaluated(_CLEAN + (f"\\builtin export {guard}\n" if guard else ""))
         trailer = "" if self.trailer is None else prelude(wanted.command, self.trailer)
         if trailer:

@@ -9,9 +9,11 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final, cast
 
+from ..async_session import AsyncSession
+from ..daemon.async_client import AsyncRemoteSession, aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
 from .extras import missing
@@ -97,8 +99,10 @@ def serve(agent: str | None = None, socket: str | None = None, **settings: Any) 
     """
 
     async def main() -> None:
-        async with await _session(agent, socket) as session:
-            await server(Toolbox(session, **settings)).run_stdio_async()
+        connect = None if agent is None else partial(_connect, agent, socket)
+        session: Any = AsyncSession() if connect is None else await connect()
+        async with session:
+            await server(Toolbox(session, connect=connect, **settings)).run_stdio_async()
 
     asyncio.run(main())
 
@@ -125,13 +129,7 @@ async def _answer_unread(arriving: Any, passing: Any, writing: Any) -> None:
                 await writing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request, error=said)))
 
 
-async def _session(agent: str | None, socket: str | None) -> AbstractAsyncContextManager[Any]:
-    if agent is None:
-        from ..async_session import AsyncSession
-
-        return AsyncSession()
-    from ..daemon.async_client import aconnect
-
+async def _connect(agent: str, socket: str | None) -> AsyncRemoteSession:
     return await aconnect(agent, socket=socket)
 
 

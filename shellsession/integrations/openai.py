@@ -65,7 +65,8 @@ def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
 def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
     """The Responses API's shell tool, run here: ``Agent(tools=[shell_tool(session)])``.
 
-    ``timeout``: seconds for each command where the call names none. After one that timed out the rest are not run.
+    ``timeout``: seconds for each command where the call names none. After one that timed out, or ended its bash (they
+    were meant for its directory and variables), the rest are not run.
     """
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
@@ -77,6 +78,8 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
                 seconds, limits = _seconds(action.timeout_ms, timeout), Limits(max_output=4 * limit)
                 result = await session.run(command, timeout=seconds, tty=False, limits=limits)
                 outputs.append(_output(command, result, limit))
+                if not result.state_kept:
+                    break
             except ShellSessionError as error:
                 outputs.append(ShellCommandOutput(stderr=str(error), outcome=_exited(1), command=command))
             if outputs[-1].status == "timeout":

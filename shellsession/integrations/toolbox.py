@@ -81,10 +81,12 @@ class Toolbox:
         timeout: float = 600.0,
         max_output: int = MAX_OUTPUT,
         tick: float = 5.0,
+        connect: Callable[[], Awaitable[AsyncRemoteSession]] | None = None,
     ) -> None:
         """``patience``: for how many seconds a call waits before it hands its command back (clients give up after about
         60). ``timeout``: seconds a command may run where the model names none. ``max_output``: characters of each
-        stream that the model is shown. ``tick``: seconds between two words of progress. Raises InvalidRequest.
+        stream that the model is shown. ``tick``: seconds between two words of progress. ``connect``: to have another
+        session where somebody has closed this one; the call that finds that is told. Raises InvalidRequest.
         """
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
@@ -94,6 +96,7 @@ class Toolbox:
         self._limits = limits_for(max_output)
         self._mine: Call | str | None = None  # the command that was handed back here: no other is ended for it
         self._deadline: float | None = None  # when that is to be ended
+        self._connect = connect
         self._turn = asyncio.Lock()  # of calls: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
         self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
@@ -153,9 +156,9 @@ class Toolbox:
 
     async def restart(self) -> str:
         """Start a fresh bash: first directory and environment, nothing that was set before."""
-        self._relax()
-        self._deadline = self._late = self._mine = None
-        await self._session.restart()
+        self._forget()
+        if not await self._is_another():
+            await self._session.restart()
         return "[a fresh bash was started]"
 
     async def jobs(self) -> str:
@@ -168,6 +171,18 @@ class Toolbox:
             if output := clipped(job["stdout"] + job["stderr"], self._max_output // 10, omitted).removesuffix("\n"):
                 lines.append(output)
         return "\n".join(lines) or "[no jobs]"
+
+    def _forget(self) -> None:
+        self._relax()
+        self._deadline = self._late = self._mine = None
+
+    async def _is_another(self) -> bool:
+        """Has somebody closed the session, as an earlier call was told? Then this one has another."""
+        if self._connect is None or not self._session.closed:
+            return False
+        self._forget()
+        self._session = await self._connect()
+        return True
 
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
@@ -186,6 +201,11 @@ class Toolbox:
             await asyncio.wait_for(self._turn.acquire(), self._patience)
         except TimeoutError:
             raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
+        try:
+            await self._is_another()
+        except BaseException:
+            self._turn.release()
+            raise
         # In a daemon it is behind other clients, too: what has not begun by then never does.
         token = TURN_WITHIN.set(max(until - self._brief - time.monotonic(), 0.001))
         try:

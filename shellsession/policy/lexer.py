@@ -57,6 +57,7 @@ _BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "un
 HERE_STRING: Final = "98765432"
 _LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}")
+_DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
 _COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"
 _TIMED: Final = re.compile(rf"[ \t]+(?:-p[ \t]+)?{_COMPOUND}")
 _NAMED: Final = re.compile(rf"[ \t]+(?:[A-Za-z_]\w*[ \t]+)?{_COMPOUND}")
@@ -131,7 +132,7 @@ class _Reader:
             self._arithmetic(token, frame)
         elif token == {'"': '"', "${": "}"}[kind]:
             self._stack.pop()
-        elif token in ("'", "`") or (frame.quoted and kind == "${" and _MATTERS.fullmatch(token)):
+        elif token == "`" or (kind == "${" and (token == "'" or (frame.quoted and _MATTERS.fullmatch(token)))):
             self._doubts("a quote is open, or within others")
 
     def _opens(self, token: str, frame: _Frame) -> None:
@@ -223,6 +224,8 @@ class _Reader:
         number = "10" if is_named else before if before.isdecimal() else ""  # or one that follows: no other's
         if token == "<<<" and self._here_string:
             self._edits.append((start - len(before) * bool(number), self._at, f" {self._here_string}{number}<"))
+            if (dash := _DASH.search(self._text, max(0, start - _LONGEST), start)) is not None:
+                self._edits.append((*dash.span(1), "'-'"))
         elif is_named or (number == "0" and token[0] == "<"):
             self._edits.append((self._word, start, "10" if is_named else ""))
         if token == "<" and self._text[self._at : self._at + 1] == ">":

@@ -63,8 +63,10 @@ _EXEC: Final = Starter("e u w detach-keys env env-file index user workdir", 1, f
 _CONTAINER: Final = (
     "a c e h l m p u v w add-host annotation attach blkio-weight cap-add cap-drop cgroup-parent cgroupns cidfile"
     " cpu-period cpu-quota cpu-shares cpus cpuset-cpus cpuset-mems detach-keys device dns dns-option dns-search"
+    " cpu-count cpu-percent device-cgroup-rule device-read-bps device-read-iops device-write-bps device-write-iops"
     " domainname env env-file expose gpus group-add health-cmd health-interval health-retries health-timeout hostname"
-    " ip ip6 ipc label label-file link log-driver log-opt mac-address memory memory-swap mount name network"
+    " ip ip6 ipc label label-file link log-driver log-opt mac-address memory memory-reservation memory-swap"
+    " memory-swappiness kernel-memory mount name network"
     " network-alias pid pids-limit platform pod publish pull restart runtime security-opt shm-size stop-signal"
     " stop-timeout storage-opt sysctl tmpfs ulimit user userns uts volume volume-driver volumes-from workdir"
 )
@@ -95,7 +97,9 @@ STARTERS: Final = {
     ),
     "doas": Starter("C u", shell=True),
     "pkexec": Starter("user u", shell=True),
-    "su": Starter("g G s w group supp-group shell whitelist-environment", ALL, texts="c command", shell=True),
+    "su": Starter(
+        "g G s w group supp-group shell whitelist-environment", ALL, texts="c command session-command", shell=True
+    ),
     "runuser": Starter(
         "g G s w group supp-group shell whitelist-environment", texts="c command", unless="u user", shell=True
     ),
@@ -103,10 +107,14 @@ STARTERS: Final = {
     "newgrp": Starter("", ALL, texts="c", shell=True),
     "setpriv": Starter(
         "reuid regid ruid rgid euid egid groups inh-caps ambient-caps bounding-set securebits pdeathsig"
-        " selinux-label apparmor-profile"
+        " selinux-label apparmor-profile seccomp-filter landlock-access landlock-rule"
     ),
     "chroot": Starter("userspec groups", 1, shell=True),
-    "unshare": Starter("R w S G root wd setuid setgid", shell=True),
+    "unshare": Starter(
+        "R w S G root wd setuid setgid propagation map-user map-group map-users map-groups setgroups monotonic"
+        " boottime",
+        shell=True,
+    ),
     "nsenter": Starter("t S G N W target setuid setgid net-socket", flags="net", shell=True),
     "fakeroot": Starter("l s i b lib faked", shell=True),
     "ssh": Starter(
@@ -122,7 +130,7 @@ STARTERS: Final = {
     "sftp": Starter("B b c F i J l P R X", ALL, texts="D S s", settings="o", runs=_SSH, own=True),
     "sshpass": Starter("p f d P"),
     "systemd-run": Starter(
-        "u p E t H M unit property description slice setenv machine host uid gid nice working-directory on-active"
+        "u p E H M unit property description slice setenv machine host uid gid nice working-directory on-active"
         " on-boot on-startup on-unit-active on-unit-inactive on-calendar timer-property path-property"
         " socket-property service-type"
     ),
@@ -205,7 +213,8 @@ STARTERS: Final = {
         each=True,
     ),
     "watch": Starter("n interval q equexit s shotsdir", joined=True),
-    "entr": _PLAIN,
+    "entr": Starter(texts="s"),
+    "dumb-init": Starter("r rewrite"),
     "watchexec": Starter(
         "w W e f i d s j o E watch watch-non-recursive exts filter ignore filter-file ignore-file debounce signal"
         " stop-signal stop-timeout poll on-busy-update env shell project-origin workdir fs-events map-signal"
@@ -216,11 +225,14 @@ STARTERS: Final = {
     ),
     "tmux": Starter("L f S T c e F n s t x y l", 1, joined=True, texts="default-shell"),
     "screen": Starter("S c e h p s t T", only_looks="r x"),
-    "strace": Starter("e o p s u E a P I O S X"),
+    "strace": Starter(
+        "e o p s u E a P I O S X U b trace abbrev verbose raw signal status quiet inject fault read write kvm output"
+        " string-limit attach user env summary-sort-by summary-columns interruptible detach-on columns trace-path"
+    ),
     "ltrace": Starter("e o u l n p s w A F x D a"),
     "gdb": Starter("ex eval-command iex ix x command cd d directory s symbols e exec c core p pid tty l b"),
     "valgrind": _PLAIN,
-    "perf": Starter("o e p t c F C output event pid tid count freq call-graph", 1),
+    "perf": Starter("o e p t c F C r m G u D output event pid tid count freq call-graph repeat delay cgroup", 1),
     # -- with a text for a shell among their options
     "tar": Starter(
         "f C T X b g H L V N K directory file",

@@ -217,6 +217,14 @@ def test_a_named_agents_session_is_the_daemons(tmp_path: Path) -> None:
     socket.parent.mkdir(mode=0o700)
 
     async def story(talk: Talk) -> None:
+        await talk.call("bash", command="word=gone")
+        with connect("builder", socket=socket) as session:
+            session.close()
+        for verb, arguments, said in (
+            ("bash", {"command": "echo $word"}, "closed meanwhile"),
+            ("bash", {"command": "echo [$word]"}, "[]"),
+        ):
+            assert said in str(await talk.call(verb, **arguments))
         await talk.call("bash", command="word=shared")
 
     try:
