@@ -64,13 +64,13 @@ def test_a_program_that_polls_is_believed_after_a_silence(sh: Session) -> None:
 
 # Each waits longer than a silence that would be believed, with the terminal at hand: for something else.
 _OTHERWISE = {
-    "select": "r, _ = os.pipe(); select.select([r], [], [], 1.2)",
-    "select to write": "r, _ = os.pipe(); select.select([r], [0], [], 0.1); select.select([r], [], [], 1.2)",
-    "poll": "r, _ = os.pipe(); p = select.poll(); p.register(r, 1); p.register(0, 0); p.poll(1200)",
-    "epoll": "r, _ = os.pipe(); p = select.epoll(); p.register(r, 1); p.poll(1.2)",
-    "asyncio": "asyncio.run(asyncio.sleep(1.2))",
-    "a thread hears keys": "threading.Thread(target=open('/dev/tty').read, daemon=True).start(); time.sleep(1.2)",
-    "socket": "s = socket.create_server(('127.0.0.1', 0)); s.settimeout(1.2); select.select([s], [], [], 1.2)",
+    "select": "r, _ = os.pipe(); select.select([r], [], [], 0.8)",
+    "select to write": "r, _ = os.pipe(); select.select([r], [0], [], 0.1); select.select([r], [], [], 0.8)",
+    "poll": "r, _ = os.pipe(); p = select.poll(); p.register(r, 1); p.register(0, 0); p.poll(800)",
+    "epoll": "r, _ = os.pipe(); p = select.epoll(); p.register(r, 1); p.poll(0.8)",
+    "asyncio": "asyncio.run(asyncio.sleep(0.8))",
+    "a thread hears keys": "threading.Thread(target=open('/dev/tty').read, daemon=True).start(); time.sleep(0.8)",
+    "socket": "s = socket.create_server(('127.0.0.1', 0)); s.settimeout(0.8); select.select([s], [], [], 0.8)",
 }
 
 

@@ -13,7 +13,7 @@ from shellsession import Session
 Make = Callable[..., Session]
 
 # Each is run often, as its reader may come to its end before our look, at it, or behind it: 30 to 96 of 100 went wrong.
-_ROUNDS = 25
+_ROUNDS = 15
 _READERS = {
     "a log of all": ("exec > >(tee log) 2>&1; echo one; echo two", "one\ntwo\n", ""),
     "a filter": ("seq 3 > >(sed s/^/a/)", "a1\na2\na3\n", ""),

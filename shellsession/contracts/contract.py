@@ -172,9 +172,10 @@ def definition(contract: Contract[Any]) -> dict[str, object]:
 
 def to_path(name: str, value: object) -> str | None:
     """The path of a directory, given as text or as a path object. Raises InvalidRequest."""
-    if value is not None and not (value := path_text(value)):
+    path = value if isinstance(value, str) else path_text(value)  # of a text no more: that there is none is told later
+    if value is not None and (not path or "\0" in path):
         raise InvalidRequest(f"{name} is the path of a directory (str or Path), not {value!r}")
-    return value
+    return path
 
 
 def display(path: str) -> str:
