@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from daemons import Daemon
 from support import PATIENCE
 
@@ -74,3 +75,15 @@ def finish(process: subprocess.Popen[bytes], number: signal.Signals | None = Non
 def opened(agent: str, daemon: Daemon, **options: Any) -> RemoteSession:
     """Its session, with options that the command line does not have."""
     return connect(agent, daemon.socket, False, cwd="/", **options)
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
+    """The name of an agent of this test alone, with a session."""
+    with connect(request.node.name[:200], daemon.socket, False, cwd="/") as session:
+        yield session.agent
+        session.close()
+
+
+def session(agent: str, daemon: Daemon) -> RemoteSession:
+    return connect(agent, daemon.socket, False)

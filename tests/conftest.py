@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, Raw, running
+from daemons import Daemon, Proxy, Raw, running
+from gates import Gate
 from hypothesis import HealthCheck, settings
 from persons import Person, Sits, Tmux
 from support import PATIENCE
@@ -193,6 +194,20 @@ def started(tmp_path: Path) -> Path:
     """A FIFO in which a command says that it has begun."""
     os.mkfifo(path := tmp_path / "started")
     return path
+
+
+# -- connections that are lost
+
+
+@pytest.fixture
+def gate(place: Path) -> Gate:
+    return Gate(place)
+
+
+@pytest.fixture
+def proxy(daemon: Daemon, tmp_path: Path) -> Iterator[Proxy]:
+    with Proxy(str(tmp_path / "proxy"), daemon.socket) as proxy:
+        yield proxy
 
 
 # -- a person at a terminal (attach)

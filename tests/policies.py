@@ -1,7 +1,8 @@
-"""What a policy says, in a word: for the tests of what it reads and of what it decides."""
+"""What a policy says, in a word, and what a tool under it prints."""
 
 from __future__ import annotations
 
+from shellsession.contracts import bashtool
 from shellsession.models import Request
 from shellsession.policy.rules import Policy, PolicyRefused
 
@@ -13,3 +14,7 @@ def verdict(policy: Policy, command: str) -> str:
     except PolicyRefused as refused:
         return str(refused).removeprefix("refused by policy: ")
     return ""
+
+
+def text_of(payload: bashtool.Payload) -> str:
+    return payload["content"][0]["text"].partition("\n")[2]

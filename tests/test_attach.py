@@ -1,4 +1,4 @@
-"""attach: a person at a terminal runs commands in an agent's session, leaves and comes back."""
+"""attach: a person at a terminal runs commands in an agent's session, answers them, leaves and comes back."""
 
 from __future__ import annotations
 
@@ -149,96 +149,6 @@ def test_a_dialogue(sits: Sits) -> None:
     assert person.prompt().split() == ["Zoë", "hello", "Zoë"]
 
 
-@pytest.mark.parametrize("command", [f"sleep {unique_seconds()}", "cat"], ids=["sleep", "cat"])
-def test_ctrl_c_strikes_the_command(sits: Sits, command: str) -> None:
-    person = sits()
-    person.prompt()
-    person.types(f"kept=1; echo g''o; {command}\r")
-    person.sees("go\r\n")
-    person.types(CTRL_C)
-    person.prompt()
-    assert person.runs("echo $? $kept") == "130 1\r\n"
-
-
-def test_ctrl_d_ends_the_input_and_at_the_prompt_the_attachment(sits: Sits) -> None:
-    person = sits()
-    person.prompt()
-    person.types("cat\r")
-    person.types("line\r")
-    person.sees("line\r\nline\r\n")
-    person.types(CTRL_D)
-    person.prompt()
-    person.types(CTRL_D)
-    person.sees(r"left .* comes back to it")
-    assert person.ends() == 0
-
-
-def test_ctrl_d_within_a_command_drops_that_and_ctrl_bracket_leaves(sits: Sits, client: RemoteSession) -> None:
-    person = sits()
-    person.prompt()
-    person.types("echo 'ha\r")
-    person.sees("\n> ")
-    person.types(CTRL_D)
-    person.sees("nothing was run")
-    person.prompt()
-    assert person.runs("echo o''ne") == "one\r\n"
-    person.types("echo 'ha\r")
-    person.sees("\n> ")
-    person.types("par" + LEAVE)
-    person.sees(r"left .* comes back to it")
-    assert person.ends() == 0
-
-
-def test_what_ignores_ctrl_c_is_ended_by_a_second_one(sits: Sits) -> None:
-    person = sits()
-    person.prompt()
-    person.types("trap '' INT; echo u''p; sleep 100; sleep 100\r")
-    person.sees("up\r\n")
-    person.types(CTRL_C)
-    person.sees("once more ends it by force")
-    person.types(CTRL_C)
-    person.sees("interrupted on request")
-    person.prompt()
-
-
-def test_ctrl_c_ends_a_flood_at_once(sits: Sits) -> None:
-    person = sits()
-    person.prompt()
-    person.types("yes\r")
-    person.sees("y\r\ny\r\n")
-    person.types(CTRL_C)
-    person.prompt()
-    assert person.runs("echo $?") == "130\r\n"
-
-
-def test_a_terminal_that_does_not_block_shows_all(sits: Sits, tmp_path: Path) -> None:
-    start = tmp_path / "start"
-    start.write_text(f"unset BASH_ENV; {sys.executable} -c 'import os; os.set_blocking(0, False)'\n")
-    person = sits(BASH_ENV=str(start))
-    person.prompt()
-    assert person.runs("seq 100000").split() == [str(number) for number in range(1, 100001)]
-    person.leaves()
-
-
-def test_ctrl_c_at_the_prompt_drops_the_line(sits: Sits) -> None:
-    person = sits()
-    person.prompt()
-    person.types("not this")
-    person.sees("not this")
-    person.types(CTRL_C)
-    person.prompt()
-    assert person.runs("echo th''is") == "this\r\n"
-
-
-def test_ctrl_backslash_at_the_prompt_does_nothing(sits: Sits) -> None:
-    person = sits()
-    person.prompt()
-    person.types("\x1c")
-    wait_until(lambda: person.reads_nothing, "attach to take it")
-    assert person.runs("echo there") == "there\r\n"
-    person.leaves()
-
-
 def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
     person = sits()
     person.prompt()
@@ -303,14 +213,6 @@ def test_lines_that_come_at_once_are_run_one_after_the_other(sits: Sits) -> None
     person.sees("two\r\n")
 
 
-def test_exit_alone_is_not_taken_as_meant(sits: Sits) -> None:
-    person = sits()
-    person.prompt()
-    assert "Ctrl-] leaves" in person.runs("kept=1; exit".partition("; ")[2])
-    assert "its shell has ended" in person.runs("exit 3")
-    assert person.runs("echo again") == "again\r\n"
-
-
 def test_the_history_is_his_alone_and_lasts(sits: Sits, tmp_path: Path) -> None:
     person = sits()
     person.prompt()
@@ -322,6 +224,15 @@ def test_the_history_is_his_alone_and_lasts(sits: Sits, tmp_path: Path) -> None:
     [file] = (tmp_path / "state" / "shellsession").iterdir()
     assert (file.name, file.stat().st_mode & 0o777) == ("attach_history", 0o600)
     assert file.read_text() == "echo remem''bered\n"
+
+
+def test_a_terminal_that_does_not_block_shows_all(sits: Sits, tmp_path: Path) -> None:
+    start = tmp_path / "start"
+    start.write_text(f"unset BASH_ENV; {sys.executable} -c 'import os; os.set_blocking(0, False)'\n")
+    person = sits(BASH_ENV=str(start))
+    person.prompt()
+    assert person.runs("seq 100000").split() == [str(number) for number in range(1, 100001)]
+    person.leaves()
 
 
 # -- leaving, and coming back
@@ -354,19 +265,6 @@ def test_what_was_printed_meanwhile_is_shown(sits: Sits, client: RemoteSession, 
     person.sees("last\r\n")
     person.sees("agent: status 4")
     person.prompt()
-
-
-def test_keys_that_a_command_cannot_take_are_for_the_prompt(sits: Sits, client: RemoteSession, tmp_path: Path) -> None:
-    client.run("while [ ! -e go ]; do sleep .01; done", timeout=0.05, on_timeout="yield")
-    person = sits()
-    person.sees(r"agent\$ while")
-    person.types("echo ah''ead\recho par")
-    wait_until(lambda: person.reads_nothing, "that the keys are taken")
-    (tmp_path / "go").touch()
-    person.sees("\nahead\r\n")
-    person.sees("echo par")
-    person.types("t''ial\r")
-    person.sees("partial\r\n")
 
 
 def test_the_agent_may_wait_for_what_he_left(sits: Sits, client: RemoteSession) -> None:

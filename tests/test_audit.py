@@ -1,24 +1,21 @@
-"""The audit log: what a line says and what it never says, on real files, with two writers, and on a full disk."""
+"""The audit log: what a line says and what it never says, on files that are private, and on a full disk."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
 import re
 import resource
 import stat
-import subprocess
-import sys
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+import audits
 import pytest
+from audits import DONE, NOTHING, commands, mode, say
 from hypothesis import given, strategies as st
 
 from shellsession import Result
@@ -26,23 +23,8 @@ from shellsession.cli.logs import PrivateFile
 from shellsession.daemon.audit import KEPT, Audit, default_path, read
 from shellsession.policy.secrets import MASK, Secrets
 
-NOTHING = Secrets({})
-DONE = Result(b"", b"", 0, None, "/", 0.5, "exited")
+log = audits.log
 FULL = "/dev/full"
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "audit.jsonl"
-
-
-def say(audit: Audit, *commands: str, agent: str = "a", secrets: Secrets = NOTHING) -> None:
-    for command in commands:
-        audit.record(agent, command.encode(), secrets, DONE)
-
-
-def commands(log: Path, **options: Any) -> list[str]:
-    return [entry["command"] for entry in read(str(log), **options)]
 
 
 def test_a_line_says_how_much_and_never_what(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +90,6 @@ def test_any_command_is_one_line(tmp_path: Path, command: bytes, agent: str) -> 
     assert re.fullmatch(rb"[ -~]+\n", log.read_bytes())
     (entry,) = read(str(log), agent=agent)
     assert entry["command"].encode("utf-8", "surrogateescape") == command
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o777])
@@ -230,100 +208,6 @@ def test_half_a_line_spoils_no_other(log: Path) -> None:
     assert log.read_text().count("\n") == 4
 
 
-@pytest.mark.parametrize(("files", "kept"), [(1, "9"), (2, "6789"), (3, "3456789"), (9, "0123456789")])
-def test_the_log_is_rotated_before_it_grows_too_long(log: Path, files: int, kept: str) -> None:
-    audit = Audit(str(log))
-    say(audit, "0")
-    size = log.stat().st_size
-    audit.close()
-    audit = Audit(str(log), max_bytes=3 * size, files=files)
-    say(audit, *"123456789")
-    assert "".join(commands(log)) == kept
-    names = [log.name, *(f"{log.name}.{number}" for number in range(1, 4))][: min(files, 4)]
-    assert sorted(os.listdir(log.parent)) == names
-    assert [log.with_name(name).stat().st_size for name in names] == [size, 3 * size, 3 * size, 3 * size][: len(names)]
-    assert {mode(path) for path in log.parent.iterdir()} == {0o600}
-
-
-def test_a_line_longer_than_a_file_has_one_of_its_own(log: Path) -> None:
-    say(Audit(str(log), max_bytes=10), "one", "two")
-    assert [commands(log), sorted(os.listdir(log.parent))] == [["one", "two"], [log.name, log.name + ".1"]]
-
-
-def test_a_file_that_cannot_be_rotated_grows_and_no_line_is_lost(log: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (log.parent / (log.name + ".1") / "in the way").mkdir(parents=True)
-    audit = Audit(str(log), max_bytes=10, files=2)
-    say(audit, "one", "two", "three")
-    assert log.read_text().count("\n") == 3
-    assert "cannot be rotated" in audit.fault
-    assert len(caplog.records) == 1
-    (log.parent / (log.name + ".1") / "in the way").rmdir()
-    log.with_name(log.name + ".1").rmdir()
-    say(Audit(str(log), max_bytes=10), "four")  # nobody holds the lock
-    assert commands(log) == ["one", "two", "three", "four"]
-    assert log.read_text().count("\n") == 1
-
-
-def test_a_lock_that_somebody_holds_makes_nobody_wait(log: Path) -> None:
-    audit = Audit(str(log), max_bytes=10)
-    say(audit, "one")
-    with log.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        say(audit, "two")
-    assert (os.listdir(log.parent), audit.fault) == ([log.name], "")
-    say(audit, "three")
-    assert commands(log) == ["one", "two", "three"]
-    assert len(os.listdir(log.parent)) == 2
-
-
-def test_what_another_daemon_has_just_rotated_is_not_rotated_again(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (Audit(str(log), max_bytes=400) for _ in range(2))
-    say(first, "one")
-    say(second, "two")
-    lock = fcntl.flock
-
-    def too_late(descriptor: int, how: int) -> None:
-        monkeypatch.setattr(fcntl, "flock", lock)
-        say(second, "three")
-        lock(descriptor, how)
-
-    monkeypatch.setattr(fcntl, "flock", too_late)
-    say(first, "four")
-    assert commands(log) == ["one", "two", "three", "four"]
-    assert (len(os.listdir(log.parent)), first.fault) == (2, "")
-
-
-WRITER = """
-import sys
-from shellsession import Result
-from shellsession.cli.logs import PrivateFile
-from shellsession.daemon.audit import Audit
-from shellsession.policy.secrets import Secrets
-path, name, count, limit = sys.argv[1:]
-audit = Audit(path, max_bytes=int(limit), files=1000)
-result = Result(b"", b"", 0, None, "/", 0.0, "exited")
-for number in range(int(count)):
-    audit.record(name, b"%d " % number + b"x" * (number % 50 * 80), Secrets({}), result)
-sys.exit(audit.fault or 0)
-"""
-
-
-@pytest.mark.parametrize("limit", [1 << 30, 100_000], ids=["one file", "rotated meanwhile"])
-def test_two_daemons_write_whole_lines_and_lose_none(log: Path, limit: int) -> None:
-    count = 2000
-    writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, log, name, str(count), str(limit)], stderr=subprocess.PIPE)
-        for name in ("left", "right")
-    ]
-    assert [writer.communicate()[1] for writer in writers] == [b"", b""]
-    for name in ("left", "right"):
-        assert sorted(int(text.split()[0]) for text in commands(log, agent=name)) == list(range(count))
-    files = list(log.parent.iterdir())
-    lines = [line for path in files for line in path.read_bytes().splitlines() if line]
-    assert len(lines) == 2 * count  # no half one, either
-    assert all(path.stat().st_size > limit // 2 for path in files if path != log)  # none was rotated half empty
-
-
 def test_a_full_disk_breaks_nothing_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     audit = Audit(FULL, max_bytes=1)
     say(audit, "one", "two", "three")
@@ -367,68 +251,6 @@ def test_a_place_where_no_log_can_be_breaks_nothing(tmp_path: Path, path: str) -
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, "abcdefgh"),
-        ({"agent": "even"}, "aceg"),
-        ({"agent": "nobody"}, ""),
-        ({"last": 0}, ""),
-        ({"last": 3}, "fgh"),
-        ({"last": 99}, "abcdefgh"),
-        ({"agent": "odd", "last": 3}, "dfh"),
-    ],
-    ids=repr,
-)
-def test_what_is_read(log: Path, options: dict[str, Any], expected: str) -> None:
-    audit = Audit(str(log), max_bytes=400, files=9)
-    for number, letter in enumerate("abcdefgh"):
-        say(audit, letter, agent="odd" if number % 2 else "even")
-    assert len(os.listdir(log.parent)) > 2
-    assert "".join(commands(log, **options)) == expected
-
-
-@pytest.mark.parametrize(
-    "damage", [b"", b'{"agent"', b"[]", b"7", b"\xff\xfe", b"\0" * 99, b'"\xff"', b"[" * 99999], ids=range(8)
-)
-def test_a_damaged_line_is_skipped(log: Path, damage: bytes) -> None:
-    log.write_bytes(b'{"command": "one"}\n' + damage + b'\n{"command": "two"}\n' + damage)
-    assert commands(log) == ["one", "two"]
-
-
-def test_there_may_be_no_log(log: Path) -> None:
-    assert list(read(str(log))) == []
-    assert list(read(str(log.parent / "missing" / "log"))) == []
-
-
-def test_a_rotation_while_it_is_read_takes_nothing_away(log: Path) -> None:
-    audit = Audit(str(log), max_bytes=1, files=3)
-    say(audit, *"abc")
-    entries = read(str(log))
-    assert next(entries)["command"] == "a"
-    say(audit, *"defg")
-    assert [entry["command"] for entry in entries] == ["b", "c"]
-
-
-def test_a_rotation_that_is_half_done_hides_nothing_and_shows_nothing_twice(log: Path) -> None:
-    say(Audit(str(log), max_bytes=1), *"abc")
-    second = log.with_name(log.name + ".2")
-    second.rename(log.with_name(log.name + ".3"))
-    assert commands(log) == ["a", "b", "c"]
-    second.hardlink_to(log.with_name(log.name + ".1"))
-    assert commands(log) == ["a", "b", "c"]
-
-
-def test_the_last_ones_are_all_that_is_held(log: Path) -> None:
-    say(Audit(str(log)), *["x" * 1000] * 2000)
-    tracemalloc.start()
-    try:
-        assert len(list(read(str(log), last=3))) == 3
-        assert tracemalloc.get_traced_memory()[1] < 500_000
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(
     ("state", "place"),
     [
         ("/state", "/state/shellsession/audit.jsonl"),
@@ -443,9 +265,3 @@ def test_where_it_is_by_default(monkeypatch: pytest.MonkeyPatch, state: str | No
     if state is not None:
         monkeypatch.setenv("XDG_STATE_HOME", state)
     assert default_path() == place
-
-
-@pytest.mark.parametrize("library", ["asyncio", "pydantic", "logging"])
-def test_it_is_cheap_to_read(library: str) -> None:
-    program = f"import sys; from shellsession.daemon.audit import read; sys.exit({library!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

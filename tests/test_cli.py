@@ -1,4 +1,4 @@
-"""The command line's verbs but ``run``: what each prints, does, and exits with."""
+"""The command line's verbs for daemons and sessions, but ``run``: what each prints, does, and exits with."""
 
 from __future__ import annotations
 
@@ -7,35 +7,24 @@ import importlib
 import json
 import os
 import re
-import signal
 import struct
 import termios
-from collections.abc import Iterator
 from pathlib import Path
 
+import commands
 import pytest
-from commands import cli, finish, line, running
+from commands import cli, finish, running, session
 from daemons import Daemon
-from support import is_alive, mentioning, unique_seconds, wait_until, with_argument
+from support import is_alive, mentioning, wait_until
 
-from shellsession import TTY, RemoteSession, connect
+from shellsession import TTY, connect
 from shellsession.cli.main import main as command_line
+
+agent = commands.agent
 
 # What the name of an agent may hold: it clears the screen, turns the writing around, and ends the line.
 NASTY = "\x1b[2Jnas\u202ety\n\x9b"
 SHOWN = r"\x1b[2Jnas\u202ety\n\x9b"
-
-
-@pytest.fixture
-def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
-    """The name of an agent of this test alone, with a session."""
-    with connect(request.node.name[:200], daemon.socket, False, cwd="/") as session:
-        yield session.agent
-        session.close()
-
-
-def session(agent: str, daemon: Daemon) -> RemoteSession:
-    return connect(agent, daemon.socket, False)
 
 
 def pid_of(agent: str, daemon: Daemon) -> int:
@@ -240,140 +229,6 @@ def test_nothing_runs(daemon: Daemon, agent: str, words: list[str]) -> None:
     done = cli(daemon.socket, *words, agent, *(["x"] if words == ["send"] else []))
     assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr.endswith(b"; `shellsession ls` shows what runs\n")
-
-
-# -- a command that was handed back
-
-
-def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
-    with session(agent, daemon) as sh:
-        sh.run("read -p 'name? ' a; echo hello $a; read -p 'again? ' b; echo bye $b >&2; (exit 5)", stdin=TTY)
-    first = cli(daemon.socket, "send", agent, "Ann")
-    assert (first.returncode, first.stdout) == (0, b"hello Ann\n")
-    assert first.stderr.startswith(
-        b"again? shellsession: the command waits for input from the terminal: `shellsession "
-    )
-    part = cli(daemon.socket, "send", "-n", "--timeout", "0.05", agent, "B")
-    assert (part.returncode, part.stdout) == (0, b"")
-    last = cli(daemon.socket, "send", agent, "ob")
-    assert (last.returncode, last.stdout, last.stderr) == (5, b"", b"bye Bob\n")
-
-
-def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with session(agent, daemon) as sh:
-        sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
-    still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
-    assert (still.returncode, still.stdout) == (124, b"")
-    assert f"it runs on: `shellsession wait {agent}`".encode() in still.stderr
-    with running(daemon.socket, "wait", agent) as process:
-        fifo.write_bytes(b"\xff\x00rest")
-        assert process.stdout is not None
-        assert process.stdout.read() == b"\xff\x00rest"
-        assert finish(process) == (6, b"")
-
-
-def test_wait_and_interrupt_as_json(daemon: Daemon, agent: str) -> None:
-    with session(agent, daemon) as sh:
-        sh.run("sleep 99", timeout=0.05, on_timeout="yield", tty=False)
-    waited = cli(daemon.socket, "wait", "--json", "--timeout", "0.05", agent)
-    assert (waited.returncode, json.loads(waited.stdout)["outcome"], waited.stderr) == (124, "running", b"")
-    ended = cli(daemon.socket, "interrupt", "--json", agent)
-    assert (ended.returncode, json.loads(ended.stdout)["outcome"], ended.stderr) == (0, "interrupted", b"")
-
-
-def test_interrupt_ends_what_another_process_waits_for(daemon: Daemon, agent: str) -> None:
-    seconds = unique_seconds()
-    with running(daemon.socket, "run", "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
-        assert line(process) == b"ready\n"
-        wait_until(lambda: with_argument(seconds), "the command")
-        done = cli(daemon.socket, "interrupt", agent)
-        assert (done.returncode, done.stdout) == (0, b"ready\n")
-        assert done.stderr == b"shellsession: interrupted on request; the session's state is kept\n"
-        assert finish(process) == (130, done.stderr)
-    assert with_argument(seconds) == []
-    assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
-
-
-def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str) -> None:
-    later = "(sleep 0.2; echo later) & true"
-    assert cli(daemon.socket, "run", "-s", agent, "--", later).returncode == 0
-
-    def written() -> str:
-        (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
-        return str(job["stdout"])
-
-    assert wait_until(written, "its output") == "later\n"
-
-
-def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:
-    nothing = cli(daemon.socket, "jobs", agent)
-    assert (nothing.returncode, nothing.stdout) == (0, b"")
-    assert b"left anything running" in nothing.stderr
-    pid = int(cli(daemon.socket, "run", "-s", agent, "--", "sleep 99 & echo $!").stdout)
-    titles, row = cli(daemon.socket, "jobs", agent).stdout.decode().splitlines()
-    assert titles.split() == ["JOB", "STATUS", "PIDS", "COMMAND"]
-    assert row.split(maxsplit=3)[1:] == ["running", str(pid), "sleep 99 & echo $!"]
-    os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid), "the end of the job")
-    (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
-    assert (job["pids"], job["alive"], job["running"], job["status"]) == ([pid], [], False, "ended")
-    assert (job["stderr"], job["stdout_omitted"]) == ("", 0)
-    assert " ended " in cli(daemon.socket, "jobs", agent).stdout.decode()
-
-
-# -- the log
-
-
-def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
-    for number in (1, 2, 3):
-        cli(daemon.socket, "run", "-s", agent, "--", f"echo {number}\n(exit {number})")
-    cli(daemon.socket, "run", "-s", agent, "--timeout", "0.05", "--", "sleep 99")
-    cli(daemon.socket, "run", "-s", agent, "--", "exit 9")
-    log = ["log", "--audit", str(daemon.audit), "-s", agent]
-    wait_until(lambda: cli("", *log).stdout.count(b"\n") == 6, "the last line")  # it may come after the answer
-    titles, *rows = cli("", *log).stdout.decode().splitlines()
-    assert titles.split() == ["ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"]
-    told = [row[20:].removeprefix("  " + agent) for row in rows]
-    assert [re.sub(r" +\d+\.\ds +", "|", row).strip() for row in told] == [
-        r"1|echo 1\n(exit 1)",
-        r"2|echo 2\n(exit 2)",
-        r"3|echo 3\n(exit 3)",
-        "timed_out|sleep 99",
-        "shell_exited 9|exit 9",
-    ]
-    assert cli("", *log, "-n", "2").stdout.decode().splitlines()[1:] == rows[-2:]
-    assert cli("", *log, "-n", "0").stdout.decode().splitlines()[1:] == rows
-    last = json.loads(cli("", *log, "-n", "1", "--json").stdout)
-    assert (last["agent"], last["command"], last["outcome"]) == (agent, "exit 9", "shell_exited")
-    nobody = cli("", *log[:-1], "nosuch")
-    assert (nobody.returncode, nobody.stdout) == (0, b"")
-    assert nobody.stderr == b"shellsession: the log has nothing of agent 'nosuch'\n"
-
-
-def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:
-    (tmp_path / "log").write_text('{"agent": 7}\n[]\n{half\n{"time": null, "duration": "x", "command": ["\\u001b"]}\n')
-    done = cli("", "log", "--audit", str(tmp_path / "log"))
-    assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (0, b"", 3)
-    assert b"\x1b" not in done.stdout
-
-
-@pytest.mark.parametrize("duration", ["1e400", "-1e400", "NaN", "1" + "0" * 400, "-1", "1e300", "true", "[[[]]]"])
-def test_a_log_of_any_duration_is_shown(tmp_path: Path, duration: str) -> None:
-    (tmp_path / "log").write_text(f'{{"agent": "a", "duration": {duration}, "command": "c"}}\n')
-    done = cli("", "log", "--audit", str(tmp_path / "log"))
-    assert (done.returncode, done.stderr) == (0, b"")
-    shown = "1.0s" if duration == "true" else "-"
-    assert done.stdout.decode().splitlines()[1].split() == ["-Z", "a", "-", shown, "c"]
-
-
-@pytest.mark.parametrize("name", ["missing", ".", "fifo"])
-def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    done = cli("", "log", "--audit", str(tmp_path / name))
-    assert (done.returncode, done.stdout) == (125, b"")
-    assert done.stderr.decode().endswith("; --audit names another\n")
 
 
 def test_ctrl_c_before_the_verb_is_known_is_told_as_json(

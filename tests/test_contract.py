@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import signal
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import kinds
 import pexpect
 import pytest
 from support import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
     TTY,
-    AsyncSession,
     CommandFailed,
     CommandTimeout,
     InvalidRequest,
@@ -29,87 +24,13 @@ from shellsession import (
     Session,
     SessionBusy,
     SessionClosed,
-    aconnect,
-    connect,
 )
+
+sh = kinds.sh
 
 pytestmark = pytest.mark.usefixtures("company")
 
 SOON = 0.3
-
-
-class Blocking:
-    """An AsyncSession with the face of a Session: its coroutines run on a loop of their own."""
-
-    def __init__(self, session: AsyncSession, loop: asyncio.AbstractEventLoop) -> None:
-        self._session, self._loop = session, loop
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._session, name)
-        if not callable(value) or name in ("jobs", "resize"):
-            return value
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            made = value(*arguments, **options)
-            return self._wait(made) if inspect.isawaitable(made) else self._iterate(made)
-
-        return call
-
-    def _wait(self, awaitable: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, Any], awaitable), self._loop).result()
-
-    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
-        try:
-            while True:
-                try:
-                    yield self._wait(anext(items))
-                except StopAsyncIteration:
-                    return
-        finally:
-            self._wait(items.aclose())  # type: ignore[attr-defined]
-
-
-@contextmanager
-def in_a_loop(make: Callable[[], Any]) -> Iterator[Session]:
-    """A session of asyncio with the face of a Session; ``make`` is called in its loop."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-
-    async def made() -> Any:
-        session = make()
-        return await session if inspect.isawaitable(session) else session
-
-    try:
-        blocking = Blocking(asyncio.run_coroutine_threadsafe(made(), loop).result(), loop)
-        yield cast(Session, blocking)
-        blocking.close()
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-@pytest.fixture(params=["sync", "async", "remote", "async remote"])
-def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
-    """A session of each kind."""
-    options: dict[str, Any] = {"cwd": place, "timeout": 20}
-    if request.param == "sync":
-        with Session(**options) as session:
-            yield session
-    elif request.param == "async":
-        with in_a_loop(lambda: AsyncSession(**options)) as session:
-            yield session
-    else:
-        socket = request.getfixturevalue("daemon").socket
-        agent = request.node.name
-        if request.param == "remote":
-            with connect(agent, socket, False, **options) as remote:
-                yield cast(Session, remote)
-                remote.close()
-        else:
-            with in_a_loop(lambda: aconnect(agent, socket, False, **options)) as session:
-                yield session
 
 
 def test_state_and_status_live_from_call_to_call(sh: Session) -> None:
@@ -328,67 +249,3 @@ def test_a_command_that_was_not_run_is_told_so(sh: Session, place: Path) -> None
     assert (lost.ran, lost.outcome, lost.state_kept) == (False, "shell_exited", False)
     assert not (place / "here").exists()
     assert sh.run("touch here").ran
-
-
-class Elsewhere:
-    """Another thread is in ``run`` until the fifo is written to."""
-
-    def __init__(self, sh: Session, place: Path) -> None:
-        self._fifo = str(place / "fifo")
-        os.mkfifo(self._fifo)
-        begun = threading.Event()
-
-        def run() -> None:
-            self.result = sh.run(f"echo begun; read x <{self._fifo}; echo $x", on_output=lambda *_: begun.set())
-
-        self._thread = threading.Thread(target=run)
-        self._thread.start()
-        assert begun.wait(20)
-
-    def end(self) -> None:
-        Path(self._fifo).write_text("over\n")
-
-    def join(self) -> Result:
-        self._thread.join(20)
-        return self.result
-
-
-@pytest.mark.parametrize("verb", ["wait", "poll"])
-def test_who_waits_for_a_command_that_another_is_in_gets_back_at_his_moment(
-    sh: Session, place: Path, verb: str
-) -> None:
-    other = Elsewhere(sh, place)
-    result = sh.poll() if verb == "poll" else sh.wait(SOON)
-    other.end()
-    assert (result.outcome, result.runs_on, result.stdout) == ("running", True, "")
-    assert "another" in result.reason
-    assert other.join().stdout == "begun\nover\n"
-
-
-def test_its_end_is_told_to_both(sh: Session, place: Path) -> None:
-    other = Elsewhere(sh, place)
-    timer = threading.Timer(SOON, other.end)
-    timer.start()
-    result = sh.wait(20)
-    timer.join()
-    assert (result.outcome, result.exit_code) == ("exited", 0)
-    assert other.join().outcome == "exited"
-    with pytest.raises(NotRunning):
-        sh.wait(SOON)
-
-
-def test_nothing_is_typed_into_a_command_that_another_is_in(sh: Session, place: Path) -> None:
-    """Nor into the one that comes after it, which asks for something else."""
-    other = Elsewhere(sh, place)
-    with pytest.raises(SessionBusy):
-        sh.send("meant for nobody\n", SOON)
-    with pytest.raises(pexpect.TIMEOUT):
-        sh.expect("over", SOON)
-    timer = threading.Timer(SOON, other.end)
-    timer.start()
-    with pytest.raises(NotRunning):
-        sh.send("meant for the first\n", 20)
-    timer.join()
-    other.join()
-    assert sh.run("read x; echo got $x", stdin=TTY).outcome == "input"
-    assert sh.send("yes\n").stdout == "got yes\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import clients
 import pexpect
 import pytest
 from daemons import Daemon, Raw, connections, running, served
@@ -16,12 +17,8 @@ from support import PATIENCE, unique_seconds, wait_until, with_argument
 from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, SessionClosed, aconnect, connect
 from shellsession.daemon.wire import encode
 
+sh = clients.sh
 SOON = 0.3
-
-
-@pytest.fixture
-def sh(remote: RemoteSession) -> RemoteSession:
-    return remote
 
 
 @contextmanager

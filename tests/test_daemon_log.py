@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import clients
 import pytest
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
@@ -15,12 +16,8 @@ from support import PATIENCE, unique_seconds, wait_until, with_argument
 from shellsession import TTY, NotRunning, RemoteSession, SessionBusy, ShellSessionError
 
 # By then a busy machine has printed a word, and begun to sleep.
+sh = clients.sh
 SOON = 0.3
-
-
-@pytest.fixture
-def sh(remote: RemoteSession) -> RemoteSession:
-    return remote
 
 
 def handed_back(session: RemoteSession, command: str) -> None:

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import clients
 import pytest
 from daemons import Daemon, Raw, connections, refused, seen, served, serving
 from support import PATIENCE, wait_until
@@ -16,10 +17,7 @@ from shellsession.daemon import server
 from shellsession.daemon.connection import IN_FLIGHT
 from shellsession.daemon.wire import Message, encode
 
-
-@pytest.fixture
-def sh(remote: RemoteSession) -> RemoteSession:
-    return remote
+sh = clients.sh
 
 
 # -- who looks on

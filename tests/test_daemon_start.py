@@ -1,8 +1,7 @@
-"""How a daemon comes to be: one for all who ask at once, free of its starter, and only where nobody else can be."""
+"""How a daemon comes to be: one for all who ask at once, free of its starter, and room for the next at its end."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pty
 import re
@@ -10,85 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any
 
+import homes
 import pytest
 from daemons import Raw, answers, command, running
-from support import PATIENCE, command_line, in_thread, is_alive, stat_fields, wait_until, with_argument
+from homes import CLIENT, Home, finish
+from support import PATIENCE, in_thread, is_alive, stat_fields, wait_until
 
-from shellsession import DaemonUnavailable, aconnect, connect
-from shellsession.daemon import control, link
 from shellsession.daemon.autostart import find
 from shellsession.daemon.endpoint import locked
-from shellsession.daemon.listening_socket import ListeningSocket
 
-# A client that says when it is about to ask, asks when it is told to, and then tells what it found.
-CLIENT = """
-import sys
-from shellsession import connect, errors
-print("ready", flush=True)
-sys.stdin.readline()
-with connect("shared") as session:
-    count = session.run("echo $((++n))").stdout.strip()
-    print(session.ask(({"verb": "stats"}, ())).header["value"]["pid"], count, flush=True)
-    sys.stdin.readline()
-"""
-
-
-@dataclass(frozen=True)
-class Home:
-    """Where clients and a daemon find each other, and nobody else does."""
-
-    socket: str
-    env: dict[str, str]
-    clients: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    @property
-    def daemons(self) -> list[int]:
-        return [pid for pid in with_argument(self.socket) if b"serve" in command_line(pid).split(b"\0")]
-
-    def client(self, script: str = CLIENT, **options: Any) -> subprocess.Popen[str]:
-        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": "/", **options}
-        self.clients.append(subprocess.Popen([sys.executable, "-c", script], env=self.env, text=True, **given))
-        return self.clients[-1]
-
-    def serve(self) -> subprocess.CompletedProcess[str]:
-        """A daemon that is to refuse."""
-        arguments = command(self.socket)
-        return subprocess.run(arguments, env=self.env, capture_output=True, text=True, timeout=PATIENCE, cwd="/")
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    places = {name: str(tmp_path / name) for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "HOME")}
-    for place in places.values():
-        os.mkdir(place, 0o700)
-    path = str(tmp_path / "run" / "socket")
-    found = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    home = Home(path, {**found, "SHELLSESSION_SOCKET": path, **places})
-    yield home
-    for client in home.clients:  # none may start another daemon when its stdin is closed
-        client.kill()
-        with client:
-            pass
-    for pid in home.daemons:
-        os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not home.daemons, "the end of the daemon")
-
-
-def finish(client: subprocess.Popen[str], line: str = "\n") -> tuple[str, str]:
-    """What it says until its end, and what it complains of."""
-    with client:
-        try:
-            return client.communicate(line, timeout=PATIENCE)
-        finally:
-            client.kill()
+home = homes.home
 
 
 def test_of_many_clients_that_come_at_once_one_starts_the_daemon(home: Home) -> None:
@@ -187,19 +119,6 @@ with connect("a1", env={{"PATH": os.environ["PATH"]}}) as session:
     assert b"LD_PRELOAD" not in Path(f"/proc/{daemon}/environ").read_bytes()
 
 
-def test_a_second_daemon_at_the_same_socket_is_refused(home: Home) -> None:
-    first = home.client()
-    finish(first, "go\n")
-    (daemon,) = home.daemons
-    second = home.serve()
-    assert second.returncode == 125
-    assert home.socket in second.stderr
-    assert "already" in second.stderr
-    assert "Traceback" not in second.stderr
-    assert home.daemons == [daemon]
-    assert answers(home.socket)
-
-
 def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "daemon" / "run").mkdir(parents=True, mode=0o700)
     with socket.socket(socket.AF_UNIX) as left:
@@ -208,92 +127,6 @@ def test_a_socket_that_a_killed_daemon_left_is_replaced(tmp_path: Path) -> None:
         assert answers(daemon.socket)
         assert daemon.stop() == 0
     assert not os.path.exists(daemon.socket)
-
-
-def test_a_file_that_is_no_socket_is_not_touched(home: Home) -> None:
-    os.mkdir(os.path.dirname(home.socket), 0o700)
-    Path(home.socket).write_text("a letter", encoding="ascii")
-    serve = home.serve()
-    assert (serve.returncode, Path(home.socket).read_text(encoding="ascii")) == (125, "a letter")
-    assert home.socket in serve.stderr
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702, 0o1777], ids=oct)
-def test_a_directory_that_others_may_write_to_is_refused(home: Home, mode: int) -> None:
-    directory = os.path.dirname(home.socket)
-    os.mkdir(directory)
-    os.chmod(directory, mode)
-    with pytest.raises(DaemonUnavailable, match=re.escape(directory)):
-        ListeningSocket(home.socket)
-    assert not os.path.exists(home.socket)
-
-
-def test_a_daemon_says_that_others_may_write_to_its_directory(home: Home) -> None:
-    directory = os.path.dirname(home.socket)
-    os.mkdir(directory)
-    os.chmod(directory, 0o777)
-    serve = home.serve()
-    assert serve.returncode == 125
-    assert directory in serve.stderr
-    assert not os.path.exists(home.socket)
-
-
-def test_who_wants_no_daemon_started_is_not_told_where_one_could_be(home: Home) -> None:
-    os.mkdir(os.path.dirname(home.socket))
-    os.chmod(os.path.dirname(home.socket), 0o777)
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(home.socket)
-    with pytest.raises(DaemonUnavailable, match="no daemon listens at"):
-        connect("nobody", home.socket, start=False)
-
-
-def test_a_daemon_that_cannot_start_is_told_as_such(home: Home) -> None:
-    os.mkdir(os.path.dirname(home.socket))
-    os.chmod(os.path.dirname(home.socket), 0o777)
-    _, errors = finish(home.client(), "go\n")
-    assert "DaemonUnavailable" in errors.splitlines()[-1]
-    assert home.daemons == []
-
-
-def test_who_hangs_up_without_a_word_is_not_asked_for_ever(home: Home) -> None:
-    os.mkdir(os.path.dirname(home.socket), 0o700)
-    with socket.socket(socket.AF_UNIX) as mute, ThreadPoolExecutor(1) as threads:
-        mute.bind(home.socket)
-        mute.listen()
-        hanging_up = threads.submit(hang_up, mute)
-        try:
-            _, errors = finish(home.client(), "go\n")
-        finally:
-            mute.shutdown(socket.SHUT_RDWR)
-        hanging_up.result()
-    assert "DaemonUnavailable" in errors.splitlines()[-1]
-
-
-def hang_up(listener: socket.socket) -> None:
-    with suppress(OSError):
-        while True:
-            listener.accept()[0].close()
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        control.agents,
-        control.stats,
-        control.shutdown,
-        partial(connect, "a"),
-        lambda path: asyncio.run(aconnect("a", path)),
-    ],
-)
-def test_a_daemon_that_says_nothing_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ask: Callable[[str], object]
-) -> None:
-    monkeypatch.setattr(link, "PATIENCE", 0.05)
-    with socket.socket(socket.AF_UNIX) as stopped:
-        stopped.bind(str(tmp_path / "socket"))
-        stopped.listen()
-        with pytest.raises(DaemonUnavailable, match="it is stopped"):
-            ask(str(tmp_path / "socket"))
 
 
 def test_a_daemon_that_ends_makes_room_for_the_next(home: Home) -> None:

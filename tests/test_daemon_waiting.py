@@ -6,21 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pexpect
+import clients
 import pytest
-from daemons import Daemon, Raw, seen, served
+from daemons import Daemon, Raw, served
 from support import PATIENCE, wait_until
 
-from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy, connect
+from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy
 from shellsession.daemon.wire import encode
-from shellsession.errors import GONE
 
+sh = clients.sh
 SOON = 0.3
-
-
-@pytest.fixture
-def sh(remote: RemoteSession) -> RemoteSession:
-    return remote
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["while it runs", "after its end"])
@@ -179,56 +174,6 @@ def test_what_the_dead_were_told_of_a_command_comes_with_its_next_result(daemon:
         sh.wait()
 
 
-def handed_back_and_dies(sh: RemoteSession) -> None:
-    """A command that was handed back ends its shell, and nobody is told."""
-    sh.run("X=kept")
-    command = "until [ -e go ]; do :; done; echo precious; kill -9 $$"
-    assert sh.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
-    Path(sh.cwd, "go").touch()
-    wait_until(lambda: sh.pid is None, "the end of the shell")
-
-
-@pytest.mark.parametrize("who", ["same", "other"])
-def test_a_shell_that_ended_with_what_was_handed_back_is_announced_by_the_next_command(
-    daemon: Daemon, sh: RemoteSession, who: str
-) -> None:
-    handed_back_and_dies(sh)
-    with connect(sh.agent, daemon.socket, start=False) as other:
-        asker = sh if who == "same" else other
-        announced = asker.run("touch run; echo [$X]")
-        assert (announced.outcome, announced.exit_code, announced.stdout) == ("shell_exited", 137, "")
-        assert (announced.state_kept, announced.ran, announced.reason) == (False, False, GONE)
-        assert asker.run("ls; echo [$X]").stdout == "go\n[]\n"
-    end = sh.wait()
-    assert (end.stdout, end.outcome, end.exit_code) == ("precious\n", "shell_exited", 137)
-    with pytest.raises(NotRunning):
-        sh.wait()
-
-
-def test_who_was_told_of_the_end_of_the_shell_is_not_told_again(sh: RemoteSession) -> None:
-    handed_back_and_dies(sh)
-    assert sh.wait().stdout == "precious\n"
-    assert sh.run("echo [$X]").stdout == "[]\n"
-
-
-def test_what_was_handed_back_and_ended_is_told_after_another_command(sh: RemoteSession, place: Path) -> None:
-    command = "until [ -e go ]; do :; done; echo precious; (exit 7)"
-    assert sh.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
-    (place / "go").touch()
-    wait_until(lambda: sh.state == "idle", "the end")
-    assert sh.run("echo next").stdout == "next\n"
-    end = sh.wait()
-    assert (end.stdout, end.outcome, end.exit_code) == ("precious\n", "exited", 7)
-
-
-def test_whose_command_ended_with_a_restart_is_told_so(daemon: Daemon, sh: RemoteSession) -> None:
-    sh.run("sleep 1000", timeout=SOON, on_timeout="yield")
-    with connect(sh.agent, daemon.socket, start=False) as other:
-        other.restart()
-    end = sh.wait()
-    assert (end.outcome, end.reason) == ("shell_exited", "the session was restarted meanwhile")
-
-
 def test_what_nobody_heard_is_not_told_of_a_fresh_shell(daemon: Daemon, sh: RemoteSession) -> None:
     sh.open()
     leave_behind(daemon, sh, "run", WAITS)
@@ -302,36 +247,3 @@ def test_a_command_that_another_ended_while_its_client_took_its_output_is_logged
         pass
     logged = wait_until(lambda: daemon.logged(sh.agent), "its line in the log")
     assert [line["outcome"] for line in logged] == ["interrupted"]
-
-
-def test_an_end_that_expect_saw_is_told_and_logged_though_nobody_waits_for_it(
-    daemon: Daemon, sh: RemoteSession, raw: Raw
-) -> None:
-    raw.ask("watch", agent=sh.agent)
-    assert sh.run("read x; (exit 3)", stdin=TTY).outcome == "input"
-    sh.type("it\n")
-    assert sh.expect(pexpect.EOF) == 0
-    assert seen(raw)[-1].header["exit_code"] == 3
-    sh.run("echo next")
-    wait_until(lambda: len(daemon.logged(sh.agent)) == 2, "the log")
-    assert [(line["command"], line["exit_code"]) for line in daemon.logged(sh.agent)] == [
-        ("read x; (exit 3)", 3),
-        ("echo next", 0),
-    ]
-
-
-def test_a_shell_whose_death_expect_saw_is_announced_by_the_next_command_once(sh: RemoteSession) -> None:
-    assert sh.run("X=kept; read x; kill -9 $$", stdin=TTY).outcome == "input"
-    sh.type("go\n")
-    assert sh.expect(pexpect.EOF) == 0
-    told = sh.run("echo [$X]")
-    assert (told.outcome, told.ran, told.state_kept, told.reason) == ("shell_exited", False, False, GONE)
-    assert sh.run("echo [$X]").stdout == "[]\n"
-
-
-def test_a_shell_whose_death_expect_saw_and_wait_told_is_not_announced_again(sh: RemoteSession) -> None:
-    assert sh.run("read x; echo last; kill -9 $$", stdin=TTY).outcome == "input"
-    sh.type("go\n")
-    assert sh.expect(pexpect.EOF) == 0
-    assert not sh.wait().state_kept
-    assert sh.run("echo next").stdout == "next\n"

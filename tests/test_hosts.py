@@ -8,26 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+import hosts
 import pytest
-from escapes import ESCAPES, all_escapes, of_host, runtime_directories
-from support import PATIENCE, is_alive, naps, unique_seconds, wait_until, with_argument
+from escapes import ESCAPES, all_escapes, of_host
+from hosts import HOST, PROMISED, start
+from support import is_alive, unique_seconds, wait_until, with_argument
 
 import shellsession
-from shellsession.engine import guard, processes
 
-# The promise of the issue is 2 s; a slow machine that needs more fails, and that is meant.
-PROMISED = 2.0
-
-HOST = """
-import sys
-from shellsession import Session
-session = Session(cwd="/")
-session.run(sys.argv[1])
-print(session.pid, flush=True)
-"""
+home, started = hosts.home, hosts.started
 # A signal between Python's last look for one and a read(2) without end would not be heard.
 WAITS = "import time\nwhile True: time.sleep(0.1)"
 # What the host does once its session has started what shall not outlive it.
@@ -49,29 +40,6 @@ ENDS = {
         None,
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _a_home_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a host of somebody else sweeps at its start what a watcher here has forgotten."""
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-
-
-@pytest.fixture
-def started() -> Iterator[list[subprocess.Popen[str]]]:
-    """Hosts that a test started; whatever comes, they end with it."""
-    hosts: list[subprocess.Popen[str]] = []
-    yield hosts
-    for host in hosts:
-        with host:
-            host.kill()
-
-
-def start(hosts: list[subprocess.Popen[str]], program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", program, *arguments]
-    pipe = subprocess.PIPE
-    hosts.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True))
-    return hosts[-1]
 
 
 @pytest.mark.parametrize(("end", "number"), ENDS.values(), ids=ENDS)
@@ -121,125 +89,6 @@ asyncio.run(main())
     assert host.wait(20) == 0
     assert with_argument(seconds) == []
     assert of_host(host.pid) == set()
-
-
-def test_the_watcher_leaves_a_living_host_and_strangers_alone(started: list[subprocess.Popen[str]]) -> None:
-    """Two hosts: the end of one is no end for the other, nor for a process beside them."""
-    mine, yours, nobodys = unique_seconds(), unique_seconds(), unique_seconds()
-    started.append(stranger := subprocess.Popen(["sleep", nobodys], text=True))
-    first, second = (start(started, HOST + "input()\n", f"sleep {seconds} &") for seconds in (mine, yours))
-    for host in (first, second):
-        assert host.stdout
-        host.stdout.readline()
-    wait_until(lambda: with_argument(mine) and with_argument(yours), "both jobs")
-    first.kill()
-    wait_until(lambda: not with_argument(mine) and not of_host(first.pid), "the end of the first", PROMISED)
-    assert len(with_argument(yours)) == 1
-    assert stranger.poll() is None
-
-
-def watcher_of(host: subprocess.Popen[str]) -> int:
-    (pid,) = [pid for pid in with_argument(str(host.pid)) if pid != host.pid]
-    return pid
-
-
-def test_a_watcher_that_was_killed_has_a_successor_from_the_next_shell_on(
-    started: list[subprocess.Popen[str]],
-) -> None:
-    seconds = unique_seconds()
-    program = HOST + "input(); other = Session(cwd='/'); other.run(sys.argv[2]); print(flush=True); input()\n"
-    host = start(started, program, "true", f"setsid sleep {seconds} &")
-    assert host.stdout
-    assert host.stdin
-    host.stdout.readline()
-    os.kill(first := watcher_of(host), signal.SIGKILL)
-    wait_until(lambda: not is_alive(first), "its end")
-    host.stdin.write("go\n")
-    host.stdin.flush()
-    host.stdout.readline()
-    wait_until(lambda: with_argument(seconds), "the job")
-    host.kill()
-    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all", PROMISED)
-
-
-def test_who_kills_all_that_is_called_bash_spares_the_watcher(started: list[subprocess.Popen[str]]) -> None:
-    """`pkill bash`, `killall bash`: an agent that wants its own servers ended says so."""
-    seconds = unique_seconds()
-    host = start(started, HOST + "input()\n", f"setsid sleep {seconds} &")
-    assert host.stdout
-    host.stdout.readline()
-    watcher = watcher_of(host)
-    name = wait_until(lambda: Path(f"/proc/{watcher}/comm").read_text(encoding="utf-8") != "bash\n", "another name")
-    assert name
-    os.kill(watcher, signal.SIGTERM)
-    wait_until(lambda: naps(watcher) > 2, "its next looks")
-    assert is_alive(watcher)
-    wait_until(lambda: with_argument(seconds), "the job")
-    host.kill()
-    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all", PROMISED)
-
-
-def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path) -> None:
-    """The watcher's pipe is at its end from the first, so that it looks at the host and at nothing else."""
-    program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'two\\nlines'); print(flush=True); sys.stdin.read()"
-    script = Path(guard.__file__).with_name("watcher.bash")
-    (place := tmp_path / "home" / "host").mkdir(parents=True)
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as host:
-        assert host.stdout
-        host.stdout.readline()
-        told = (host.pid, processes.start_time(host.pid), 1, 0, place)
-        with subprocess.Popen(["bash", str(script), *map(str, told)], stdin=subprocess.DEVNULL) as watcher:
-            wait_until(lambda: watcher.poll() is not None or naps(watcher.pid) > 30, "many looks")
-            assert watcher.poll() is None
-            host.kill()
-            host.wait(PATIENCE)
-            assert watcher.wait(PATIENCE) is not None
-    assert not place.exists()
-
-
-def test_a_fork_of_the_host_that_lives_on_does_not_keep_anything_alive(started: list[subprocess.Popen[str]]) -> None:
-    seconds, fork = unique_seconds(), unique_seconds()
-    program = (
-        HOST
-        + f"""
-import os
-if os.fork() == 0:
-    os.execvp("sleep", ["sleep", "{fork}"])
-sys.stdin.read()
-"""
-    )
-    host = start(started, program, f"sleep {seconds} &")
-    assert host.stdout
-    host.stdout.readline()
-    (forked,) = wait_until(lambda: with_argument(fork), "the fork")
-    try:
-        host.kill()
-        host.wait(10)
-        wait_until(lambda: not with_argument(seconds), "the end of the job", PROMISED)
-        assert is_alive(forked)
-    finally:
-        os.kill(forked, signal.SIGKILL)
-
-
-def test_leftovers_of_hosts_killed_with_their_watchers_are_swept_at_the_next_start(
-    started: list[subprocess.Popen[str]],
-) -> None:
-    seconds = unique_seconds()
-    host = start(started, HOST + "sys.stdin.read()\n", f"setsid sleep {seconds} &")
-    assert host.stdout
-    shell = int(host.stdout.readline())
-    wait_until(lambda: with_argument(seconds), "the job")
-    (directory,) = of_host(host.pid)
-    for pid in (watcher_of(host), host.pid):
-        os.kill(pid, signal.SIGKILL)
-    host.wait(10)
-    assert with_argument(seconds)
-    assert directory in runtime_directories()
-    nxt = start(started, HOST, "true")
-    nxt.wait(20)
-    wait_until(lambda: not with_argument(seconds) and not is_alive(shell), "the end of the old shell", PROMISED)
-    assert directory not in runtime_directories()
 
 
 def test_a_session_inside_a_session(started: list[subprocess.Popen[str]]) -> None:
@@ -333,95 +182,3 @@ def usable(interpreter: str) -> bool:
         )
     except OSError:
         return False
-
-
-def test_a_command_of_a_thread_does_not_run_on_at_the_hosts_end(
-    started: list[subprocess.Popen[str]], tmp_path: Path
-) -> None:
-    """Its sleep was killed, and bash went on with the next command."""
-    seconds = unique_seconds()
-    program = f"""
-import threading
-from shellsession import Session
-session = Session(cwd={str(tmp_path)!r}, timeout=None)
-begun = threading.Event()
-command = "echo begun; sleep {seconds}; touch ran-on"
-options = dict(on_output=lambda *_: begun.set())
-threading.Thread(target=session.run, args=(command,), kwargs=options, daemon=True).start()
-begun.wait()
-"""
-    for _ in range(5):
-        host = start(started, program)
-        assert host.wait(20) == 0
-        assert not with_argument(seconds)
-        assert not (tmp_path / "ran-on").exists()
-
-
-# The thread is held where the shell is about to be buried until the interpreter is at the same place, or stays away.
-ENDS_WHILE_CLOSING = """
-import atexit, threading
-from shellsession import Session
-from shellsession.engine import teardown
-
-session = Session(cwd="/")
-session.run("true")
-destroy, main = teardown.destroy, threading.current_thread()
-closing, at_exit, also_here, closed = (threading.Event() for _ in range(4))
-
-def held(engine):
-    if threading.current_thread() is main:
-        also_here.set()
-        closed.wait(60)
-    else:
-        closing.set()
-        at_exit.wait(60)
-        also_here.wait(0.3)
-    yield from destroy(engine)
-    closed.set()
-
-teardown.destroy = held
-atexit.register(at_exit.set)
-threading.Thread(target=session.close, daemon=True).start()
-closing.wait(60)
-"""
-
-
-# As above, where the shell is about to be buried because it was closed while it was opened.
-ENDS_WHILE_OPENING = """
-import atexit, threading, time
-from contextlib import suppress
-from shellsession import Session, SessionClosed
-from shellsession.engine import steps, teardown
-
-session = Session(cwd="/")
-destroy, shake, main = teardown.destroy, steps.handshake, threading.current_thread()
-opening, at_exit, closed = (threading.Event() for _ in range(3))
-
-def late(shell, is_closed):
-    opening.set()
-    at_exit.wait(60)
-    while not is_closed():
-        time.sleep(0.001)
-    yield from shake(shell, is_closed)
-
-def held(engine):
-    if threading.current_thread() is main:
-        closed.wait(60)
-    yield from destroy(engine)
-    closed.set()
-
-def work():
-    with suppress(SessionClosed):
-        session.open()
-
-steps.handshake, teardown.destroy = late, held
-atexit.register(at_exit.set)
-threading.Thread(target=work, daemon=True).start()
-opening.wait(60)
-"""
-
-
-@pytest.mark.parametrize("program", [ENDS_WHILE_CLOSING, ENDS_WHILE_OPENING], ids=["closed", "opened"])
-def test_an_interpreter_that_ends_while_a_session_is_closed_leaves_it_to_who_is_at_it(program: str) -> None:
-    host = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
-    assert (host.returncode, host.stdout, host.stderr) == (0, "", "")

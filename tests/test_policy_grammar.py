@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 from bashes import VERSION
 from hypothesis import given, strategies as st
-from policy_corpus import BROKEN, CASES, STARTED, STARTS_NOTHING, TAKEN, UNTOLD, Case
+from policy_corpus import BROKEN, CASES, TAKEN, UNTOLD, Case
+from policy_starters import STARTED, STARTS_NOTHING
 
 from shellsession.policy.commands import commands, shown
 from shellsession.policy.grammar import MAX_READ

@@ -1,4 +1,4 @@
-"""What every session promises, a sandboxed one does: the tests of ``test_contract``, with another session."""
+"""What every session promises, a sandboxed one does: the tests of ``test_contract*``, with another session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import test_contract
+import test_contract_elsewhere
+from kinds import in_a_loop
 from sandboxes import needs_bwrap
 
 from shellsession import AsyncSession, Sandbox, Session
@@ -15,8 +17,8 @@ pytestmark = needs_bwrap
 
 # bubblewrap tells of bash's end a moment late: what is typed meanwhile is not known to have been lost.
 _NOT_HERE = {"test_a_command_that_was_not_run_is_told_so"}
-_TESTS = [name for name in vars(test_contract) if name.startswith("test_") and name not in _NOT_HERE]
-globals().update({name: getattr(test_contract, name) for name in _TESTS})
+_TESTS = vars(test_contract) | vars(test_contract_elsewhere)
+globals().update({name: _TESTS[name] for name in _TESTS if name.startswith("test_") and name not in _NOT_HERE})
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -27,5 +29,5 @@ def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
         with Session(cwd=place, timeout=20, sandbox=sandbox) as session:
             yield session
     else:
-        with test_contract.in_a_loop(lambda: AsyncSession(cwd=place, timeout=20, sandbox=sandbox)) as session:
+        with in_a_loop(lambda: AsyncSession(cwd=place, timeout=20, sandbox=sandbox)) as session:
             yield session

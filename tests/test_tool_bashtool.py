@@ -1,47 +1,27 @@
-"""Document 003: deny, confirm, run; its requirements are listed in contracts/parity/003_bashtool.md."""
+"""Document 003: run, cut, told; its requirements are listed in contracts/parity/003_bashtool.md."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import bashtools
 import pytest
+from bashtools import Bash, text_of, told
 from hypothesis import given, strategies as st
 
-from shellsession import Agents, AsyncSession, InvalidRequest, Session
+from shellsession import Agents, InvalidRequest, Session
 from shellsession.contracts import bashtool
 from shellsession.contracts.bashtool import Failed, InvalidArgs
-from shellsession.contracts.binding import Tool
 from shellsession.models import Request, Result
 
+agents, bash = bashtools.agents, bashtools.bash
+
 pytestmark = pytest.mark.usefixtures("company")
-
-Bash = Tool[bashtool.Payload]
-
-
-@pytest.fixture(scope="module")
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
-
-
-@pytest.fixture(scope="module")
-def bash(agents: Agents) -> Bash:
-    return bashtool.tool(agents, agent="a1")
-
-
-def told(text: str, exit_code: int = 0) -> dict[str, Any]:
-    details = {"exit_code": exit_code, "success": exit_code == 0}
-    return {"content": [{"type": "text", "text": text}], "details": details}
-
-
-def text_of(payload: bashtool.Payload) -> str:
-    return payload["content"][0]["text"]
 
 
 def test_the_definition(bash: Bash) -> None:
@@ -96,89 +76,6 @@ def test_bad_calls_are_invalid_args(bash: Bash, call: object, error: str) -> Non
         bash(call)
     assert str(raised.value) == error
     assert raised.value.code == "bashtool_invalid_args"
-
-
-@pytest.mark.parametrize(
-    ("command", "pattern"),
-    [
-        ("rm -rf /", "rm -rf /"),
-        ("echo 'rm -rf /tmp/x'", "rm -rf /"),  # a substring is a substring
-        ("sudo reboot; rm -rf /", "sudo"),  # the first of the list
-        ("echo it's 'quo'ted", "it's 'quo'"),
-    ],
-)
-def test_denied_patterns_are_blocked_and_nothing_runs(agents: Agents, command: str, pattern: str) -> None:
-    asked: list[str] = []
-    deny = ["sudo", "rm -rf /", "it's 'quo'"]
-    bash = bashtool.tool(agents, agent="deny", deny_patterns=deny, confirm=asked.append)
-    with pytest.raises(Failed) as raised:
-        bash({"command": command})
-    assert str(raised.value) == f"Command blocked by safety policy: contains '{pattern}'"
-    assert asked == []
-
-
-def test_what_is_not_denied_runs(agents: Agents) -> None:
-    bash = bashtool.tool(agents, agent="deny", deny_patterns=["rm -rf /", "SUDO"])
-    assert bash({"command": "echo rm -rf . sudo"}) == told("Exit code: 0\nrm -rf . sudo\n")
-
-
-@pytest.mark.parametrize("answer", ["no", "n", 1, [False]], ids=repr)
-def test_what_is_neither_true_nor_false_is_no_yes(tmp_path: Path, answer: object) -> None:
-    with Session() as session:
-        bash = bashtool.tool(session, confirm=lambda _: answer)
-        with pytest.raises(bashtool.Failed, match="return True or False"):
-            bash({"command": f"touch {tmp_path}/ran"})
-    assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("answer", [False, None, 0])
-def test_unless_it_is_confirmed_nothing_runs(agents: Agents, tmp_path: Path, answer: object) -> None:
-    bash = bashtool.tool(agents, agent="confirm", confirm=lambda command: answer)
-    with pytest.raises(Failed) as raised:
-        bash({"command": f"touch {tmp_path}/ran"})
-    assert str(raised.value) == "Command was not confirmed by the user."
-    assert not (tmp_path / "ran").exists()
-
-
-def test_who_confirms_sees_the_command_as_the_model_gave_it(agents: Agents) -> None:
-    asked: list[str] = []
-
-    def confirm(command: str) -> bool:
-        asked.append(command)
-        return True
-
-    bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
-    assert bash({"command": "echo 'é'; :"}) == told("Exit code: 0\né\n")
-    assert asked == ["echo 'é'; :"]
-
-
-def test_who_fails_to_answer_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path) -> None:
-    def confirm(command: str) -> bool:
-        raise LookupError(command)
-
-    bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
-    with pytest.raises(Failed, match=r"^Failed to execute: who was asked for a yes or no raised LookupError\('touch "):
-        bash({"command": f"touch {tmp_path}/ran"})
-    assert not (tmp_path / "ran").exists()
-
-
-def test_a_coroutine_function_confirms_for_async_tools() -> None:
-    async def confirm(command: str) -> bool:
-        await asyncio.sleep(0)
-        return "yes" in command
-
-    async def main() -> None:
-        async with AsyncSession() as session:
-            bash = bashtool.tool(session, confirm=confirm)
-            assert await bash({"command": "echo yes"}) == told("Exit code: 0\nyes\n")
-            with pytest.raises(Failed, match=r"^Command was not confirmed by the user\.$"):
-                await bash({"command": "echo no"})
-
-    asyncio.run(main())
-    with Session() as session:
-        for function in (confirm, lambda command: confirm(command)):
-            with pytest.raises(Failed, match=r"^Failed to execute: a coroutine function can be asked only by an async"):
-                bashtool.tool(session, confirm=function)({"command": "echo yes"})
 
 
 def test_it_runs_in_the_directory_that_is_named(

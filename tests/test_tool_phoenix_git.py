@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import phoenixes
 import pytest
-from hypothesis import given, strategies as st
+import repositories
+from repositories import Repository, bare, git
 from support import wait_until
 
-from shellsession import Agents, Session
+from shellsession import Agents
 from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER, ToolResult
-from shellsession.contracts.phoenix_git import prelude
+
+pattern, repository, bash = repositories.pattern, repositories.repository, repositories.bash
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
@@ -29,63 +28,6 @@ pytestmark = [
 Bash = phoenixes.Bash
 temporary = phoenixes.temporary
 isolated = phoenixes.bash
-
-
-def git(*arguments: str, cwd: Path | None = None) -> str:
-    return subprocess.run(["git", *arguments], cwd=cwd, check=True, capture_output=True, text=True).stdout
-
-
-class Repository:
-    """A git repository with one commit and something staged."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def make(self) -> None:
-        self.path.mkdir()
-        git("init", "-q", cwd=self.path)
-        # maintenance: else each commit starts one more process, which looks whether there is something to tidy up
-        ours = {"user.name": "A", "user.email": "a@b.c", "commit.gpgsign": "false", "maintenance.auto": "false"}
-        for name, value in ours.items():
-            git("config", name, value, cwd=self.path)
-        (self.path / "file").write_text("one\n")
-        git("add", "file", cwd=self.path)
-        git("commit", "-qm", "base", cwd=self.path)
-        (self.path / "file").write_text("two\n")
-        git("add", "file", cwd=self.path)
-
-    def messages(self) -> list[str]:
-        """Those of the commits after the first, oldest first."""
-        return git("log", "--reverse", "--format=%B%x00", cwd=self.path).split("\0\n")[1:-1]
-
-
-@pytest.fixture(scope="module")
-def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository that is copied for each test: to make one takes nine processes of git."""
-    home = tmp_path_factory.mktemp("pattern")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(home))
-        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-        Repository(home / "repository").make()
-    return home / "repository"
-
-
-@pytest.fixture
-def repository(tmp_path: Path, pattern: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    repository = Repository(tmp_path / "repository")
-    shutil.copytree(pattern, repository.path, ignore=shutil.ignore_patterns("*.sample"))
-    monkeypatch.chdir(repository.path)
-    return repository
-
-
-@pytest.fixture(params=["isolated", "persistent"])
-def bash(request: pytest.FixtureRequest) -> Iterator[Bash]:
-    with Agents() as agents:
-        yield phoenix.tool(agents, agent="a1", persistent=request.param == "persistent")
 
 
 # What is committed, and the messages that come of it, without the trailer.
@@ -197,16 +139,6 @@ DIVIDED: Final = [
 ]
 
 
-def bare(message: str) -> str:
-    """The message without trailers that git itself recognises, each of which stands there once."""
-    trailers = subprocess.run(
-        ["git", "interpret-trailers", "--parse"], input=message, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    assert [line.lower() for line in trailers].count(TRAILER.lower()) == 1, message
-    assert message.lower().count(TRAILER.lower()) == 1, message
-    return message[: message.index("\n\n" + trailers[0])]
-
-
 @pytest.mark.parametrize("command", DIVIDED)
 def test_a_divider_does_not_end_the_message(bash: Bash, repository: Repository, command: str) -> None:
     assert bash({"command": command}) == ToolResult("")
@@ -265,108 +197,6 @@ def test_the_trailer_can_be_chosen_or_left_out(repository: Repository) -> None:
                 bash({"command": f"git commit -q --allow-empty -m {name}"})
                 expected = f"{name}\n" + (f"\n{trailer}\n" if trailer else "")
                 assert repository.messages()[-1] == expected
-
-
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [
-        ("echo 'git commit -m x'", "git commit -m x\n"),
-        ("printf '%s|' git commit -m x", "git|commit|-m|x|"),
-        ("cat <<EOF\ngit commit -m x\nEOF", "git commit -m x\n"),
-        ("timeout 5 echo git commit -m x", "git commit -m x\n"),
-        ("env echo git commit", "git commit\n"),
-        ("sh -c 'echo git commit'", "git commit\n"),
-        ("sh -c 'echo $0 $1' git commit", "git commit\n"),
-        ("exec 3>&1; echo git commit >&3", "git commit\n"),
-        ("(exec echo git commit)", "git commit\n"),
-        ("env -u X echo git commit", "git commit\n"),
-        ("echo commit | xargs echo git", "git commit\n"),
-        ("# git commit -m x", ""),
-        ("git log --format=%s -- commit file", "base\n"),
-        ("git config --get user.name commit; git config user.name", "A\n"),
-        ('git() { echo "own $*"; }; git commit -m x', "own commit -m x\n"),
-        ("git commit --dry-run -qm x >/dev/null; git diff --cached --name-only", "file\n"),
-        ("set -x; git commit --dry-run -qm x >/dev/null", None),
-        ("git -c man.viewer=shown -c man.shown.cmd='echo shown' commit --help", "shown git-commit\n"),
-        ("git commit -h 2>&1 | head -c 20", "usage: git commit [-"),
-    ],
-)
-def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: str, output: str | None) -> None:
-    found = bash({"command": command})
-    assert repository.messages() == []
-    if output is None:
-        assert re.fullmatch(r"\++ git commit --dry-run -qm x\n", found.output), "the trace is the command's own"
-    else:
-        assert found.output == output
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "git commit -qm x",
-        "git commit",
-        "git commit --nonsense",
-        "git nonsense commit",
-        "PATH=/nonexistent\nsudo -n git commit -m x",
-        "PATH=/nonexistent\n\ndash -c 'git commit -m x'",
-    ],
-)
-def test_what_fails_fails_as_ever(isolated: Bash, repository: Repository, command: str) -> None:
-    git("reset", "-q", "--hard")
-    plain = subprocess.run(
-        ["bash", "-c", command],
-        env={**os.environ, "EDITOR": "/bin/false", "VISUAL": "/bin/false"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert plain.returncode
-    expected = f"[command failed: exit code {plain.returncode}]\n{plain.stderr}{plain.stdout}"
-    found = isolated({"command": command})
-    assert (sorted(found.output), found.is_error) == (sorted(expected), True)
-
-
-@pytest.mark.parametrize(
-    "command", ["command -v git", "type -p git", "type git", "declare -F git", "hash git; type git"]
-)
-def test_who_asks_what_git_is_gets_the_truth(isolated: Bash, command: str) -> None:
-    plain = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert isolated({"command": command}).output.endswith(plain.stdout)
-
-
-def test_the_environment_holds_nothing_of_it(
-    bash: Bash, repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    found = bash({"command": "git commit -qm m; env"})
-    assert not re.search("_phoenix|BASH_FUNC|o-authored", found.output)
-
-
-def test_a_git_function_of_the_session_stays(repository: Repository) -> None:
-    with Session() as session:
-        session.run("git() { echo own; }")
-        bash = phoenix.tool(session, persistent=True)
-        assert bash({"command": "git commit -m x"}) == ToolResult("own\n")
-        phoenix.tool(session)({"command": "git commit -qm m"})  # in a bash that knows nothing of it
-        assert [bare(message) for message in repository.messages()] == ["m"]
-
-
-@pytest.mark.parametrize(
-    ("state", "command", "output"),
-    [
-        ("timeout() { echo own; }", "timeout 5 git commit -qm x", ""),
-        ("set -o posix", "/usr/bin/git commit -qm x", ""),
-        ("shopt -s nocasematch; set -f; IFS=git", "git commit -qm x", ""),
-        ("set -e", "git commit -qm x && git status --short", ""),
-    ],
-)
-def test_a_session_of_the_callers_may_be_in_any_state(
-    repository: Repository, state: str, command: str, output: str
-) -> None:
-    with Session() as session:
-        session.run(state)
-        assert phoenix.tool(session)({"command": command}) == ToolResult(output)
 
 
 def test_hooks_see_and_may_refuse_the_message(isolated: Bash, repository: Repository) -> None:
@@ -435,15 +265,3 @@ def test_an_interactive_rebase_is_refused_in_the_foreground(
         said = wait_until(lambda: (text := path.read_text()).endswith("]\n") and text, "its end")
         assert "requires background" not in str(said)
         assert "[background process completed]" in str(said)
-
-
-@given(st.text())
-def test_text_without_the_word_git_gets_no_function(command: str) -> None:
-    assert not prelude(command.replace("git", "gut"), TRAILER)
-
-
-@pytest.mark.parametrize("words", ["git env ", "env git commit ", "/usr/", "commit /usr/bin/git ", "command -v git;"])
-def test_long_text_is_read_quickly(words: str) -> None:
-    begun = time.monotonic()
-    prelude(words * (1_000_000 // len(words)), TRAILER)
-    assert time.monotonic() - begun < 10

@@ -1,0 +1,34 @@
+"""What the tests of the audit log share: a log, what is written to it, what is read from it, and who else may."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shellsession import Result
+from shellsession.daemon.audit import Audit, read
+from shellsession.policy.secrets import Secrets
+
+NOTHING = Secrets({})
+DONE = Result(b"", b"", 0, None, "/", 0.5, "exited")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "audit.jsonl"
+
+
+def say(audit: Audit, *commands: str, agent: str = "a", secrets: Secrets = NOTHING) -> None:
+    for command in commands:
+        audit.record(agent, command.encode(), secrets, DONE)
+
+
+def commands(log: Path, **options: Any) -> list[str]:
+    return [entry["command"] for entry in read(str(log), **options)]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)

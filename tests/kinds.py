@@ -1,0 +1,89 @@
+"""Sessions of every kind, each with the face of a Session."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shellsession import AsyncSession, Session, aconnect, connect
+
+
+class Blocking:
+    """An AsyncSession with the face of a Session: its coroutines run on a loop of their own."""
+
+    def __init__(self, session: AsyncSession, loop: asyncio.AbstractEventLoop) -> None:
+        self._session, self._loop = session, loop
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._session, name)
+        if not callable(value) or name in ("jobs", "resize"):
+            return value
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            made = value(*arguments, **options)
+            return self._wait(made) if inspect.isawaitable(made) else self._iterate(made)
+
+        return call
+
+    def _wait(self, awaitable: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, Any], awaitable), self._loop).result()
+
+    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        try:
+            while True:
+                try:
+                    yield self._wait(anext(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self._wait(items.aclose())  # type: ignore[attr-defined]
+
+
+@contextmanager
+def in_a_loop(make: Callable[[], Any]) -> Iterator[Session]:
+    """A session of asyncio with the face of a Session; ``make`` is called in its loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def made() -> Any:
+        session = make()
+        return await session if inspect.isawaitable(session) else session
+
+    try:
+        blocking = Blocking(asyncio.run_coroutine_threadsafe(made(), loop).result(), loop)
+        yield cast(Session, blocking)
+        blocking.close()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(params=["sync", "async", "remote", "async remote"])
+def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
+    """A session of each kind."""
+    options: dict[str, Any] = {"cwd": place, "timeout": 20}
+    if request.param == "sync":
+        with Session(**options) as session:
+            yield session
+    elif request.param == "async":
+        with in_a_loop(lambda: AsyncSession(**options)) as session:
+            yield session
+    else:
+        socket = request.getfixturevalue("daemon").socket
+        agent = request.node.name
+        if request.param == "remote":
+            with connect(agent, socket, False, **options) as remote:
+                yield cast(Session, remote)
+                remote.close()
+        else:
+            with in_a_loop(lambda: aconnect(agent, socket, False, **options)) as session:
+                yield session

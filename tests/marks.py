@@ -1,0 +1,23 @@
+"""What the tests of marks look for: a nonce, a word of ours, and a session that still answers.
+
+"Nonce" is any run of 24 hexadecimal digits: what a mark is recognised by.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shellsession import Session
+
+NONCE = re.compile(rb"[0-9a-f]{24}")
+
+
+def no_word_of_ours(text: bytes) -> None:
+    assert not NONCE.search(text), text
+    assert b"shellsession" not in text, text
+    assert b"eval" not in text, text
+
+
+def answers(sh: Session) -> None:
+    result = sh.run("echo out; echo err >&2; (exit 42)")
+    assert (result.stdout, result.stderr, result.exit_code, result.outcome) == ("out\n", "err\n", 42, "exited")

@@ -1,0 +1,107 @@
+"""A task that is cancelled, at any moment or again and again: its command is ended, and its shell kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from loops import seen, session
+from support import unique_seconds, with_argument
+
+from shellsession import AsyncSession
+
+
+def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            await sh.run("X=1")
+            shell = sh.pid
+            task = asyncio.create_task(sh.run(f"Y=2; sleep {seconds}; echo never"))
+            await seen(seconds)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert with_argument(seconds) == []
+            assert (await sh.run("echo $X$Y")).stdout == "12\n"
+            assert sh.pid == shell
+
+    asyncio.run(main())
+
+
+def test_a_timeout_of_asyncio_interrupts_too(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("X=1")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sh.run("sleep 100"), 0.15)
+            assert (await sh.run("echo $X")).stdout == "1\n"
+
+    asyncio.run(main())
+
+
+def test_cancelling_a_wait_ends_the_command_that_was_waited_for(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            await sh.run(f"sleep {seconds}", timeout=0.1, on_timeout="yield")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(sh.wait(), 0.1)
+            assert with_argument(seconds) == []
+            assert (await sh.run("echo free")).stdout == "free\n"
+
+    asyncio.run(main())
+
+
+def test_cancelling_while_waiting_for_a_turn_harms_nobody(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            first = asyncio.create_task(sh.run(f"sleep {seconds}; echo first", timeout=0.4))
+            await seen(seconds)
+            second = asyncio.create_task(sh.run("touch second"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            assert (await first).outcome == "timed_out"
+            assert (await sh.run("ls")).stdout == ""
+
+    asyncio.run(main())
+
+
+def test_cancelling_at_any_moment_leaves_a_shell_that_answers(place: Path) -> None:
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("X=1")
+            for steps in range(40):
+                task = asyncio.create_task(sh.run(f"echo {steps}; /bin/true; echo done"))
+                for _ in range(steps % 8):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert (await sh.run("echo mine $X")).stdout == "mine 1\n"
+
+    asyncio.run(main())
+
+
+def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
+    """As anyio does it: at each turn of the loop, until the task has left its scope."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            await session.run("kept=1")
+            begun = asyncio.Event()
+            command = "trap '' INT; echo begun; sleep 1000; sleep 1000"
+            task = asyncio.create_task(session.run(command, on_output=lambda *_: begun.set()))
+            await begun.wait()
+            told = []
+            while not task.done():
+                told.append(task.cancel())
+                await asyncio.sleep(0)
+            assert len(told) > 10
+            assert task.cancelled()
+            assert (await session.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())

@@ -1,0 +1,71 @@
+"""Orphans of a job are its own: it runs as long as they do, and no later call takes them for what it started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support import is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import Session
+
+FORKING = "(while :; do (sleep {0} & echo $! >>pids); sleep 0.01; done) >/dev/null 2>&1 &"
+GROWN = "n=$(wc -l <pids); until (( $(wc -l <pids) > n + 3 )); do :; done"
+
+
+def test_a_job_runs_as_long_as_an_orphan_of_it(sh: Session, place: Path) -> None:
+    theirs, others = unique_seconds(), unique_seconds()
+    os.mkfifo(place / "go")
+    first = sh.run(f"(read x <go; setsid sleep {theirs} &) >/dev/null 2>&1 &").background
+    sh.run(f"sleep {others} &")
+    sh.run("echo >go")
+    wait_until(lambda: with_argument(theirs) and not any(is_alive(pid) for pid in first), "only the orphan is left")
+    job, later = sh.jobs()
+    (orphan,) = with_argument(theirs)
+    assert (job.pids, job.alive(), job.status) == (first, [orphan], "running")
+    assert job.kill() == (orphan,)
+    wait_until(lambda: not job.running, "its end")
+    assert later.alive() == with_argument(others)
+    for _ in range(17):  # all marks come round
+        sh.run(f"sleep {unique_seconds()} &")
+    assert not job.running
+    assert sum(len(one.alive()) for one in sh.jobs()) == 18
+
+
+@pytest.mark.parametrize("jobs_before", [0, 1, 17])
+def test_orphans_of_an_older_job_are_its_own(sh: Session, place: Path, jobs_before: int) -> None:
+    """They become bash's children during a later call, and are not that call's to end."""
+    for _ in range(jobs_before):
+        sh.run(f"sleep {unique_seconds()} &")
+    theirs, ours = unique_seconds(), unique_seconds()
+    sh.run(FORKING.format(theirs) + " until [ -s pids ]; do :; done")
+    assert sh.run(GROWN).background == ()
+    sh.run(f"{GROWN}; (setsid sleep {ours} &); sleep {ours}", timeout=0.01, on_timeout="yield")
+    wait_until(lambda: len(with_argument(ours)) == 2, "the later call is at its end")
+    result = sh.interrupt()
+    assert (result.outcome, result.state_kept) == ("interrupted", True)
+    assert with_argument(ours) == []
+    started = [int(pid) for pid in (place / "pids").read_text().split()]
+    assert not set(started) & set(result.killed)
+    assert all(is_alive(pid) for pid in started)
+    sh.close()
+    assert with_argument(theirs) == []
+
+
+def test_no_look_takes_an_orphan_of_an_older_job_for_newer(sh: Session) -> None:
+    """However the look and the death of its parent fall."""
+    sh.run("while :; do (sleep 0.2 &); done >/dev/null 2>&1 &")
+    family = sh._engine.live().family
+    older = family.present()
+    assert [found for _ in range(300) if (found := family.newer(older))] == []
+
+
+@pytest.mark.parametrize("shed", ["ulimit -Sx unlimited", "ulimit -Sx 0"])
+def test_a_mark_that_was_shed_is_there_again_once_something_runs(sh: Session, shed: str) -> None:
+    first, later = unique_seconds(), unique_seconds()
+    sh.run(f"{shed}; sleep {unique_seconds()} &")
+    sh.run(f"setsid sleep {first} & setsid env -i sleep {later} &")
+    wait_until(lambda: with_argument(first) and with_argument(later), "they run")
+    assert sh.run("kill -9 $$").outcome == "shell_exited"
+    assert with_argument(first) == with_argument(later) == []

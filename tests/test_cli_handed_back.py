@@ -1,0 +1,95 @@
+"""A command that was handed back, on the command line: send, wait, interrupt, and the jobs that there are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import commands
+from commands import cli, finish, line, running, session
+from daemons import Daemon
+from support import is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import TTY
+
+agent = commands.agent
+
+
+def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("read -p 'name? ' a; echo hello $a; read -p 'again? ' b; echo bye $b >&2; (exit 5)", stdin=TTY)
+    first = cli(daemon.socket, "send", agent, "Ann")
+    assert (first.returncode, first.stdout) == (0, b"hello Ann\n")
+    assert first.stderr.startswith(
+        b"again? shellsession: the command waits for input from the terminal: `shellsession "
+    )
+    part = cli(daemon.socket, "send", "-n", "--timeout", "0.05", agent, "B")
+    assert (part.returncode, part.stdout) == (0, b"")
+    last = cli(daemon.socket, "send", agent, "ob")
+    assert (last.returncode, last.stdout, last.stderr) == (5, b"", b"bye Bob\n")
+
+
+def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with session(agent, daemon) as sh:
+        sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
+    still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
+    assert (still.returncode, still.stdout) == (124, b"")
+    assert f"it runs on: `shellsession wait {agent}`".encode() in still.stderr
+    with running(daemon.socket, "wait", agent) as process:
+        fifo.write_bytes(b"\xff\x00rest")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"\xff\x00rest"
+        assert finish(process) == (6, b"")
+
+
+def test_wait_and_interrupt_as_json(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("sleep 99", timeout=0.05, on_timeout="yield", tty=False)
+    waited = cli(daemon.socket, "wait", "--json", "--timeout", "0.05", agent)
+    assert (waited.returncode, json.loads(waited.stdout)["outcome"], waited.stderr) == (124, "running", b"")
+    ended = cli(daemon.socket, "interrupt", "--json", agent)
+    assert (ended.returncode, json.loads(ended.stdout)["outcome"], ended.stderr) == (0, "interrupted", b"")
+
+
+def test_interrupt_ends_what_another_process_waits_for(daemon: Daemon, agent: str) -> None:
+    seconds = unique_seconds()
+    with running(daemon.socket, "run", "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
+        assert line(process) == b"ready\n"
+        wait_until(lambda: with_argument(seconds), "the command")
+        done = cli(daemon.socket, "interrupt", agent)
+        assert (done.returncode, done.stdout) == (0, b"ready\n")
+        assert done.stderr == b"shellsession: interrupted on request; the session's state is kept\n"
+        assert finish(process) == (130, done.stderr)
+    assert with_argument(seconds) == []
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
+
+
+def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str) -> None:
+    later = "(sleep 0.2; echo later) & true"
+    assert cli(daemon.socket, "run", "-s", agent, "--", later).returncode == 0
+
+    def written() -> str:
+        (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+        return str(job["stdout"])
+
+    assert wait_until(written, "its output") == "later\n"
+
+
+def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:
+    nothing = cli(daemon.socket, "jobs", agent)
+    assert (nothing.returncode, nothing.stdout) == (0, b"")
+    assert b"left anything running" in nothing.stderr
+    pid = int(cli(daemon.socket, "run", "-s", agent, "--", "sleep 99 & echo $!").stdout)
+    titles, row = cli(daemon.socket, "jobs", agent).stdout.decode().splitlines()
+    assert titles.split() == ["JOB", "STATUS", "PIDS", "COMMAND"]
+    assert row.split(maxsplit=3)[1:] == ["running", str(pid), "sleep 99 & echo $!"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the end of the job")
+    (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+    assert (job["pids"], job["alive"], job["running"], job["status"]) == ([pid], [], False, "ended")
+    assert (job["stderr"], job["stdout_omitted"]) == ("", 0)
+    assert " ended " in cli(daemon.socket, "jobs", agent).stdout.decode()

@@ -1,0 +1,110 @@
+"""What a daemon in trouble says, to its clients and in its own log, where nothing private is."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import endings
+import pytest
+from daemons import Daemon, Raw, running, stopped
+from endings import nothing_is_left, session
+from support import PATIENCE, stat_fields, wait_until
+
+from shellsession import DaemonUnavailable, LimitReached, connect
+from shellsession.cli.main import main
+from shellsession.cli.spectator import Line
+from shellsession.daemon import link
+from shellsession.daemon.control import shutdown, stats
+
+runtime, hasty = endings.runtime, endings.hasty
+
+
+def test_where_no_descriptor_is_left_clients_are_told_at_once(hasty: Daemon, runtime: Path) -> None:
+    """And are served again as soon as there are some."""
+    with ExitStack() as clients, session(hasty) as sh:
+        sh.run("X=1")
+        used = max(map(int, os.listdir(f"/proc/{hasty.pid}/fd")))
+        soft, hard = resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (used + 20, hard))
+
+        def is_let_in() -> bool:
+            return "incarnation" in clients.enter_context(Raw(hasty.socket)).hello
+
+        let_in = [is_let_in() for _ in range(40)]
+        assert let_in == sorted(let_in, reverse=True)
+        assert 0 < sum(let_in) < 30
+        with pytest.raises(LimitReached, match="descriptors"):
+            session(hasty, "b")
+        assert sh.run("echo $X").stdout == "1\n"
+        clients.pop_all().close()
+        wait_until(is_let_in, "room")
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        with session(hasty, "b") as other:
+            assert other.run("echo served").stdout == "served\n"
+    assert hasty.stop() == 0
+    assert nothing_is_left(hasty, runtime)
+
+
+def test_without_even_a_spare_descriptor_it_rests_between_two_looks(hasty: Daemon) -> None:
+    soft, hard = resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE)
+    with Raw(hasty.socket) as raw, socket.socket(socket.AF_UNIX) as waiting:
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (3, hard))
+        waiting.connect(hasty.socket)
+        wait_until(lambda: "turned away" in hasty.said, "its trouble")
+        for _ in range(10):
+            wait_until(lambda: stat_fields(hasty.pid)[0] == "S", "its rest")
+            assert raw.ask("stats").header["value"]["connections"] == 1
+        resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        waiting.settimeout(PATIENCE)
+        assert b"incarnation" in waiting.recv(1 << 16)
+
+
+def test_a_daemon_that_stands_still_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Started by a client, so that it is not the process that listened first; it is named all the same."""
+    path = str(tmp_path / "run" / "socket")
+    connect("a1", path).disconnect()
+    pid = stats(path)["pid"]
+    try:
+        monkeypatch.setattr(link, "PATIENCE", 0.3)
+        with stopped(pid):
+            for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: Line("a1", path)):
+                with pytest.raises(DaemonUnavailable, match=rf"\(pid {pid}\) .* stopped \(SIGSTOP\)"):
+                    ask()
+            assert main(["status", "--socket", path]) == 125
+            assert "kill -CONT" in capsys.readouterr().err
+    finally:
+        shutdown(path)
+    assert main(["status", "--socket", path]) == 3
+
+
+def test_its_own_log_tells_of_each_request_and_not_what_it_was_about(tmp_path: Path) -> None:
+    with running(tmp_path / "daemon", "--log-level", "debug") as daemon, Raw(daemon.socket) as raw:
+        raw.open("a\n1", tmp_path)
+        raw.ask("run", b"echo private >&2; exit 3", agent="a\n1")
+        last = raw.ask("poll", agent="nobody").header["id"]
+        told = [json.loads(line)["message"] for line in daemon.said.splitlines() if "connection" in line]
+    assert "private" not in daemon.said
+    number = last.split(".")[1]
+    assert [line.partition(f"connection {number}: ")[2].replace(last.rpartition(".")[0], "ID") for line in told] == [
+        "open of agent 'a\\n1' (ID.1): done",
+        "run of agent 'a\\n1' (ID.2): shell_exited",
+        "poll of agent 'nobody' (ID.3): no_such_agent",
+    ]
+
+
+def test_a_client_that_died_is_not_said_to_be_in_a_sandbox(hasty: Daemon) -> None:
+    with stopped(hasty.pid):
+        script = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+        subprocess.run([sys.executable, "-c", script, hasty.socket], check=True)
+    with Raw(hasty.socket) as raw:
+        raw.ask("list")
+    assert "refused" not in hasty.said

@@ -1,0 +1,145 @@
+"""Document 004, REQ-BASH-007: the message of a commit, and nothing else of what git is asked, is touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import phoenixes
+import pytest
+import repositories
+from hypothesis import given, strategies as st
+from repositories import Repository, bare, git
+
+from shellsession import Session
+from shellsession.contracts import phoenix
+from shellsession.contracts.phoenix import TRAILER, ToolResult
+from shellsession.contracts.phoenix_git import prelude
+
+pattern, repository, bash = repositories.pattern, repositories.repository, repositories.bash
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
+    pytest.mark.usefixtures("company"),
+]
+
+Bash = phoenixes.Bash
+temporary = phoenixes.temporary
+isolated = phoenixes.bash
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("echo 'git commit -m x'", "git commit -m x\n"),
+        ("printf '%s|' git commit -m x", "git|commit|-m|x|"),
+        ("cat <<EOF\ngit commit -m x\nEOF", "git commit -m x\n"),
+        ("timeout 5 echo git commit -m x", "git commit -m x\n"),
+        ("env echo git commit", "git commit\n"),
+        ("sh -c 'echo git commit'", "git commit\n"),
+        ("sh -c 'echo $0 $1' git commit", "git commit\n"),
+        ("exec 3>&1; echo git commit >&3", "git commit\n"),
+        ("(exec echo git commit)", "git commit\n"),
+        ("env -u X echo git commit", "git commit\n"),
+        ("echo commit | xargs echo git", "git commit\n"),
+        ("# git commit -m x", ""),
+        ("git log --format=%s -- commit file", "base\n"),
+        ("git config --get user.name commit; git config user.name", "A\n"),
+        ('git() { echo "own $*"; }; git commit -m x', "own commit -m x\n"),
+        ("git commit --dry-run -qm x >/dev/null; git diff --cached --name-only", "file\n"),
+        ("set -x; git commit --dry-run -qm x >/dev/null", None),
+        ("git -c man.viewer=shown -c man.shown.cmd='echo shown' commit --help", "shown git-commit\n"),
+        ("git commit -h 2>&1 | head -c 20", "usage: git commit [-"),
+    ],
+)
+def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: str, output: str | None) -> None:
+    found = bash({"command": command})
+    assert repository.messages() == []
+    if output is None:
+        assert re.fullmatch(r"\++ git commit --dry-run -qm x\n", found.output), "the trace is the command's own"
+    else:
+        assert found.output == output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git commit -qm x",
+        "git commit",
+        "git commit --nonsense",
+        "git nonsense commit",
+        "PATH=/nonexistent\nsudo -n git commit -m x",
+        "PATH=/nonexistent\n\ndash -c 'git commit -m x'",
+    ],
+)
+def test_what_fails_fails_as_ever(isolated: Bash, repository: Repository, command: str) -> None:
+    git("reset", "-q", "--hard")
+    plain = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "EDITOR": "/bin/false", "VISUAL": "/bin/false"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert plain.returncode
+    expected = f"[command failed: exit code {plain.returncode}]\n{plain.stderr}{plain.stdout}"
+    found = isolated({"command": command})
+    assert (sorted(found.output), found.is_error) == (sorted(expected), True)
+
+
+@pytest.mark.parametrize(
+    "command", ["command -v git", "type -p git", "type git", "declare -F git", "hash git; type git"]
+)
+def test_who_asks_what_git_is_gets_the_truth(isolated: Bash, command: str) -> None:
+    plain = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert isolated({"command": command}).output.endswith(plain.stdout)
+
+
+def test_the_environment_holds_nothing_of_it(
+    bash: Bash, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    found = bash({"command": "git commit -qm m; env"})
+    assert not re.search("_phoenix|BASH_FUNC|o-authored", found.output)
+
+
+def test_a_git_function_of_the_session_stays(repository: Repository) -> None:
+    with Session() as session:
+        session.run("git() { echo own; }")
+        bash = phoenix.tool(session, persistent=True)
+        assert bash({"command": "git commit -m x"}) == ToolResult("own\n")
+        phoenix.tool(session)({"command": "git commit -qm m"})  # in a bash that knows nothing of it
+        assert [bare(message) for message in repository.messages()] == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("state", "command", "output"),
+    [
+        ("timeout() { echo own; }", "timeout 5 git commit -qm x", ""),
+        ("set -o posix", "/usr/bin/git commit -qm x", ""),
+        ("shopt -s nocasematch; set -f; IFS=git", "git commit -qm x", ""),
+        ("set -e", "git commit -qm x && git status --short", ""),
+    ],
+)
+def test_a_session_of_the_callers_may_be_in_any_state(
+    repository: Repository, state: str, command: str, output: str
+) -> None:
+    with Session() as session:
+        session.run(state)
+        assert phoenix.tool(session)({"command": command}) == ToolResult(output)
+
+
+@given(st.text())
+def test_text_without_the_word_git_gets_no_function(command: str) -> None:
+    assert not prelude(command.replace("git", "gut"), TRAILER)
+
+
+@pytest.mark.parametrize("words", ["git env ", "env git commit ", "/usr/", "commit /usr/bin/git ", "command -v git;"])
+def test_long_text_is_read_quickly(words: str) -> None:
+    begun = time.monotonic()
+    prelude(words * (1_000_000 // len(words)), TRAILER)
+    assert time.monotonic() - begun < 10
