@@ -235,9 +235,9 @@ def _end(engine: Engine, owner: int) -> None:
     """At collection and at interpreter exit; never in a forked child, whose parent's shell this is."""
     if os.getpid() != owner or engine.shell is None:
         return
-    with undisturbed():  # nobody comes a second time
-        try:
+    try:
+        with undisturbed():  # nobody comes a second time
             drive(engine.close())
-        finally:
-            if engine.shell is not None:  # a host with threads was struck all the same
-                drive(engine.close())
+    finally:
+        if engine.shell is not None:  # a host with threads was struck all the same
+            drive(engine.close())

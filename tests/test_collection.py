@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import signal
 import sys
-import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import descriptors, is_alive, wait_until
+from support import is_alive, wait_until
 
-from shellsession import Agents, AsyncSession, Session
+from shellsession import Agents, AsyncSession, Session, base
+from shellsession.engine.waiting import Steps, drive
 
 
 class Owner:
@@ -105,31 +103,25 @@ def test_the_same_with_asyncio(place: Path) -> None:
 
 
 class Struck(Exception):
-    """What the handler of the host's alarm raises."""
+    """What a signal's handler raises, in a host that has one."""
 
 
 def test_a_signal_at_its_collection_leaves_nothing_of_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    struck: list[int] = []
+    ends: list[Steps[object]] = []
 
-    def strike(number: int, _: object) -> None:
-        struck.append(number)
-        raise Struck
+    def strike_first(steps: Steps[object]) -> object:
+        ends.append(steps)
+        if len(ends) == 1:
+            raise Struck
+        return drive(steps)
 
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # nobody hears of what is raised in a finalizer
-    before = signal.signal(signal.SIGALRM, strike)
-    Session(cwd=place).open().close()
-    present = len(descriptors())
-    try:
-        for moment in range(1, 41):
-            sessions = [Session(cwd=place)]
-            sessions[0].run("sleep 1000 &")
-            struck.clear()
-            with suppress(Struck):
-                signal.setitimer(signal.ITIMER_REAL, moment * 0.0002)
-                sessions.clear()
-                while not struck:
-                    threading.Event().wait(0.001)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    # The thread that reads jobs may get the signal, and then it strikes in the midst of a close: one of 800 stays.
-    assert len(descriptors()) <= present + 3
+    session = Session(cwd=place).open()
+    pid = session.pid
+    assert pid is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", lambda _: None)  # nobody hears of what is raised in a finalizer
+        patch.setattr(base, "drive", strike_first)
+        del session
+        gc.collect()
+    assert len(ends) == 2
+    assert not is_alive(pid)
