@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from types import EllipsisType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked
 
@@ -18,26 +18,29 @@ Text = str | bytes
 R = TypeVar("R")
 
 
+class Given(NamedTuple):
+    """A command and its options as ``run`` was given them: ``...`` and None are the session's own."""
+
+    command: Text
+    timeout: Seconds
+    idle_timeout: float | None
+    on_timeout: OnTimeout | None
+    stdin: Stdin
+    tty: bool | None
+    merge_stderr: bool
+    isolated: bool
+    limits: Limits | None
+    on_output: OnOutput | None = None
+    echo: bool = False
+
+
 class AnySession(Generic[R]):
     """What is the same for threads and for asyncio."""
 
     _gentle: OnTimeout  # at its time limit, for what cannot be handed back running
 
-    def _request(
-        self,
-        command: Text,
-        timeout: Seconds,
-        idle_timeout: float | None,
-        on_timeout: OnTimeout | None,
-        stdin: Stdin,
-        tty: bool | None,
-        merge_stderr: bool,
-        isolated: bool,
-        limits: Limits | None,
-        on_output: OnOutput | None,
-        echo: bool,
-    ) -> R:
-        """What ``run`` is given. Raises InvalidRequest."""
+    def _request(self, given: Given) -> R:
+        """The request of ``run``. Raises InvalidRequest."""
         raise NotImplementedError
 
     @property
@@ -104,10 +107,10 @@ class ThreadSession(AnySession[R]):
         SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
         """
         check_flag("check", check)
-        request = self._request(
+        given = Given(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )
-        return checked(self._run(request), check)
+        return checked(self._run(self._request(given)), check)
 
     def stream(
         self,
@@ -125,10 +128,8 @@ class ThreadSession(AnySession[R]):
 
         The arguments are those of ``run``. Leaving the loop early interrupts the command.
         """
-        request = self._request(
-            command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits, None, False
-        )
-        return self._stream(request)
+        given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
+        return self._stream(self._request(given))
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """Wait until the running command has printed something that matches; pexpect's ``expect``.
@@ -180,10 +181,10 @@ class LoopSession(AnySession[R]):
         ``on_output`` may be a coroutine function: while it is awaited, no more output is read.
         """
         check_flag("check", check)
-        request = self._request(
+        given = Given(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )
-        return checked(await self._run(request), check)
+        return checked(await self._run(self._request(given)), check)
 
     def stream(
         self,
@@ -202,10 +203,8 @@ class LoopSession(AnySession[R]):
         Leaving the loop early interrupts the command, at the latest when the session is used next; to have that done
         when the loop is left, iterate in ``contextlib.aclosing(...)``.
         """
-        request = self._request(
-            command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits, None, False
-        )
-        return self._stream(request)
+        given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
+        return self._stream(self._request(given))
 
     async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""

@@ -154,9 +154,10 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def interrupt(self) -> Result:
         """As ``Session.interrupt``, also from another task."""
-        engine, meant = self._mine(), self._engine.current
+        engine = self._mine()
+        meant = engine.current
         if (told := await self._along(None, lambda: engine.request_interrupt(meant))) is not None:
-            return told
+            return told if meant is None else meant.result or told
         return await self._do(engine.interrupt(meant))
 
     async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .any_session import AnySession, Seconds, Text
+from .any_session import AnySession, Given, Seconds, Text
 from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
 from .engine.jobs import Job
 from .engine.signals import undisturbed
@@ -23,13 +23,11 @@ from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import (
     TTY,
     Limits,
-    OnOutput,
     OnTimeout,
     Options,
     Request,
     Result,
     State,
-    Stdin,
     check_seconds,
     to_bytes,
 )
@@ -146,36 +144,23 @@ class Base(AnySession[Request]):
             raise SessionClosed(FORKED)
         return self._engine
 
-    def _request(
-        self,
-        command: Text,
-        timeout: Seconds,
-        idle_timeout: float | None,
-        on_timeout: OnTimeout | None,
-        stdin: Stdin,
-        tty: bool | None,
-        merge_stderr: bool,
-        isolated: bool,
-        limits: Limits | None,
-        on_output: OnOutput | None,
-        echo: bool,
-    ) -> Request:
-        defaults = self._defaults
+    def _request(self, given: Given) -> Request:
+        defaults, tty, stdin = self._defaults, given.tty, given.stdin
         terminal = stdin is TTY
         if terminal and tty is False:
             raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
         return Request(
-            to_bytes("command", command),
-            defaults.timeout if timeout is ... else timeout,
-            idle_timeout,
-            defaults.on_timeout if on_timeout is None else on_timeout,
+            to_bytes("command", given.command),
+            defaults.timeout if given.timeout is ... else given.timeout,
+            given.idle_timeout,
+            defaults.on_timeout if given.on_timeout is None else given.on_timeout,
             stdin if stdin is None or stdin is TTY else to_bytes("stdin", stdin),
             terminal or (defaults.tty if tty is None else tty),
-            echo,
-            merge_stderr,
-            isolated,
-            defaults.limits if limits is None else _limits_of(limits, self._engine.options.sandbox),
-            on_output,
+            given.echo,
+            given.merge_stderr,
+            given.isolated,
+            defaults.limits if given.limits is None else _limits_of(given.limits, self._engine.options.sandbox),
+            given.on_output,
         )
 
     def _leave(self) -> None:

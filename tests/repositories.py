@@ -7,12 +7,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import phoenixes
 import pytest
 from phoenixes import Bash
 
 from shellsession import Agents
 from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER
+
+MARKS = [
+    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
+    pytest.mark.usefixtures("company"),
+]
+temporary, isolated = phoenixes.temporary, phoenixes.bash
 
 
 def git(*arguments: str, cwd: Path | None = None) -> str:

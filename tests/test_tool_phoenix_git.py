@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Final
 
-import phoenixes
 import pytest
 import repositories
+from phoenixes import Bash
 from repositories import Repository, bare, git
 from support import wait_until
 
@@ -18,16 +17,10 @@ from shellsession import Agents
 from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER, ToolResult
 
+pytestmark = repositories.MARKS
+
 pattern, repository, bash = repositories.pattern, repositories.repository, repositories.bash
-
-pytestmark = [
-    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
-    pytest.mark.usefixtures("company"),
-]
-
-Bash = phoenixes.Bash
-temporary = phoenixes.temporary
-isolated = phoenixes.bash
+temporary, isolated = repositories.temporary, repositories.isolated
 
 
 # What is committed, and the messages that come of it, without the trailer.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import time
 
-import phoenixes
 import pytest
 import repositories
 from hypothesis import given, strategies as st
+from phoenixes import Bash
 from repositories import Repository, bare, git
 
 from shellsession import Session
@@ -19,16 +18,10 @@ from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER, ToolResult
 from shellsession.contracts.phoenix_git import prelude
 
+pytestmark = repositories.MARKS
+
 pattern, repository, bash = repositories.pattern, repositories.repository, repositories.bash
-
-pytestmark = [
-    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
-    pytest.mark.usefixtures("company"),
-]
-
-Bash = phoenixes.Bash
-temporary = phoenixes.temporary
-isolated = phoenixes.bash
+temporary, isolated = repositories.temporary, repositories.isolated
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from ..any_session import AnySession, Seconds, Text
+from ..any_session import AnySession, Given, Seconds
 from ..errors import (
     IN_CALLBACK,
     STILL_RUNS,
@@ -25,7 +25,7 @@ from ..errors import (
     ShellSessionError,
     ShellUnavailable,
 )
-from ..models import TTY, Limits, OnOutput, OnTimeout, Request, Result, State, Stdin, check_seconds, to_bytes
+from ..models import TTY, OnOutput, Request, Result, State, check_seconds, to_bytes
 from .endpoint import reach
 from .jobs import RemoteJob
 from .link import Pool
@@ -238,41 +238,29 @@ class Remote(AnySession[Asked]):
     def _follow(self, said: Said, followed: Followed) -> Any:
         raise NotImplementedError
 
-    def _request(
-        self,
-        command: Text,
-        timeout: Seconds,
-        idle_timeout: float | None,
-        on_timeout: OnTimeout | None,
-        stdin: Stdin,
-        tty: bool | None,
-        merge_stderr: bool,
-        isolated: bool,
-        limits: Limits | None,
-        on_output: OnOutput | None,
-        echo: bool,
-    ) -> Asked:
+    def _request(self, given: Given) -> Asked:
         """Raises InvalidRequest and SessionBusy."""
         # It would wait for who iterates, and that is us. (Not for one that was dropped: asyncio ends that later, and
         # what is run meanwhile has its turn after it.)
         if any(followed.now and pieces() is not None for pieces, followed in self._followed):
             raise SessionBusy(STILL_RUNS)
         # What is not given is the session's own, and what is no flag of this call is not sent.
-        text = to_bytes("command", command)
+        text, stdin, on_output = to_bytes("command", given.command), given.stdin, given.on_output
         data = () if stdin is None or stdin is TTY else (to_bytes("stdin", stdin),)
-        named = {"on_timeout": on_timeout, "tty": tty, "limits": limits}
-        given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-        if timeout is not ...:
-            given["timeout"] = timeout
-        flags: dict[str, Any] = {"merge_stderr": merge_stderr, "isolated": isolated, "echo": echo}
-        Request(text, idle_timeout=idle_timeout, on_output=on_output, **given, **flags)  # refuses what cannot be meant
+        named = {"on_timeout": given.on_timeout, "tty": given.tty, "limits": given.limits}
+        fields: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        if given.timeout is not ...:
+            fields["timeout"] = given.timeout
+        fields["idle_timeout"] = given.idle_timeout
+        flags: dict[str, Any] = {name: getattr(given, name) for name in ("merge_stderr", "isolated", "echo")}
+        Request(text, on_output=on_output, **fields, **flags)  # refuses what cannot be meant
         flags |= {"live": on_output is not None, "tell": self.on_wait is not None}
-        given |= {"idle_timeout": idle_timeout, **{name: True for name, is_set in flags.items() if is_set}}
-        if limits is not None:
-            given["limits"] = limits_fields(limits)
+        fields |= {name: True for name, is_set in flags.items() if is_set}
+        if given.limits is not None:
+            fields["limits"] = limits_fields(given.limits)
         if stdin is not None:
-            given["stdin"] = "tty" if stdin is TTY else "bytes"
-        return self._said("run", text, *data, **given), on_output
+            fields["stdin"] = "tty" if stdin is TTY else "bytes"
+        return self._said("run", text, *data, **fields), on_output
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""

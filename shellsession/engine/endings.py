@@ -90,8 +90,7 @@ def _see_out(shell: Shell, call: Call) -> Steps[None]:
     silence, most = _LAST_WORDS
     begun = now = time.monotonic()
     while now < min(begun + most, max(begun, call.last_output) + silence):
-        newer = set(shell.family.newer(call.older))
-        pids = [pid for pid in shell.family.children() if pid in newer]
+        pids = shell.family.newer_children(call.older)
         begins = now < begun + _A_BEGINNING and any(_begins(shell, pid) for pid in pids)
         if not begins and not any(map(processes.at_end_of_input, pids)):
             return

@@ -65,16 +65,20 @@ class Family:
         return dict.fromkeys(self.descendants(), processes.time_now())
 
     def newer(self, older: Mapping[int, int]) -> list[int]:
-        """As ``descendants``, without who was ``present`` then, and their orphans, which are bash's children by now.
-
-        Each child is judged in the one look that finds it: between two looks another orphan becomes bash's child. What
-        has ended meanwhile shows no mark.
-        """
+        """As ``descendants``, without who was ``present`` then, and their orphans, which are bash's children by now."""
         if not older:
             return self.descendants()
-        fresh = (pid for pid in self.children() if not self._is_older(pid, older))
-        heads = [pid for pid in fresh if processes.alive(pid)]
+        heads = self.newer_children(older)
         return heads + [pid for head in heads for pid in processes.descendants(head)]
+
+    def newer_children(self, older: Mapping[int, int]) -> list[int]:
+        """Those of ``children`` that live and are among ``newer``.
+
+        Each is judged in the one look that finds it: between two looks another orphan becomes bash's child. What has
+        ended meanwhile shows no mark.
+        """
+        fresh = (pid for pid in self.children() if not (older and self._is_older(pid, older)))
+        return [pid for pid in fresh if processes.alive(pid)]
 
     def _is_older(self, pid: int, older: Mapping[int, int]) -> bool:
         if pid in older and processes.start_time(pid) <= older[pid]:

@@ -32,10 +32,7 @@ class HandedBack:
 
 def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
     """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
-    pids: list[int] = []
-    if engine.had_children:
-        newer = set(shell.family.newer(call.older))
-        pids = [pid for pid in shell.family.children() if pid in newer and processes.alive(pid)]
+    pids = shell.family.newer_children(call.older) if engine.had_children else []
     if pids or held:
         _make_job(engine, shell, call, pids, held)
     if engine.had_children and engine.terminal_job is None:
