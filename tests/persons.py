@@ -36,6 +36,7 @@ class Person:
             timeout=PATIENCE,
         )
         self.screen.delaybeforesend = None
+        self.screen.str_last_chars = 4000  # of what a failure tells
         self._modes = self.sees(r"modes (\S+)\r\n")
 
     def sees(self, pattern: str) -> str:
