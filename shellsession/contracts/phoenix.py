@@ -266,9 +266,9 @@ def render(result: Result, slow_ok: bool = False) -> ToolResult:
     return _failed("command_failed", f"[command failed: exit code {code}]\n{output}")
 
 
-def format_output(output: bytes | str, omitted: int = 0, cut: int = 0) -> str:
+def format_output(output: bytes, omitted: int = 0, cut: int = 0) -> str:
     """Output within the limit as it is; of a longer one both ends. ``omitted`` bytes are missing at ``cut``."""
-    text = text_of(output if isinstance(output, bytes) else output.encode(errors="replace"), omitted, cut)
+    text = text_of(output, omitted, cut)
     whole = text.encode()
     size = len(whole) + omitted
     if size <= MAX_OUTPUT_LENGTH:

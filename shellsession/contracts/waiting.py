@@ -25,8 +25,8 @@ class CallCancelled(ShellSessionError):
 
     code = "call_cancelled"
 
-    def __init__(self, message: str = "the call was cancelled", result: Result | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, result: Result | None = None) -> None:
+        super().__init__("the call was cancelled")
         self.result = result
 
 
@@ -157,7 +157,7 @@ def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: Cancel
     with cancel.calling(turn.wake), turn.taken(cancel):
         ended = (_run_here if isinstance(session, Base) else _run_there)(session, command, options, cancel)
     if ended is None or (ended.outcome == "interrupted" and cancel.cancelled):
-        raise CallCancelled(result=ended)
+        raise CallCancelled(ended)
     return ended
 
 

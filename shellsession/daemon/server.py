@@ -29,7 +29,7 @@ from .sessions import Sessions
 from .verbs import serve
 from .wire import PROTOCOL, Message, encode
 
-MAX_CONNECTIONS: Final = 1024
+_MAX_CONNECTIONS: Final = 1024
 # How long clients have to take what they are told at the end, in seconds.
 _LAST_WORDS: Final = 1.0
 # How long a client that lost its connection may take to come back on another, in seconds.
@@ -41,12 +41,11 @@ _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.
 class Server:
     """Serves connections; it knows neither sockets nor signals (see ``service``)."""
 
-    def __init__(self, agents: AsyncAgents, audit: Audit | None = None, max_connections: int = MAX_CONNECTIONS) -> None:
+    def __init__(self, agents: AsyncAgents, audit: Audit | None = None) -> None:
         self.agents = agents
         self.incarnation = secrets.token_hex(8)
         self.stopping = asyncio.Event()
         self._journal = Journal(audit)
-        self._max_connections = max_connections
         self._ledger = Ledger(self.incarnation)
         self._connections: set[Connection] = set()
         self._no_clients = asyncio.Event()  # no client is connected
@@ -60,8 +59,10 @@ class Server:
 
     def admit(self, connection: Connection) -> ShellSessionError | None:
         """Greet a new client; or why it is refused."""
-        if len(self._connections) >= (limit := self._max_connections):
-            return LimitReached(f"{limit} clients are connected, which is the limit: close one, or try again later")
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            return LimitReached(
+                f"{_MAX_CONNECTIONS} clients are connected, the most there may be: close one, or try again later"
+            )
         self._connections.add(connection)
         self._no_clients.clear()
         connection.number = self._ledger.admit()

@@ -20,7 +20,7 @@ from .acceptor import Acceptor
 from .audit import Audit
 from .connection import LOG
 from .listening_socket import ListeningSocket, Taken
-from .server import MAX_CONNECTIONS, Server
+from .server import Server
 
 _LOOK_AROUND: Final = 2.0  # seconds between two looks at whether our socket is still there
 _ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -35,7 +35,6 @@ class Settings:
     idle_ttl: float | None = 3600.0
     patience: float = 5.0
     audit: str | None = None
-    max_connections: int = MAX_CONNECTIONS
 
 
 def listen(path: str, lock: int | None = None) -> ListeningSocket:
@@ -78,7 +77,7 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
 async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | None) -> None:
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
-    server = Server(agents, audit, settings.max_connections)
+    server = Server(agents, audit)
     for number in _ENDINGS:  # not as the loop's: it would give them back at its end, and the next one kill us there
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
