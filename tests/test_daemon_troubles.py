@@ -13,14 +13,14 @@ from pathlib import Path
 
 import endings
 import pytest
-from daemons import Daemon, Raw, running, stopped
+from daemons import Daemon, Raw, answers, running, serving, stopped
 from endings import nothing_is_left, session
 from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import DaemonUnavailable, LimitReached, connect
 from shellsession.cli.main import main
 from shellsession.cli.spectator import Line
-from shellsession.daemon import link
+from shellsession.daemon import link, server
 from shellsession.daemon.control import shutdown, stats
 
 runtime, hasty = endings.runtime, endings.hasty
@@ -64,6 +64,23 @@ def test_without_even_a_spare_descriptor_it_rests_between_two_looks(hasty: Daemo
         resource.prlimit(hasty.pid, resource.RLIMIT_NOFILE, (soft, hard))
         waiting.settimeout(PATIENCE)
         assert b"incarnation" in waiting.recv(1 << 16)
+
+
+def test_so_many_clients_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is connected is served as ever, and who leaves makes room."""
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    path = str(tmp_path / "socket")
+    with serving(path), ExitStack() as clients:
+        first, *_ = [clients.enter_context(Raw(path)) for _ in range(3)]
+        with Raw(path) as late:
+            assert late.hello["error"]["code"] == "limit_reached"
+            with pytest.raises(EOFError):
+                late.receive()
+        with pytest.raises(LimitReached, match="3 clients are connected"):
+            connect("a1", path)
+        assert first.agents() == []
+        clients.pop_all().close()
+        wait_until(lambda: answers(path), "room")
 
 
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(
