@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
@@ -186,8 +187,12 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self._do(expect(engine, pattern, until, exact))
 
     def _on_change(self, do: Callable[[], None]) -> None:
-        """Have that done when bash says something while no verb runs: mostly that what was handed back has ended."""
-        self._poller.on_unawaited = do
+        """Have that method called when bash says something while no verb runs: mostly, that what was handed back ended.
+
+        It is held weakly: our finalizer keeps the engine, and that the poller. Whose method it is would live for ever.
+        """
+        method = weakref.WeakMethod(do)
+        self._poller.on_unawaited = lambda: None if (call := method()) is None else call()
 
     async def _look(self) -> Result | None:
         """The end of what was handed back, if that has ended: still for who waits, but nothing runs any more."""

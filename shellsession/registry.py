@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from .base import Base
@@ -44,10 +45,10 @@ class AgentInfo:
 
 
 class Entry(Generic[S]):
-    """One agent: its session, and since when."""
+    """One agent: its session, and since when. ``agent`` tells of the end of an object, while this is its entry."""
 
-    def __init__(self, name: str, session: S) -> None:
-        self.name, self.session, self.made = name, session, time.monotonic()
+    def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
+        self.name, self.session, self.made, self._agent = name, session, time.monotonic(), agent
 
     def info(self) -> AgentInfo:
         session, age = self.session, time.monotonic() - self.made
@@ -100,9 +101,8 @@ class Registry(Generic[S]):
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
                     self._refuse()
-            entry = self._entries[key] = Entry(_name(agent), make())
-            if not isinstance(key, str):
-                weakref.finalize(agent, _forget, weakref.ref(self), key).atexit = False
+            held = None if isinstance(key, str) else weakref.ref(agent, partial(_forget, weakref.ref(self), key))
+            entry = self._entries[key] = Entry(_name(agent), make(), held)
             return entry.session
 
     def _refuse(self) -> None:
@@ -122,12 +122,16 @@ class Registry(Generic[S]):
                 raise NoSuchAgent(f"no session of agent {_name(agent)!r}: it has run nothing yet, or was closed")
             return entry.session
 
+    def forget(self, agent: object, session: S) -> None:
+        """Take that one out, if it is the agent's still."""
+        with self.lock:
+            if (entry := self._entries.get(_key(agent))) is not None and entry.session is session:
+                del self._entries[_key(agent)]
+
     def forget_unopened(self, agent: object, session: S) -> None:
         """Its bash could not be started: where it never had one it takes no place."""
-        with self.lock:
-            entry = self._entries.get(_key(agent))
-            if entry is not None and entry.session is session and session._engine.last is None is session.pid:
-                del self._entries[_key(agent)]
+        if session._engine.last is None is session.pid:
+            self.forget(agent, session)
 
     def clear(self) -> list[S]:
         """Take all out, and let none in any more."""
@@ -178,7 +182,7 @@ def _name(agent: object) -> str:
     return agent if isinstance(agent, str) else f"<{type(agent).__name__} {id(agent):#x}>"
 
 
-def _forget(registry: weakref.ref[Registry[Any]], key: int) -> None:
+def _forget(registry: weakref.ref[Registry[Any]], key: int, _: weakref.ref[object]) -> None:
     """The agent was collected: with the last reference to its session that one is closed, too."""
     if (alive := registry()) is not None:
         with alive.lock:

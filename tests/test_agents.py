@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,6 +89,17 @@ def test_an_agent_that_is_an_object_is_held_weakly(new_agents: NewAgents) -> Non
     gc.collect()
     assert not is_alive(pid)
     assert len(agents.list()) == 1
+
+
+def test_an_object_is_watched_once_however_often_its_session_is_made(new_agents: NewAgents) -> None:
+    """And is forgotten with the last one."""
+    agents, agent = new_agents(), Agent()
+    for _ in range(3):
+        agents.session(agent)
+        agents.close(agent)
+    assert weakref.getweakrefcount(agent) == 0
+    agents.session(agent)
+    assert weakref.getweakrefcount(agent) == 1
 
 
 @pytest.mark.parametrize("agent", [1, ("a",), None], ids=repr)

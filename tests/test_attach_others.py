@@ -62,6 +62,15 @@ def test_a_second_person_is_next(sits: Sits, client: RemoteSession) -> None:
     assert second.runs("echo m''ine") == "mine\r\n"
 
 
+def test_he_is_told_when_the_session_is_closed_and_types_into_no_other(sits: Sits, client: RemoteSession) -> None:
+    person = sits()
+    person.prompt()
+    person.types("never")
+    client.close()
+    person.sees("was closed meanwhile")
+    assert person.ends() == 125
+
+
 def test_the_agents_command_is_seen_to_its_end(
     sits: Sits, client: RemoteSession, tmp_path: Path, elsewhere: Callable[..., Future[Any]]
 ) -> None:

@@ -68,7 +68,7 @@ def test_who_looks_on_sees_the_next_session_of_the_agent_too(raw: Raw, daemon: D
         again.run("echo afresh")
         told = texts(seen(raw))
         again.close()
-    assert told == [("command", b"echo afresh"), ("output", b"afresh\n"), ("result", b"")]
+    assert told == [("closed", b""), ("command", b"echo afresh"), ("output", b"afresh\n"), ("result", b"")]
 
 
 def test_who_comes_later_is_told_what_runs(raw: Raw, sh: RemoteSession) -> None:

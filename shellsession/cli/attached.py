@@ -19,7 +19,7 @@ from ..daemon.opening import limits_fields
 from ..daemon.records import to_error
 from ..daemon.remote import told
 from ..daemon.wire import Message
-from ..errors import InvalidRequest, NotRunning, ShellSessionError
+from ..errors import InvalidRequest, NotRunning, SessionClosed, ShellSessionError
 from ..models import Limits
 from .completeness import wants_more
 from .keys import BUSY, Typing
@@ -248,6 +248,12 @@ class Attached(Typing):
         else:
             super().begun(command, person)
         self._stay_awake()
+
+    def closed(self) -> None:
+        """Another one would not be ours alone, nor know anything of this one."""
+        raise SessionClosed(
+            f"the session of agent {self.line.agent!r} was closed meanwhile: attach again for a new one"
+        )
 
     def came_back(self, header: dict[str, Any]) -> None:
         """Of our own, the answer tells more."""

@@ -136,6 +136,8 @@ class Spectator:
                 self.printed(message.parts[0])
             case "result":
                 self.came_back(header)
+            case "closed":
+                self.closed()
             case "missed":
                 self.say(f"({header['bytes']} bytes of output were too quick for this terminal)")
 
@@ -149,6 +151,11 @@ class Spectator:
     def printed(self, data: bytes) -> None:
         """Output."""
         self.terminal.show(data)
+
+    def closed(self) -> None:
+        """The session is there no more; the agent may open another, which is looked on at, too."""
+        self.terminal.calm()
+        self.say(f"the session of {self.name} was closed")
 
     def came_back(self, header: dict[str, Any]) -> None:
         """It has ended."""

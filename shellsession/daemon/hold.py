@@ -1,6 +1,6 @@
 """Who has an agent's session alone, and how the others wait until that client leaves.
 
-Law: it ends with its holder's connection, however that ends.
+Law: it ends with its holder's connection, however that ends, or with the session.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class Hold:
 
     def _free(self, connection: Connection) -> None:
         if self._connection is connection:
-            self._holder = self._connection = None
-            self._session.held = False
-            self._freed.set()
+            self.end()
+
+    def end(self) -> None:
+        """Nobody holds it any more, or it is there no more: who waits goes on."""
+        self._holder = self._connection = None
+        self._session.held = False
+        self._freed.set()

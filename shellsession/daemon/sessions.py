@@ -89,10 +89,13 @@ class Sessions:
         return True
 
     def dismiss(self, shared: SharedSession) -> None:
-        """Its session is closed."""
+        """Its session is closed: who waits for a turn there is told, and who sits there."""
         shared.lose()
+        shared.hold.end()
+        self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
+            shared.audience.show("closed", {})
             self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
 

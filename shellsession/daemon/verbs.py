@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any, Final
 from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
 from ..engine.jobs import Job
-from ..errors import RESTARTED, InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
+from ..errors import (
+    CLOSED,
+    ENDED,
+    RESTARTED,
+    InvalidRequest,
+    NotRunning,
+    SessionBusy,
+    SessionClosed,
+    ShellSessionError,
+    ShellUnavailable,
+)
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .administration import OF_DAEMON
@@ -49,10 +59,9 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
         if (seconds := request.turn_within) is not None:
             check_seconds("turn_within", seconds)
             incoming.listener.give_up_in(seconds)
-        if type(request) not in _BESIDE:
-            with _queued(incoming.listener):
-                await shared.hold.enter(request.holder)
         try:
+            if type(request) not in _BESIDE:
+                await _enter(shared, incoming)
             answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         except ShellUnavailable as error:
             if not shared.opened and shared.session.state == "new":  # it would keep a place for nothing
@@ -67,6 +76,19 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             server.sessions.dismiss(shared)
         return answer
     return await OF_DAEMON[type(request)](server, incoming)
+
+
+async def _enter(shared: SharedSession, incoming: Incoming) -> None:
+    """Wait until nobody else holds the session. What is for a command is for the one that was there before: NotRunning
+    where it has ended since, whatever runs by then."""
+    request: requests.OfAgent = incoming.request
+    meant = shared.session._engine.current
+    with _queued(incoming.listener):
+        await shared.hold.enter(request.holder)
+    if shared.session.closed:
+        raise SessionClosed(CLOSED)
+    if isinstance(request, requests.OfCommand) and shared.session._engine.current is not meant:
+        raise NotRunning(ENDED)
 
 
 # -- verbs of a session
