@@ -83,6 +83,7 @@ def test_extra_env_adds_and_wins(new_session: Make) -> None:
         {"LC_ALL": "tr_TR.UTF-8"},
         {"LANG": "nonsense"},
         {"IFS": "0123456789/ "},
+        {"PIPESTATUS": "0"},
     ],
     ids=lambda hostile: next(iter(hostile)),
 )

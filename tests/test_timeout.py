@@ -198,6 +198,16 @@ def test_an_idle_command_can_be_handed_back(sh: Session) -> None:
     assert sh.interrupt().outcome == "interrupted"
 
 
+def test_the_idle_limit_counts_only_while_somebody_stays(sh: Session) -> None:
+    """Who has thought about it for longer than the limit hears what comes, and not at once that nothing has."""
+    sh.run("sleep 100", idle_timeout=0.1, on_timeout="yield")
+    time.sleep(0.1)
+    begun = time.monotonic()
+    assert sh.wait().outcome == "idle"
+    assert time.monotonic() - begun >= 0.1
+    sh.interrupt()
+
+
 @pytest.mark.parametrize("limit", ["timeout", "idle_timeout"])
 def test_check_raises_on_a_limit_with_the_result(sh: Session, limit: str) -> None:
     with pytest.raises(CommandTimeout) as caught:

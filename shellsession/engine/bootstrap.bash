@@ -1,4 +1,4 @@
 PS1= PS2=
 \set +m
 \shopt -u checkwinsize
-\unset MAILCHECK HISTFILE
+\unset MAILCHECK HISTFILE PIPESTATUS

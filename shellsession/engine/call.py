@@ -5,6 +5,7 @@ Law: it holds what is known of one command, and decides nothing.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from binascii import hexlify
@@ -62,6 +63,7 @@ class Call:
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
     abandoned = False  # who followed it is gone
+    attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
     interrupt_requested = False  # another thread wants it ended
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     _waiting = 0  # bytes, in those
@@ -88,6 +90,12 @@ class Call:
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
         self.unseen = bytearray()  # for expect: what none has looked at
+
+    @property
+    def idle_at(self) -> float:
+        """When its idle limit passes, if it prints nothing more."""
+        idle = self.request.idle_timeout
+        return math.inf if idle is None or self.paused else max(self.last_output, self.attended_from) + idle
 
     def typed_as(self, typed: Typed) -> None:
         """By which mark it ends, and where its output comes out."""

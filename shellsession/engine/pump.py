@@ -124,11 +124,9 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
 
 
 def _wake(call: Call, until: float | None, now: float) -> float:
-    moment = call.look_at
+    moment = min(call.look_at, call.idle_at)
     if until is not None:
         moment = min(moment, until)
-    if call.request.idle_timeout is not None and not call.paused:
-        moment = min(moment, call.last_output + call.request.idle_timeout)
     if call.hung:
         moment = min(moment, call.hung_until)
     return moment
@@ -191,8 +189,7 @@ def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What
         return TIMED_OUT
     if call.ending is None and call.following and call.has_news:
         return NEWS
-    idle = call.request.idle_timeout
-    if call.ending is None and idle is not None and not call.paused and now >= call.last_output + idle:
+    if call.ending is None and now >= call.idle_at:
         return IDLE
     return _look(shell, call, now) if now >= call.look_at else None
 

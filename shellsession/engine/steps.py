@@ -201,6 +201,8 @@ class Engine(Core):
         shell = self.live()
         until = call.until if until is None else until
         self.attended = call
+        if call.request.idle_timeout is not None:
+            call.attended_from = time.monotonic()
         call.raise_fault()
         while True:
             if self.kill_reason:
@@ -221,7 +223,7 @@ class Engine(Core):
         patient = what in (TIMED_OUT, IDLE) and policy == "yield"
         if patient or what == NEWS or (what == INPUT and call.terminal):
             self.call = call
-            call.last_output = time.monotonic()  # the idle limit counts anew
+            call.last_output = time.monotonic()  # for who looks whether it waits for input
             return HandedBack("running" if what == TIMED_OUT else ending, reason)
         call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
         self.call = None
