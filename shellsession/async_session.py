@@ -215,8 +215,8 @@ class AsyncSession(Base, LoopSession[Request]):
         await self._do(engine.restart(), first=True)  # what queues for a turn is run in the fresh one
 
     async def close(self) -> None:
-        """End the session and everything it started; a second time does nothing."""
+        """End the session and everything it started, though the task be cancelled; a second time does nothing."""
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
             self._engine.closed = True  # who queues for a turn is told at once
-            await self._do(self._mine().close())
+            await to_its_end(self._do(self._mine().close()))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 from loops import seen, session
-from support import unique_seconds, with_argument
+from support import stat_fields, unique_seconds, with_argument
 
 from shellsession import AsyncSession
 
@@ -103,5 +104,24 @@ def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
             assert len(told) > 10
             assert task.cancelled()
             assert (await session.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_close_leaves_nothing(place: Path) -> None:
+    async def main() -> None:
+        session = AsyncSession(cwd=place)
+        await session.run("trap 'sleep 0.2' EXIT")
+        pid = session.pid
+        before = set(os.listdir("/proc/self/fd"))
+        closing = asyncio.create_task(session.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert (session.pid, session.closed) == (None, True)
+        assert pid is not None
+        assert stat_fields(pid) == []
+        assert len(before - set(os.listdir("/proc/self/fd"))) >= 8
 
     asyncio.run(main())

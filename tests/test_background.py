@@ -137,6 +137,16 @@ def test_its_output_is_bounded_as_any(sh: Session) -> None:
         assert len(job.stdout) <= 100
 
 
+def test_no_character_of_it_is_cut_where_some_are_missing(sh: Session, place: Path) -> None:
+    text = "until [ -e go ]; do sleep 0.05; done; for i in {1..1000}; do printf 'éé\n'; done"
+    sh.run(f"{{ {text}; }} &", limits=Limits(max_output=102))
+    job = last_job(sh)
+    (place / "go").touch()
+    wait_until(lambda: not job.running, "the job's end")
+    assert job.output("stdout")[1] > 0
+    assert "\ufffd" not in job.stdout
+
+
 def test_a_job_can_be_killed_with_all_below_it(sh: Session) -> None:
     seconds = unique_seconds()
     sh.run(f"X=1; {{ sleep {seconds} | sleep {seconds}; }} &")

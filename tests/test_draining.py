@@ -56,3 +56,25 @@ def test_a_reader_that_takes_its_time_keeps_nobody_from_registering(pipes: Pipes
     wait_until(
         lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "the thread's end"
     )
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is how it is told
+def test_a_fault_ends_the_reading_of_one_and_not_of_all(pipes: Pipes) -> None:
+    drainer, read = Drainer(), threading.Event()
+    (faulty, typing), (other, _), (third, last) = pipes(), pipes(), pipes()
+
+    def fail() -> bool:
+        raise MemoryError
+
+    def end() -> bool:
+        read.set()
+        return False
+
+    drainer.add(other, lambda: False)
+    drainer.add(faulty, fail)
+    os.write(typing, b"x")
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "its end")
+    drainer.add(third, end)
+    os.write(last, b"x")
+    assert read.wait(PATIENCE)
+    drainer.remove(other)

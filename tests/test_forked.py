@@ -65,6 +65,21 @@ def test_a_stream_is_the_parents_to_follow_and_to_end(place: Path) -> None:
         assert session.run("echo $X").stdout == "1\n"
 
 
+def test_what_a_job_has_printed_is_the_parents_to_look_at(place: Path) -> None:
+    """Somebody may just be reading for it at the fork, and has its lock for ever then."""
+    with Session(cwd=place, tty=False) as session:
+        session.run("sleep 100 &")
+        (job,) = session.jobs()
+
+        def look() -> None:
+            for ask in (lambda: job.stdout, lambda: job.output("stderr"), job.kill):
+                with pytest.raises(SessionClosed, match="forked child"):
+                    ask()
+
+        with job._lock, ThreadPoolExecutor(1) as thread:
+            thread.submit(in_child, look).result()
+
+
 def test_the_same_in_a_loop(place: Path) -> None:
     async def main() -> None:
         async with AsyncSession(cwd=place) as session:

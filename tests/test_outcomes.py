@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import unique_seconds, wait_until, with_argument
@@ -127,6 +128,19 @@ def test_a_shell_killed_between_calls_is_told_or_replaced(sh: Session) -> None:
     result = sh.run("echo [$X]")
     assert (result.stdout, result.outcome) in {("[]\n", "exited"), ("", "shell_exited")}
     assert sh.run("echo [$X]").stdout == "[]\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"tty": False}, {"stdin": "x"}], ids=["terminal", "pipe", "stdin"])
+def test_a_shell_without_a_descriptor_left_is_told_and_replaced(
+    sh: Session, place: Path, options: dict[str, Any]
+) -> None:
+    """At a prompt the command would be run: here it has streams of its own, and they cannot be opened."""
+    sh.run('ulimit -S -n 40; for i in {3..9} {13..39}; do eval "exec $i</dev/null"; done')
+    result = sh.run("echo hi; touch ran", **options)
+    assert (result.outcome, result.ran, result.state_kept) == ("shell_exited", False, False)
+    assert "descriptors" in result.reason
+    assert not (place / "ran").exists()
+    assert sh.run("echo again").stdout == "again\n"
 
 
 @pytest.mark.parametrize("hidden", ["exec 1>&- 2>&-", "exec >/dev/null 2>&1", "exec 0<&- 1>&- 2>&-"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..models import text_of
 from .records import field, from_part, only_part
 from .wire import Message
 
@@ -46,17 +47,21 @@ class RemoteJob:
 
     def output(self, name: str) -> tuple[bytes, int]:
         """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted."""
+        return self._kept(name)[:2]
+
+    def _kept(self, name: str) -> tuple[bytes, int, int]:
+        """As ``output``, and where in the bytes those are missing."""
         message = self._ask("job_output", job=self.number, name=name)
-        return only_part(message.parts), field(message.header, "value", int)
+        return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 
     @property
     def stdout(self) -> str:
         """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
-        return (self.output("stdout")[0] + self.output("terminal")[0]).decode("utf-8", "replace")
+        return text_of(*self._kept("stdout")) + text_of(*self._kept("terminal"))
 
     @property
     def stderr(self) -> str:
-        return self.output("stderr")[0].decode("utf-8", "replace")
+        return text_of(*self._kept("stderr"))
 
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""

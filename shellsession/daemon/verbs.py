@@ -225,8 +225,8 @@ async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
 
 
 async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
-    output, omitted = _job(shared.session, incoming.request.job).output(incoming.request.name)
-    return Answer({"value": omitted}, (output,))
+    output, omitted, cut = _job(shared.session, incoming.request.job)._kept(incoming.request.name)
+    return Answer({"value": omitted, "cut": cut}, (output,))
 
 
 async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:

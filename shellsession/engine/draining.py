@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .signals import undisturbed
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -36,23 +38,23 @@ class Drainer:
             self._nudge()
 
     def _start(self) -> bool:
-        try:
-            wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        except OSError:
-            return False
-        self._wake = wake
-        thread = threading.Thread(target=self._work, args=(wake,), name="shellsession-jobs", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads, or the interpreter ends
-            self._wake = None
-            os.close(wake)
-            return False
-        except BaseException:  # Ctrl-C, while it was waited for: the descriptor is the thread's, if there is one
-            if not thread.is_alive():
+        with undisturbed():  # the descriptor is the thread's, once there is one
+            try:
+                wake = self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            except OSError:
+                return False
+            thread = threading.Thread(target=self._work, args=(wake,), name="shellsession-jobs", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads, or the interpreter ends
                 self._wake = None
-            raise
-        return True
+                os.close(wake)
+                return False
+            except BaseException:  # Ctrl-C all the same, while it was waited for
+                if not thread.is_alive():
+                    self._wake = None
+                raise
+            return True
 
     def _nudge(self) -> None:
         if self._wake is not None:
@@ -64,11 +66,22 @@ class Drainer:
                 self._nudge()
 
     def _work(self, wake: int) -> None:
+        try:
+            self._read_on(wake)
+        except BaseException:  # for want of memory, say: the next one who adds something gets another thread
+            with self._lock:
+                self._end(wake)
+            raise
+
+    def _end(self, wake: int) -> None:
+        self._wake = None if self._wake == wake else self._wake
+        os.close(wake)
+
+    def _read_on(self, wake: int) -> None:
         while True:
             with self._lock:
                 if not self._wanted or self._wake != wake:  # nothing to do, or another one has its place
-                    self._wake = None if self._wake == wake else self._wake
-                    os.close(wake)
+                    self._end(wake)
                     return
                 poll = select.poll()
                 poll.register(wake, select.POLLIN)
@@ -77,10 +90,18 @@ class Drainer:
             for fd, _ in poll.poll():
                 if fd == wake:
                     os.eventfd_read(wake)
-                elif (read := self._wanted.get(fd)) is not None and not read():
-                    with self._lock:
-                        if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
-                            del self._wanted[fd]
+                elif (read := self._wanted.get(fd)) is not None:
+                    self._read(fd, read)
+
+    def _read(self, fd: int, read: Callable[[], bool]) -> None:
+        more = False
+        try:
+            more = read()
+        finally:
+            if not more:
+                with self._lock:
+                    if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
+                        del self._wanted[fd]
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: a lock that it held at the fork would stay locked for ever."""

@@ -10,13 +10,16 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
 from ..errors import LimitReached
 from .directories import make_private
 from .streams import Stream, pipe_stream
 
 T = TypeVar("T")
+# No function of ours: Ctrl-C would strike in it, with the descriptor in nobody's hands.
+_PRIVATELY: Final = partial(os.open, mode=0o600)
 
 
 class Files:
@@ -33,7 +36,7 @@ class Files:
         """A file with that content; its path. Raises LimitReached."""
 
         def make(path: str) -> None:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            with open(path, "xb", opener=_PRIVATELY) as file:
                 os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
                 file.write(data)
 

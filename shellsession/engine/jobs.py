@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ..errors import FORKED, SessionClosed
+from ..models import text_of
 from . import processes
 from .family import Family
 from .output import Capture
@@ -111,27 +112,39 @@ class Job:
         return "running" if self.running else "ended"
 
     def output(self, name: str) -> tuple[bytes, int]:
-        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted."""
+        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted.
+
+        Raises SessionClosed in a forked child.
+        """
+        return self._kept(name)[:2]
+
+    def _kept(self, name: str) -> tuple[bytes, int, int]:
+        """As ``output``, and where in the bytes those are missing."""
+        self._check_owner()
         with self._lock:
             capture = self._captures.get(name)
-            return capture.peek()[:2] if capture else (b"", 0)
+            return capture.peek() if capture else (b"", 0, 0)
+
+    def _check_owner(self) -> None:
+        """In a forked child the lock may be one that a thread of the parent had."""
+        if self._owner != os.getpid():
+            raise SessionClosed(FORKED)
 
     @property
     def stdout(self) -> str:
         """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
-        return (self.output("stdout")[0] + self.output("terminal")[0]).decode("utf-8", "replace")
+        return text_of(*self._kept("stdout")) + text_of(*self._kept("terminal"))
 
     @property
     def stderr(self) -> str:
-        return self.output("stderr")[0].decode("utf-8", "replace")
+        return text_of(*self._kept("stderr"))
 
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled.
 
         Bash itself, which holds them after `exec 3>&2`, is not the job's. Raises SessionClosed in a forked child.
         """
-        if self._owner != os.getpid():
-            raise SessionClosed(FORKED)
+        self._check_owner()
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
         files = {stream.identity for stream, _ in list(self._open.values()) if stream.fd != self._lent}
         if files:

@@ -25,8 +25,10 @@ from .keyboard import Keyboard
 from .launch import Launch
 from .streams import CHUNK, SMALL, Stream, Streams, get_modes, set_size, slave_path
 
-# Bash needs this many descriptors to redirect a command at all (it saves the old ones at 10 and up).
+# Bash needs this many descriptors to redirect a command at all.
 USABLE_DESCRIPTORS = 20
+# It keeps its own three from this number on while a command has those of its own, which are opened there, too.
+_KEPT_FROM, _KEPT = 10, 4
 # More reads than what a socket holds takes.
 _ROUNDS = 256
 
@@ -64,7 +66,6 @@ class Shell:
         self.first_cwd = cwd
         self._cwd, self._cwd_text = b"", cwd
         self._guard = guard
-        self.size = size
         os.set_blocking(process.fd, False)
         path = b"/dev/tty" if launch.apart else slave_path(process.fd)
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
@@ -77,7 +78,6 @@ class Shell:
         self.pidfd = self.child_fd = _pidfd(self.pid)
         self.family = Family(self.pid, seat.mark)
         self._names = self._own_names()
-        self.control_name = self._names[0]
 
     def find_bash(self) -> None:
         """Bash was launched apart, and has answered: learn which process it is, and where its terminals are.
@@ -95,7 +95,6 @@ class Shell:
         self.family.close()
         self.family = Family(self.pid, self.seat.mark, first)
         self._names = self._own_names()
-        self.control_name = self._names[0]
 
     # -- talking
 
@@ -153,7 +152,7 @@ class Shell:
                     break
 
     def resize(self, size: tuple[int, int]) -> None:
-        self.size = self.streams.size = size
+        self.streams.size = size
         for stream in (self.terminal, *self.streams):
             if stream.modes:
                 set_size(stream.fd, size)
@@ -194,8 +193,19 @@ class Shell:
         except (OSError, ValueError):
             return True
 
+    def has_room(self) -> bool:
+        """Are there descriptors left at which bash could keep its own while a command has its three?"""
+        limit = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0]
+        used = sum(_KEPT_FROM <= number < limit for number in processes.descriptors(self.pid))
+        return limit - _KEPT_FROM - used >= _KEPT
+
     def _own_names(self) -> list[str]:
         return [processes.link(f"/proc/{self.pid}/fd/{fd}") for fd in (0, 1, 2)]
+
+    @property
+    def control_name(self) -> str:
+        """That of bash's own input, as /proc has it."""
+        return self._names[0]
 
     def is_whole(self) -> bool:
         """Has bash its own three descriptors back?"""

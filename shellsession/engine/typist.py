@@ -15,7 +15,7 @@ from ..models import TTY, Request, Stream as StreamName
 from . import processes
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, from_file, leaving, named_descriptors, quote
+from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
 from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
@@ -31,6 +31,11 @@ _OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
 _UNREACHABLE: Final = (
     "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
     " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
+)
+
+_STARVED: Final = (
+    "the command was not run: what ran before it has used up the shell's file descriptors (`exec 3<file` without"
+    " `exec 3<&-`, `ulimit -n`), and none are left to open a command's streams; the shell was killed"
 )
 
 
@@ -146,13 +151,8 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
-    # SIGINT makes bash forget lines that it has read.
-    stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
-    unreachable = mark.skipped and call.retyped >= WAYS - 1
-    if stolen is not False or (mark.broken and call.framer.has_noise) or unreachable:
-        # Where lines were typed to it a second time, the first one may have been run.
-        call.not_run = unreachable or (stolen is True and not call.idle_looks)
-        call.reason = _UNREACHABLE if unreachable else STOLEN if call.not_run else BROKEN
+    if lost := (yield from _why_lost(shell, call, mark)):
+        call.reason, call.not_run = lost, lost != BROKEN
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
@@ -171,6 +171,22 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     call.typed_as(typed)
     _send(shell, typed)
     return True
+
+
+def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
+    """Why the shell can run nothing any more; "" where it can. But for BROKEN, it has not run this either."""
+    if mark.skipped and call.retyped >= WAYS - 1:
+        return _UNREACHABLE
+    # SIGINT makes bash forget lines that it has read.
+    stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
+    if stolen is not False:
+        # Where lines were typed to it a second time, the first one may have been run.
+        return STOLEN if stolen and not call.idle_looks else BROKEN
+    if mark.broken and call.framer.has_noise:
+        return BROKEN
+    is_silent = call.stdout.total == call.stderr.total == 0
+    complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
+    return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_room() else ""
 
 
 def _counts_lines(shell: Shell) -> Steps[bool | None]:
