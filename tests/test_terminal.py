@@ -80,6 +80,8 @@ def test_ctrl_c_can_be_trapped(sh: Session) -> None:
 def test_backspace_edits_the_line(sh: Session) -> None:
     sh.run("read x; echo got $x", stdin=TTY)
     assert sh.send("helpp\x7flo\n").stdout == "got helplo\n"
+    sh.run("read x; echo got $x", stdin=TTY)
+    assert sh.send("aé\x7fb\n").stdout == "got ab\n"
 
 
 def test_a_password_is_asked_without_echo_and_answered(sh: Session) -> None:

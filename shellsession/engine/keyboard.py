@@ -9,10 +9,14 @@ import os
 import select
 import termios
 from contextlib import suppress
+from typing import Final
 
 from ..errors import LimitReached
 from .signals import undisturbed
 from .streams import SMALL, Stream, get_modes, slave_path
+
+# That Backspace takes a character, and not the last byte of one (asm-generic/termbits.h); Python does not name it.
+_IUTF8: Final = 0x4000
 
 
 class Keyboard:
@@ -33,7 +37,7 @@ class Keyboard:
                 self._keeper = _open_keeper(fd)
         self._terminal.settle()
         modes = termios.tcgetattr(fd)
-        modes[0] |= termios.ICRNL
+        modes[0] |= termios.ICRNL | _IUTF8
         modes[3] |= termios.ICANON | termios.ISIG | termios.IEXTEN | termios.ECHOE | termios.ECHOK
         modes[3] |= termios.ECHO if echo else 0
         termios.tcsetattr(fd, termios.TCSANOW, modes)
