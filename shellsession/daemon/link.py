@@ -11,7 +11,7 @@ import time
 from typing import Any, Final
 
 from ..engine.waiting import LoopPoller, Poller, Steps, Wait
-from ..errors import DaemonUnavailable, VersionMismatch
+from ..errors import DaemonUnavailable, ProtocolError, VersionMismatch
 from ..models import VERSION
 from .endpoint import PATIENCE, peer
 from .records import field, to_error
@@ -59,9 +59,17 @@ class Wire:
             )
 
     def meet(self, path: str, patient: bool = False) -> Steps[None]:
-        """Hear the daemon's greeting. Raises ConnectionLost, what the daemon refuses us for, and, unless ``patient``,
-        DaemonUnavailable when it says nothing.
+        """Hear the daemon's greeting. Raises ConnectionLost, what the daemon refuses us for, ProtocolError where it is
+        none, and, unless ``patient``, DaemonUnavailable when it says nothing.
         """
+        try:
+            yield from self._hear_hello(path, patient)
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"what listens at {path} is no shellsession daemon: name another socket ({error})"
+            ) from None
+
+    def _hear_hello(self, path: str, patient: bool) -> Steps[None]:
         try:
             hello = yield from self.receive(None if patient else time.monotonic() + PATIENCE)
         except TimeoutError:
