@@ -19,7 +19,6 @@ from ..errors import InvalidRequest
 from .steps import Engine
 from .waiting import Steps
 
-_FOREVER = float("inf")
 _KEPT = 1 << 18  # characters
 
 
@@ -72,7 +71,7 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
     if not call.terminal:
         raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
     if not call.unseen and engine.ended is None:
-        yield from engine.news(call, until if until is not None else _FOREVER, "yield")
+        yield from engine.news(call, until, "yield")
     seen = bytes(call.unseen)
     call.unseen.clear()
     return seen, engine.ended is not None

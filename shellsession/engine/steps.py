@@ -82,7 +82,7 @@ class Engine(Core):
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
         call = self.last = typist.start(self, self.live(), request)
-        came = yield from self._guarded(self._attend(call))
+        came = yield from self._guarded(self._attend(call, call.until))
         if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
             self.attended = None
         if self.shell is None:
@@ -107,7 +107,7 @@ class Engine(Core):
             self.call = call
         return call
 
-    def news(self, call: Call, until: float | None = None, on_timeout: OnTimeout | None = None) -> Steps[None]:
+    def news(self, call: Call, until: float | None, on_timeout: OnTimeout | None = None) -> Steps[None]:
         """Until the command prints something, ends (``ended`` has its result), or the moment passes."""
         if self.call is not call:
             return
@@ -122,7 +122,7 @@ class Engine(Core):
     def heard(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
         """What came for who follows the command, who waits for it unless it is there, or the command has ended."""
         if not call.pieces or (call.until is not None and time.monotonic() >= call.until):
-            yield from self.news(call)
+            yield from self.news(call, call.until)
         return call.take_pieces()
 
     def drop(self, call: Call) -> Steps[None]:
@@ -167,9 +167,9 @@ class Engine(Core):
 
     def _begin_and_stay(self, request: Request) -> Steps[Result]:
         call = yield from self._begin(request)
-        return call.result or said_of(self, call, (yield from self._attend(call)))
+        return call.result or said_of(self, call, (yield from self._attend(call, call.until)))
 
-    def _stay(self, call: Call, until: float) -> Steps[Result]:
+    def _stay(self, call: Call, until: float | None) -> Steps[Result]:
         return said_of(self, call, (yield from self._attend(call, until, "yield")))
 
     def _guarded(self, steps: Steps[T]) -> Steps[T]:
@@ -195,11 +195,13 @@ class Engine(Core):
     # -- attend
 
     def _attend(
-        self, call: Call, until: float | None = None, on_timeout: OnTimeout | None = None
+        self, call: Call, until: float | None, on_timeout: OnTimeout | None = None
     ) -> Steps[Result | HandedBack]:
-        """Stay with a command until something has to be said about it."""
+        """Stay with a command until something has to be said about it, or the moment passes (None: it never does).
+
+        ``on_timeout``: what is done then; the default is what was asked for with the command.
+        """
         shell = self.live()
-        until = call.until if until is None else until
         self.attended = call
         if call.request.idle_timeout is not None:
             call.attended_from = time.monotonic()
@@ -239,7 +241,7 @@ class Engine(Core):
         if self.ended is not None:
             result, self.ended = self.ended, None
             return result
-        return (yield from self._guarded(self._stay(call, _FOREVER if until is None else until)))
+        return (yield from self._guarded(self._stay(call, until)))
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -305,7 +307,6 @@ class Engine(Core):
             yield from self.close()
 
 
-_FOREVER: Final = float("inf")
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     TIMED_OUT: ("timed_out", "the time limit passed"),
     IDLE: ("idle", "no output came for the idle limit"),
