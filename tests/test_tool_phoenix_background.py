@@ -175,6 +175,16 @@ def test_the_file_is_private(bash: Bash) -> None:
     assert started.ended() == bash({"command": "umask"}).output + END, "the command's umask is not ours"
 
 
+def test_a_file_that_was_removed_stays_gone(bash: Bash, tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    started = start(bash, f"read x <{fifo}")
+    watcher = int(stat_fields(started.pid)[1])
+    started.path.unlink()
+    fifo.write_text("go\n")
+    wait_until(lambda: not is_alive(watcher), "the end of who tells the end")
+    assert os.listdir(started.path.parent) == []
+
+
 def test_the_file_is_where_temporary_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b%'c").mkdir()
     monkeypatch.setenv("TMPDIR", f"{tmp_path}/a b%'c")

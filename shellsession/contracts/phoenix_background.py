@@ -18,7 +18,8 @@ _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 # `wait` gives cannot tell `exit 137` from a SIGKILL; what `jobs` says while the job is not yet forgotten can, and
 # that is in a trap of SIGCHLD alone. What it says goes to a file without a name: nothing is left when we are killed.
 # Since bash 5.3 what a substitution runs ignores an interrupt, and so would the command. (Before that, this would take
-# back what the session itself ignores.)
+# back what the session itself ignores.) The document opens the file for its last line without creating it: one that
+# somebody has removed stays gone.
 _WATCH: Final = r"""
 \builtin set -m
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || \builtin trap - INT QUIT
@@ -46,7 +47,8 @@ case $_phoenix_status:$_phoenix_said in
     _phoenix_line="failed: signal: $(( _phoenix_status - 128 ))$_phoenix_line"
     [[ $_phoenix_said == *'(core dumped)'* ]] && _phoenix_line+=' (core dumped)' ;;
 esac
-\builtin printf '\n\n[background process %%s]\n' "$_phoenix_line" >>"$_phoenix_place/output"
+[[ ! -e $_phoenix_place/output ]] ||
+  \builtin printf '\n\n[background process %%s]\n' "$_phoenix_line" >>"$_phoenix_place/output"
 """
 _LAUNCH: Final = r"""_phoenix_place=$(\command mktemp -d "${TMPDIR:-/tmp}/phoenix.XXXXXXXXXX") || \builtin exit 1
 ( \builtin umask 077; >>"$_phoenix_place/output" ) || \builtin exit 1
