@@ -214,6 +214,12 @@ def test_no_half_character_stands_before_the_suffix(bash: Bash) -> None:
     assert found["stdout"] == "a" + "é" * ((spec.MAX_OUTPUT - 1) // 2) + "... (truncated)"
 
 
+def test_an_error_is_cut_as_its_stream_is(bash: Bash) -> None:
+    found = bash({"command": "x" * 3 * spec.MAX_OUTPUT})
+    assert found["exitCode"] == 127
+    assert found["error"] == (BASH + "x" * spec.MAX_OUTPUT)[: spec.MAX_OUTPUT] + "... (truncated)"
+
+
 def test_it_runs_as_the_host(bash: Bash) -> None:
     assert bash({"command": "id -u; umask"})["stdout"].split()[0] == str(os.getuid())
 

@@ -86,7 +86,7 @@ def render(result: Result) -> Payload:
     payload: Payload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
     pattern = _REFUSED.get(result.exit_code or 0)
     if pattern is not None and (said := pattern.findall(result.stderr) or pattern.findall(result.stdout)):
-        payload["error"] = said[-1]
+        payload["error"] = _shown(said[-1].encode(), said[-1])
     elif why := stopped(result):
         payload["error"] = why
     elif result.exit_code is None:
@@ -95,7 +95,7 @@ def render(result: Result) -> Payload:
 
 
 def _shown(data: bytes, text: str) -> str:
-    """A stream as text, cut at a whole character within the limit."""
+    """A stream, or what was said on it, as text, cut at a whole character within the limit."""
     if len(data) <= MAX_OUTPUT:
         return text
     return first(data, MAX_OUTPUT) + SUFFIX
