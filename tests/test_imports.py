@@ -77,6 +77,7 @@ _LAYERS: Final = (
     ("contracts.failing", "contracts.phoenix_background", "contracts.phoenix_git"),
     ("contracts.bashtool", "contracts.langchain", "contracts.phoenix", "contracts.spec", "contracts.strands"),
     ("integrations.extras", "integrations.telling", "integrations.threads"),
+    ("integrations.turn",),
     ("integrations.toolbox",),
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("integrations.langchain", "integrations.strands"),
@@ -107,7 +108,13 @@ _CONTRACTS: Final = {
     "contracts.spec",
     "contracts.strands",
 }
-_INTEGRATIONS: Final = {"integrations.mcp", "integrations.threads", "integrations.toolbox", "cli.agent"}
+_INTEGRATIONS: Final = {
+    "integrations.mcp",
+    "integrations.threads",
+    "integrations.toolbox",
+    "integrations.turn",
+    "cli.agent",
+}
 _POLICY: Final = {
     "policy.heredocs",
     "policy.lexer",
@@ -171,7 +178,7 @@ _RESERVED: Final = {
     "tree_sitter_bash": {"policy.grammar"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
-# descriptor that another thread has for a moment.
+# descriptor that another thread has for a moment, for another client's command.
 _WAITING: Final = {
     "contracts.asking",
     "contracts.waiting",
@@ -186,6 +193,7 @@ _WAITING: Final = {
     "daemon.listener",
     "daemon.acceptor",
     "daemon.service",
+    "integrations.turn",
 }
 
 

@@ -23,7 +23,8 @@ from shellsession import (
     aconnect,
 )
 from shellsession.integrations.telling import told
-from shellsession.integrations.toolbox import PROGRESS, Toolbox
+from shellsession.integrations.toolbox import Toolbox
+from shellsession.integrations.turn import PROGRESS
 from shellsession.models import Result
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
@@ -200,6 +201,58 @@ def test_a_call_behind_another_client_is_given_up_in_time_and_never_run(
                         await Toolbox(session, patience=0.3, tick=0.05).bash(f"touch {place}/never")
             assert way == "holds" or await others.is_whole()
             await session.run("true")
+            assert not (place / "never").exists()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("handed_back", [False, True], ids=["stayed with", "handed back"])
+def test_a_call_waits_for_its_turn_however_often_the_command_before_it_is_looked_at(
+    daemon: Daemon, remote: RemoteSession, place: Path, handed_back: bool
+) -> None:
+    """As two `shellsession mcp -s AGENT` do. The time limit of the second counts from its turn."""
+
+    async def main() -> None:
+        waits, said = asyncio.Event(), list[float]()
+
+        async def waiting(seconds: float) -> None:
+            said.append(seconds)
+            if len(said) == 8:
+                waits.set()
+
+        async with (
+            aconnect(remote.agent, daemon.socket, False) as one,
+            aconnect(remote.agent, daemon.socket, False) as other,
+        ):
+            theirs = Toolbox(one, patience=0.2 if handed_back else PATIENCE, tick=0.05)
+            first = asyncio.create_task(theirs.bash(f"until [ -e {place}/go ]; do sleep 0.01; done; echo theirs"))
+            if handed_back:
+                assert "still running" in await first
+            else:
+                await until(lambda: other.state == "running")
+            PROGRESS.set(waiting)
+            second = asyncio.create_task(Toolbox(other, tick=0.05).bash("sleep 0.1; echo ours", timeout=0.3))
+            await waits.wait()
+            (place / "go").touch()
+            assert await second == "ours"
+            assert handed_back or await first == "theirs"
+            assert said == sorted(said)
+
+    asyncio.run(main())
+
+
+def test_a_call_whose_turn_does_not_come_says_so_when_its_patience_ends(
+    daemon: Daemon, remote: RemoteSession, place: Path
+) -> None:
+    async def main() -> None:
+        remote.run(f"until [ -e {place}/go ]; do sleep 0.01; done", timeout=0.05, on_timeout="yield")
+        async with aconnect(remote.agent, daemon.socket, False) as session:
+            begun = asyncio.get_running_loop().time()
+            with pytest.raises(SessionBusy, match="nothing was run, as an earlier command still runs"):
+                await Toolbox(session, patience=0.5, tick=0.05).bash(f"touch {place}/never")
+            assert asyncio.get_running_loop().time() - begun >= 0.44
+            (place / "go").touch()
+            assert remote.wait().ok
             assert not (place / "never").exists()
 
     asyncio.run(main())

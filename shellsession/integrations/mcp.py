@@ -17,7 +17,8 @@ from ..daemon.async_client import AsyncRemoteSession, aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
 from .extras import missing
-from .toolbox import PROGRESS, Command, Interactive, Patience, Timeout, Toolbox, Typed
+from .toolbox import Command, Interactive, Patience, Timeout, Toolbox, Typed
+from .turn import PROGRESS
 
 try:
     import anyio

@@ -9,8 +9,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
@@ -25,6 +25,7 @@ from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Result, check_seconds
 from .telling import MAX_OUTPUT, clipped, limits_for, told
+from .turn import PROGRESS, in_turn
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -38,10 +39,6 @@ Timeout = Annotated[float | None, Field(description="Seconds after which the com
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
 Typed = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
-
-Progress = Callable[[float], Awaitable[object]]
-# Who is told, every few seconds, for how many seconds the call of this task has waited.
-PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
@@ -122,12 +119,11 @@ class Toolbox:
         seconds = self._timeout if timeout is None else timeout
         _check("timeout", seconds, f"; where none is named it is {self._timeout:g}")
         stdin = TTY if interactive else None
-        tick = min(self._brief, seconds)
+        brief = min(self._brief, seconds)
         async with self._alone() as until:
-            run = self._session.run(
-                command, timeout=tick, on_timeout="yield", stdin=stdin, tty=interactive, limits=self._limits
-            )
-            return await self._stay(run, until, time.monotonic() + seconds)
+            options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
+            run = partial(self._session.run, command, timeout=brief, on_timeout="yield", **options)
+            return await self._stay(self._begun(run, until, seconds), until)
 
     async def wait(self, seconds: Patience = None) -> str:
         """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
@@ -136,14 +132,12 @@ class Toolbox:
         async with self._alone() as until:
             if seconds is not None:
                 until = min(until, time.monotonic() + seconds)
-            return await self._stay(self._late_or(lambda: self._session.wait(self._next(until))), until, self._deadline)
+            return await self._stay(self._late_or(lambda: self._session.wait(self._next(until))), until)
 
     async def send(self, text: Typed) -> str:
         """Type into the running command's terminal, then stay with it as `wait` does."""
         async with self._alone() as until:
-            return await self._stay(
-                self._late_or(lambda: self._session.send(text, self._next(until))), until, self._deadline
-            )
+            return await self._stay(self._late_or(lambda: self._session.send(text, self._next(until))), until)
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
@@ -214,13 +208,22 @@ class Toolbox:
             TURN_WITHIN.reset(token)
             self._turn.release()
 
-    async def _stay(self, first: Awaitable[Result], until: float, deadline: float | None) -> str:
+    async def _begun(self, run: Callable[[], Awaitable[Result]], until: float, seconds: float) -> Result:
+        """The first result of a command; its time limit counts from when its turn came."""
+        if self._mine:  # the model is to say what becomes of it
+            result = await run()
+        else:
+            result = await in_turn(self._session, run, until - self._brief, self._tick)
+        self._deadline = time.monotonic() - result.duration + seconds
+        return result
+
+    async def _stay(self, first: Awaitable[Result], until: float) -> str:
         """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
         self._relax()
         begun, results = time.monotonic(), list[Result]()
         try:
             self._take(results, await first)
-            self._deadline, self._late = deadline, None
+            deadline, self._late = self._deadline, None
             while results[-1].outcome == "running" and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
                     self._take(results, await self._time_out())
