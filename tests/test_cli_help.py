@@ -74,6 +74,22 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
         parser_of(verb).parse_args(rest)
 
 
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("wait", "handed back for its --idle-timeout is handed back so again"),
+        ("send", "waits for its turn, and --timeout counts from then"),
+        ("run", "together 1 MiB at most unless"),
+        ("run", "stdout_base64 and stderr_base64 (exact bytes) where they are no UTF-8"),
+        ("attach", "An agent that has none gets one (not with --read-only)."),
+        ("attach", "Ctrl-Z at the prompt only suspends this: the session stays yours"),
+        ("attach", "are kept as they are, secrets too, in attach_history"),
+    ],
+)
+def test_help_says_what_else_would_surprise(verb: str, said: str) -> None:
+    assert said in " ".join(parser_of(verb).format_help().split())
+
+
 @pytest.mark.parametrize("words", [["--help"], ["ls"]])
 def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
     connect("unread", daemon.socket, False).disconnect()

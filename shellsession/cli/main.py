@@ -23,7 +23,7 @@ _COERCED: Final = ("C.UTF-8", "C.utf8", "UTF-8")
 # What to do, where an error of the library does not say it in words of the command line.
 _HINTS: Final = {
     "no_such_agent": "`shellsession ls` shows the agents that have one",
-    "not_running": "`shellsession ls` shows what runs",
+    "not_running": "`shellsession ls` shows what runs, `shellsession log` how it ended",
 }
 # What the library says in Python, in words of the command line.
 _IN_WORDS: Final = {

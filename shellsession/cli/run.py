@@ -74,7 +74,12 @@ def own_parser() -> argparse.ArgumentParser:
     own.add_argument("--merge-stderr", action="store_true", help="both streams as one, in order, on stdout")
     own.add_argument("--cwd", metavar="DIR", help="where the session starts, if it is opened now (default: here)")
     own.add_argument("--no-start", action="store_true", help="start no daemon if none runs")
-    arguments.add_json(own, "print the whole result as one JSON object at the end, instead of the output as it comes")
+    arguments.add_json(
+        own,
+        "print the whole result as one JSON object at the end, instead of the output as it comes: both ends of each"
+        " stream, together 1 MiB at most unless the session was opened with other limits, as text, and as"
+        " stdout_base64 and stderr_base64 (exact bytes) where they are no UTF-8",
+    )
     arguments.add_socket(own)
     own.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="a script, or words; - is stdin")
     return own

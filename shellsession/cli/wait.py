@@ -17,7 +17,8 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = """\
 Stay with the command that was handed back running until it ends, waits for input, or the time limit passes, and
-print what came meanwhile. It exits with the command's status, and with 124 while the command runs on.
+print what came meanwhile. It exits with the command's status, and with 124 while the command runs on. One that was
+handed back for its --idle-timeout is handed back so again, each time that it is silent for that long.
 Ctrl-C ends the command, but not one that another process runs and waits for."""
 
 
