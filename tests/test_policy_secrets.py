@@ -79,6 +79,21 @@ def test_no_secret_is_shown_on_either_side_of_a_cut(head: str, tail: str, size: 
     assert len(_TOKEN) - size < 3 or not after.startswith(_TOKEN[size:].encode())
 
 
+@pytest.mark.parametrize(
+    ("head", "tail", "shown"),
+    [
+        (rb'X="a\"b', rb"x", b'X="***x'),
+        (rb'X="a\"b\$c', rb"x", b'X="***x'),
+        (rb"", rb"\$c\`d\\e ", b"*** "),
+        (rb"", rb"\`d\\e ", b"*** "),
+        (rb'{"X": "a\"b', rb"`d\\ef", b'{"X": "******f'),
+    ],
+)
+def test_what_a_cut_left_of_a_spelling_is_masked(head: bytes, tail: bytes, shown: bytes) -> None:
+    found = Secrets({"A_TOKEN": 'a"b$c`d\\e'}).mask_result(result(head + tail, 5, len(head)))
+    assert found.stdout_bytes == shown
+
+
 def test_a_policy_does_not_show_its_secrets() -> None:
     assert _TOKEN not in repr(Policy(secrets=[_TOKEN]))
     wrong: Any = [_TOKEN.encode()]

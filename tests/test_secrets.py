@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -75,20 +76,38 @@ def test_what_is_masked(environment: dict[str, str], text: str, masked: str) -> 
     assert Secrets(environment).mask(text) == masked
 
 
-@pytest.mark.parametrize(
-    "value", ["it's me", "a\\b'c d", "tab\there", "\x1b\x01\x7f\\'\"", "1st line's\n2nd\\line", "öä'ü\n$"]
-)
-def test_quoted_for_a_shell_it_is_masked_too(value: str) -> None:
-    program = 'printf "%q\n" "$1"; printf "%s\n" "${1@Q}"'
-    bash = subprocess.run(
-        ["bash", "-c", program, "-", value], capture_output=True, env={"LC_ALL": "C.UTF-8"}, check=True
-    )
-    by_letter, by_quotes = (line.decode() for line in bash.stdout.split(b"\n", 1))
-    spellings = [value, shlex.quote(value), "'" + value.replace("'", "'\\''") + "'", by_quotes.rstrip("\n")]
-    if by_letter.startswith("$"):  # else by backslashes, which is not promised
-        spellings.append(by_letter)
-    for spelling in spellings:
-        assert re.fullmatch(r"\$?'?\*\*\*'?", Secrets({"A_TOKEN": value}).mask(spelling)), spelling
+VALUE = [
+    *(
+        "it's me",
+        "a\\b'c d",
+        "tab\there",
+        "\x1b\x01\x7f\\'\"",
+        "1st line's\n2nd\\line",
+        "öä'ü\n$",
+        "plain-é",
+        "#~:~=~~#",
+    ),
+    *('a$b`c"d\\e!f', 'a$\tb`"c', "".join(map(chr, range(32, 127))), "\udcff\udcfe$ é'x", "/\b\f€\U0001f600+"),
+]
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+@pytest.mark.parametrize("value", VALUE)
+def test_quoted_for_a_shell_it_is_masked_too(value: str, locale: str) -> None:
+    program = r'printf "%q\0" "$X"; printf "%s\0" "${X@Q}"; declare -p X'
+    listed = subprocess.run(
+        ["bash", "-c", program], capture_output=True, env={"LC_ALL": locale, "X": value}, check=True
+    ).stdout.decode("utf-8", "surrogateescape")
+    for spelling in (value, shlex.quote(value), "'" + value.replace("'", "'\\''") + "'", *listed.split("\0")):
+        masked = Secrets({"A_TOKEN": value}).mask(spelling)
+        assert re.fullmatch(r"(?:declare -x X=)?\\?\$?['\"]?\*\*\*['\"]?\n?", masked), (spelling, masked)
+
+
+@pytest.mark.parametrize("value", VALUE)
+@pytest.mark.parametrize("ensure_ascii", [False, True])
+def test_as_json_it_is_masked_too(value: str, ensure_ascii: bool) -> None:
+    text = json.dumps({"X": value}, ensure_ascii=ensure_ascii)
+    assert Secrets({"A_TOKEN": value}).mask(text) == '{"X": "***"}'
 
 
 VALUES = st.lists(

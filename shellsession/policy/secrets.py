@@ -5,6 +5,7 @@ Law: secrets are known by value, and every spelling that is known is masked.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -29,18 +30,23 @@ _SECRET_NAME: Final = re.compile(
 # The user's part ends at the last "@" before the path: a password may hold one, and so may the name of a mailbox.
 _URL_PASSWORD: Final = re.compile(r'://[^\s/?#:"]*:([^\s/?#"]+)@')
 _PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-# As bash writes $'...': an octal number for what has no letter.
-_ESCAPES: Final = {code: f"\\{code:03o}" for code in (*range(1, 32), 127)} | {
+# As bash writes "...", and without quotes.
+_IN_DOUBLE_QUOTES: Final = str.maketrans({special: "\\" + special for special in '\\"$`'})
+_SPECIAL: Final = re.compile(r"""[ !"$&'()*,;<>?\[\\\]^`{|}]|(?<=[:=])~""")
+# As bash writes $'...': an octal number for what has no letter, and for a byte that is no part of a character.
+_ESCAPES: Final = {code: f"\\{code % 256:03o}" for code in (*range(1, 32), 127, *range(0xDC80, 0xDD00))} | {
     ord(raw): "\\" + letter for raw, letter in zip("\a\b\t\n\v\f\r\x1b\\'", "abtnvfrE\\'", strict=True)
 }
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
 class Secrets:
     """The secrets of one environment: what a variable holds whose name says so, and every password in a URL.
 
     ``more``: others, by value. What is shorter than six characters is no secret, unless it is one of ``named``, which
-    somebody has named as one; what a command brings itself is one that nobody has named; and spellings that are not
-    known here (base64, ``\\ `` for a blank) pass.
+    somebody has named as one; what a command brings itself is one that nobody has named. The spellings that are known
+    are those in which bash lists a variable (``set``, ``declare -p``, ``printf %q``, ``${X@Q}``), in which shlex.quote
+    and people quote one, and JSON's as Python writes it; others pass (base64, ``%40``, a language's own escapes).
     """
 
     __slots__ = ("_longest", "_pattern", "_spellings")
@@ -96,17 +102,22 @@ class Secrets:
 
     def _without_part(self, data: bytes, at_end: bool) -> bytes:
         """Without the longest part of a secret that the cut has left at this end."""
-        longest = 0
-        for spelling in self._spellings:
-            secret = spelling.encode("utf-8", "surrogateescape")
-            for size in range(min(len(secret) - 1, len(data)), max(longest, _TELLING - 1), -1):
-                if data.endswith(secret[:size]) if at_end else data.startswith(secret[-size:]):
-                    longest = size
-                    break
+        step = 1 if at_end else -1  # at the other end all is the same, read backwards
+        spellings = (spelling.encode("utf-8", "surrogateescape")[::step] for spelling in self._spellings)
+        longest = max((_begun_at_end(data[::step], spelling) for spelling in spellings), default=0)
         mask = MASK.encode()
         if not longest:
             return data
         return data[: len(data) - longest] + mask if at_end else mask + data[longest:]
+
+
+def _begun_at_end(data: bytes, secret: bytes) -> int:
+    """How much of the secret, which is not all there, stands at the end of the data; 0 where that tells nothing."""
+    tail = data[max(0, len(data) - len(secret) + 1) :]
+    at = tail.find(secret[:_TELLING])
+    while at >= 0 and not secret.startswith(tail[at:]):
+        at = tail.find(secret[:_TELLING], at + 1)
+    return len(tail) - at if at >= 0 else 0
 
 
 def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
@@ -122,9 +133,19 @@ def _decoded(escapes: re.Match[str]) -> str:
     return bytes.fromhex(escapes[0].replace("%", "")).decode("utf-8", "surrogateescape")
 
 
+def _in_octal(characters: re.Match[str]) -> str:
+    return "".join(f"\\{byte:03o}" for byte in characters[0].encode("utf-8", "replace"))
+
+
 def _spellings(value: str) -> Iterator[str]:
-    """As it is, as shlex.quote and people put it between single quotes, and between ``$'`` and ``'``."""
+    """As it is, as shlex.quote and people put it between single quotes, between double quotes, without quotes, between
+    ``$'`` and ``'`` (also where the locale knows ASCII alone), and as JSON."""
     yield value
     yield value.replace("'", "'\"'\"'")
     yield value.replace("'", "'\\''")
+    yield value.translate(_IN_DOUBLE_QUOTES)
+    yield _SPECIAL.sub(r"\\\g<0>", value)
     yield value.translate(_ESCAPES)
+    yield _NOT_ASCII.sub(_in_octal, value.translate(_ESCAPES))
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
