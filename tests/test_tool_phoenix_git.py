@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Final
 
@@ -66,9 +67,8 @@ COMMITS: Final[dict[str, list[str]]] = {
     "git commit -qam all": ["all"],
     "git commit -qm -- && git status --short": ["--"],
     "git commit -q -C HEAD": ["base"],
-    # where git itself puts trailers: before comments at the end; what it reads, before a patch divider
+    # where git itself puts trailers: what it reads, before a patch divider
     "printf 'a\\n\\nb\\n---\\nc' | git commit -qF - && git commit -q --amend --no-edit": ["a\n\nb"],
-    "git commit -qm $'a\\n\\n# b' && git commit -q --amend --no-edit": ["a"],
 }
 # Where git itself would not see that the trailer is there, or would write it in its own way.
 ONCE: Final = [
@@ -130,6 +130,61 @@ DIVIDED: Final = [
     "git commit -qm $'a\\n\\n---\\nb' -m 'Reviewed-by: B <b@c>'",
     f"git commit -qm $'a\\n\\n---\\nb\\n\\n{TRAILER}'",
 ]
+
+
+# Where git keeps lines that begin with "#", they are text; where it strips them, they are gone.
+MARKED: Final = [
+    "git commit -qm $'Fix crash\\n\\nCloses\\n#12'",
+    "git commit -qm $'a\\n# b'",
+    "git commit -qm '# a'",
+    "git commit -q -m a -m '#1' -m '#2'",
+    "git commit -qam $'a\\n\\n#b\\n\\n'",
+    "git commit -qm $'a\\n\\nReviewed-by: B <b@c>\\n# b'",
+    "git commit -q --message $'a\\n#b' file",
+    "git commit -qF - <<'EOF'\na\n\nb\n# c\nEOF",
+    "printf 'a\\n#b\\n' >../message; git commit -q --file=../message",
+    "printf 'a\\n#b\\n' | git commit -q --file -",
+    "git commit -q --cleanup=verbatim -m $'x\\n# y'",
+    "git commit -q --cleanup=verbatim -m $'x\\n\\n# y\\n\\n'",
+    "git commit -q --cleanup=whitespace -m $'x\\n# y'",
+    "git commit -q --cleanup scissors -m $'x\\n# ------------------------ >8 ------------------------\\ny'",
+    "git commit -q --cleanup=strip -m $'x\\n# y'",
+    "git commit -q -m $'x\\n# y\\nz\\n# a' --cleanup strip",
+    "git commit -q --clean=strip -m $'x\\n# y'",
+    "git config commit.cleanup strip; git commit -qm $'x\\n# y'",
+    "git config commit.cleanup strip; git commit -q --cleanup=default -m $'x\\n# y'",
+    "git -c commit.cleanup=verbatim commit -qm $'x\\n# y'",
+    "git config core.commentChar ';'; git commit -qm $'x\\n# y\\n; z'",
+    "git config core.commentChar auto; git commit -qm $'x\\n# y'",
+    "git commit -qm '--cleanup=strip' -m '# y'",
+    "git commit -qm $'x\\n# y' -- file",
+    "git commit --author 'm <m@n>' -qm $'x\\n# y'",
+    "git commit -qm $'a\\n# b' && git commit -q --amend --no-edit",
+    "git commit -qm $'a\\n# b' && git commit -q --amend -C HEAD",
+    "git commit -qm $'a\\n---\\n# b'",
+    "git config alias.cm 'commit -qm'; git cm $'a\\n# b'",
+    # an editor is shown comments, which are stripped
+    "GIT_EDITOR=true git commit -q -e -m $'x\\n# y'",
+    "GIT_EDITOR='sed -i 1,1s/^/x/' git commit -q",
+    "GIT_EDITOR=true git commit -q -t <(echo t) -m $'x\\n# y' --edit",
+    "git commit -qm x; GIT_EDITOR='sed -i 1s/x/y/' git commit -q --amend",
+    "git commit -qm x; GIT_EDITOR=true git commit -q -c HEAD --amend",
+    "GIT_EDITOR=true git commit -qem $'x\\n# y' --cleanup=strip",
+]
+
+
+@pytest.mark.parametrize("command", MARKED, ids=range(len(MARKED)))
+def test_lines_with_the_mark_of_a_comment_are_where_git_has_them(
+    bash: Bash, repository: Repository, command: str
+) -> None:
+    subprocess.run(["bash", "-c", command], check=True)
+    plain = repository.messages()
+    git("reset", "-q", "--soft", "HEAD~1")
+    found = bash({"command": command})
+    assert not found.is_error, found
+    (message,) = repository.messages()
+    assert message.split("\n").count(TRAILER) == 1
+    assert re.fullmatch(re.escape(plain[0].rstrip("\n")) + rf"\n\n?{TRAILER}\n+", message), (plain, message)
 
 
 @pytest.mark.parametrize("command", DIVIDED)

@@ -3,7 +3,8 @@
 Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched. A message
 with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit,
 and so does one by an alias with options (``commit -m``); one from a file or a pipe, which cannot be seen before, gets
-it where git puts it.
+it where git puts it. Lines that begin with ``#`` are text as any other where git keeps them; in what an editor gets the
+trailer stands before them, as git has it.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls, where the command says ``commit`` behind ``git``, also by an
@@ -34,6 +35,36 @@ _BASH: Final = re.compile(r"\bbash\b")
 # `set -x` shows the call and nothing of ours; a failure is the caller's to act on, not ours. All names are prefixed,
 # as a local variable inherits the export of its namesake.
 _QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
+# git puts a trailer before comments at the end of a message. Does this one keep them as text? So it is where nobody
+# edits it, unless they are to be stripped; then none is a comment, as no line begins with the character that we name.
+_KEEPS: Final = r"""function _phoenix_keeps {
+\builtin local _phoenix_edited=1 _phoenix_asked= _phoenix_cleanup _phoenix_flags
+_phoenix_cleanup=$(\builtin command "${_phoenix_git[@]}" config --get commit.cleanup)
+while (( $# )) && [[ $1 != -- ]]; do
+  case $1 in
+    --e*) _phoenix_asked=1 ;;
+    --no-e*) _phoenix_asked=0 ;;
+    --c*=*) _phoenix_cleanup=${1#*=} ;;
+    --c*)
+      _phoenix_cleanup=$2
+      \builtin shift ;;
+    --message=* | --file=* | --reuse-message=*) _phoenix_edited=0 ;;
+    --message | --file | --reuse-message)
+      _phoenix_edited=0
+      \builtin shift ;;
+    --author | --date | --fixup | --pathspec-from-file | --reedit-message | --squash | --template | --trailer)
+      \builtin shift ;;
+    -[!-]*)
+      _phoenix_flags=${1%%[CFScmtu]*}
+      [[ $_phoenix_flags == *e* ]] && _phoenix_asked=1
+      [[ ${1#"$_phoenix_flags"} == [CFm]* ]] && _phoenix_edited=0
+      [[ ${1#"$_phoenix_flags"} == [CFcmt] ]] && \builtin shift ;;
+  esac
+  \builtin shift
+done
+[[ ${_phoenix_asked:-$_phoenix_edited} == 0 && $_phoenix_cleanup != strip ]]
+}
+"""
 _MAIN: Final = r"""function _phoenix_git {
 %(quiet)s
 \builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_means _phoenix_version _phoenix_git _phoenix_rest
@@ -75,6 +106,7 @@ if [[ $_phoenix_means == commit ]] &&
   (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )) &&
   { _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B 2>/dev/null) || :; } &&
   [[ $'\n'"${_phoenix_rest[*]}"$'\n'"$_phoenix_known"$'\n' != *$'\n'---[[:space:]]* ]]; then
+  _phoenix_keeps "${_phoenix_rest[@]}" && _phoenix_git+=(-c core.commentChar=$'\1')
   \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
   \builtin return
 fi
@@ -85,6 +117,7 @@ _phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEA
 [[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B)
 [[ $'\n'"$_phoenix_known"$'\n' == *$'\n'%(trailer)s$'\n'* ]] && \builtin return
+_phoenix_git+=(-c core.commentChar=$'\1')
 _phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --no-divider --trailer %(trailer)s \
   <<<"$_phoenix_known")
 [[ $_phoenix_version == "$_phoenix_known" ]] || \builtin command "${_phoenix_git[@]}" commit --quiet --amend --only \
@@ -100,7 +133,7 @@ _phoenix_git git "$@"
 _WRAP: Final = r"""function _phoenix_into {
 _phoenix_more=("$@")
 \builtin local _phoenix_at _phoenix_text
-_phoenix_text=$(\builtin declare -f _phoenix_git)$'\n_phoenix_git git "$@"'
+_phoenix_text=$(\builtin declare -f _phoenix_git _phoenix_keeps)$'\n_phoenix_git git "$@"'
 _phoenix_text=${_phoenix_text//"'"/"'\\''"}
 for (( _phoenix_at = 1; _phoenix_at + 1 < $#; ++_phoenix_at )); do
   case ${_phoenix_more[_phoenix_at]} in
@@ -129,7 +162,7 @@ while (( $# )); do
       \builtin set --
       \builtin break ;;
     ?*:git | ?*:*/git)
-      _phoenix_words+=("$BASH" -c "$(\builtin declare -f _phoenix_git)"$'\n''_phoenix_git "$@"' bash)
+      _phoenix_words+=("$BASH" -c "$(\builtin declare -f _phoenix_git _phoenix_keeps)"$'\n''_phoenix_git "$@"' bash)
       \builtin break ;;
     sudo:-[ugpCDhRrTtU] | doas:-[uC] | env:-[uC] | timeout:-[ks] | nice:-n | ionice:-[cn] | stdbuf:-[ioe] | \
       xargs:-[adEILnPs] | exec:-a)
@@ -148,7 +181,7 @@ done
 
 def function(trailer: str) -> str:
     """Bash text: from here on, commits carry the trailer."""
-    return _MAIN % {"quiet": _QUIET, "trailer": quoted(trailer.encode()).decode()}
+    return _KEEPS + _MAIN % {"quiet": _QUIET, "trailer": quoted(trailer.encode()).decode()}
 
 
 def prelude(command: str, trailer: str) -> str:
@@ -169,7 +202,7 @@ def prelude(command: str, trailer: str) -> str:
     if commits:
         text += "".join(_stand_in(path, "_phoenix_git") for path in sorted(set(_PATH.findall(command))))
     if commits and _BASH.search(command):
-        text += "\\builtin export -f git _phoenix_git\n"
+        text += "\\builtin export -f git _phoenix_git _phoenix_keeps\n"
     return text
 
 
