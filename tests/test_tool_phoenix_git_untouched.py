@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import time
 
@@ -84,12 +85,28 @@ def test_what_fails_fails_as_ever(isolated: Bash, repository: Repository, comman
     assert (sorted(found.output), found.is_error) == (sorted(expected), True)
 
 
+@pytest.mark.parametrize("behind", ["", "# git commit", "git commit --dry-run -qm x >/dev/null"])
 @pytest.mark.parametrize(
-    "command", ["command -v git", "type -p git", "type git", "declare -F git", "hash git; type git"]
+    "command",
+    [
+        *("command -v git", "type -p git", "type git", "hash git; type -a git", "command -pv git; command -V git"),
+        'f() { :; }; command -v f; type -t f; [ -x "$(command -v git)" ] && echo yes; command -v nothing || echo no',
+        "IFS=git; set -f; type git; command -v command type",
+    ],
 )
-def test_who_asks_what_git_is_gets_the_truth(isolated: Bash, command: str) -> None:
+def test_who_asks_what_git_is_gets_the_truth(isolated: Bash, repository: Repository, command: str, behind: str) -> None:
     plain = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert isolated({"command": command}).output.endswith(plain.stdout)
+    assert isolated({"command": f"{command}\n{behind}"}).output.endswith(plain.stdout)
+
+
+def test_with_persistent_git_is_a_function_and_its_path_is_told() -> None:
+    with Session() as session:
+        bash = phoenix.tool(session, persistent=True)
+        assert bash({"command": "command -v git; type -P git"}).output == f"git\n{shutil.which('git')}\n"
+
+
+def test_a_declaration_of_git_is_none(isolated: Bash) -> None:
+    assert isolated({"command": "declare -F git"}).output.startswith("[command failed: exit code 1]")
 
 
 def test_the_environment_holds_nothing_of_it(

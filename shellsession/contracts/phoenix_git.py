@@ -9,9 +9,9 @@ trailer stands before them, as git has it.
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls, where the command says ``commit`` behind ``git``, also by an
 absolute path, in ``bash -c`` and ``sh -c``, and behind ``exec``, ``command``, ``env``, ``sudo``, ``timeout`` and their
-like. Not reached, as nothing there reads a text of ours: git aliases that are shell text, or aliases of aliases,
-scripts and programs that call git (``find -exec`` too), ``env -S``, ``builtin command``, and a ``git`` function of the
-session's own.
+like, and by the path that ``command -v git`` tells. Not reached, as nothing there reads a text of ours: git aliases
+that are shell text, or aliases of aliases, scripts and programs that call git (``find -exec`` too), ``env -S``,
+``builtin command``, and a ``git`` function of the session's own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .contract import quoted
 
 _GIT: Final = re.compile(r"(?<![\w.-])git(?![\w.=-])")
 _COMMIT: Final = re.compile(r"\bcommit\b")
-# Who asks what git is gets the truth, where no commit is in sight.
+# Who asks what git is gets the truth: with no commit in sight there is nothing of ours, else see ``_FOUND``.
 _ASKS: Final = re.compile(r"\b(?:command\s+-[vV]|type|hash|which|declare|typeset|compgen|unset)\b")
 _PATH: Final = re.compile(r"(?<![^\s;&|(){`])/(?:[\w.+-]+/)*git(?![\w./=-])")
 _BEHIND: Final = re.compile(r"\b(command|doas|env|ionice|nice|nohup|setsid|stdbuf|sudo|timeout|xargs)\b")
@@ -130,7 +130,15 @@ _phoenix_git git "$@"
 """
 # What starts git with another name in front: that one starts a bash which knows our function; so does a `sh -c`, whose
 # text gets a function of POSIX sh before it.
-_WRAP: Final = r"""function _phoenix_into {
+_WRAP: Final = r"""function _phoenix_ask {
+(
+while IFS=' ' \builtin read -r _ _ _phoenix_at; do
+  [[ $(\builtin declare -f "$_phoenix_at") == *_phoenix_* ]] && \builtin unset -f "$_phoenix_at"
+done <<<"$(\builtin declare -F)"
+\builtin "$@"
+)
+}
+function _phoenix_into {
 _phoenix_more=("$@")
 \builtin local _phoenix_at _phoenix_text
 _phoenix_text=$(\builtin declare -f _phoenix_git _phoenix_keeps)$'\n_phoenix_git git "$@"'
@@ -155,7 +163,9 @@ fi
 _phoenix_words=()
 while (( $# )); do
   case ${_phoenix_words[0]}:$1 in
-    command:-*[vV]*) \builtin break ;;
+    command:-*[vV]*)
+      _phoenix_ask "${_phoenix_words[@]}" "$@"
+      \builtin return ;;
     *:sh | *:*/sh | *:dash | *:*/dash | *:ash)
       _phoenix_into "$@"
       _phoenix_words+=("${_phoenix_more[@]}")
@@ -177,6 +187,14 @@ done
 \builtin command "${_phoenix_words[@]}" "$@"
 }
 """
+# What is told of git is a path: called by that, it is reached, too.
+_FOUND: Final = rf"""if [[ :$SHELLOPTS: != *:posix:* && $(\builtin type -P git) =~ ^/[[:alnum:]/._+-]+$ ]]; then
+\builtin declare -F "$BASH_REMATCH" >/dev/null || \builtin eval "function $BASH_REMATCH {{
+{_QUIET}
+_phoenix_git $BASH_REMATCH \"\$@\"
+}}"
+fi
+"""
 
 
 def function(trailer: str) -> str:
@@ -196,8 +214,11 @@ def prelude(command: str, trailer: str) -> str:
     names = sorted({*_BEHIND.findall(command), *_SHELL.findall(command)}) if commits else []
     if commits and "exec" in command and not _EXEC.search(command):
         names.append("exec")
-    if names:
+    asks = commits and _ASKS.search(command) is not None
+    if names or asks:
         text += _WRAP
+    if asks:
+        text += _FOUND + _stand_in("type", "_phoenix_ask")
     text += "".join(_stand_in(name, "_phoenix_wrap") for name in names)
     if commits:
         text += "".join(_stand_in(path, "_phoenix_git") for path in sorted(set(_PATH.findall(command))))
