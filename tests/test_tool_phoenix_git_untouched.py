@@ -65,6 +65,7 @@ def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: st
         "git commit",
         "git commit --nonsense",
         "git nonsense commit",
+        "type nothing && git commit -qm x",
         "PATH=/nonexistent\nsudo -n git commit -m x",
         "PATH=/nonexistent\n\ndash -c 'git commit -m x'",
     ],

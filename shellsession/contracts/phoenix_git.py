@@ -25,6 +25,7 @@ _GIT: Final = re.compile(r"(?<![\w.-])git(?![\w.=-])")
 _COMMIT: Final = re.compile(r"\bcommit\b")
 # Who asks what git is gets the truth: with no commit in sight there is nothing of ours, else see ``_FOUND``.
 _ASKS: Final = re.compile(r"\b(?:command\s+-[vV]|type|hash|which|declare|typeset|compgen|unset)\b")
+_TYPE: Final = re.compile(r"\btype\b[^;&|\n]*\bgit\b")  # for others it complains by the name of who called it
 _PATH: Final = re.compile(r"(?<![^\s;&|(){`])/(?:[\w.+-]+/)*git(?![\w./=-])")
 _BEHIND: Final = re.compile(r"\b(command|doas|env|ionice|nice|nohup|setsid|stdbuf|sudo|timeout|xargs)\b")
 _SHELL: Final = re.compile(r"(?<![\w./-])((?:/(?:usr/)?bin/)?(?:ash|dash|sh))(?![\w./=-])")
@@ -218,7 +219,9 @@ def prelude(command: str, trailer: str) -> str:
     if names or asks:
         text += _WRAP
     if asks:
-        text += _FOUND + _stand_in("type", "_phoenix_ask")
+        text += _FOUND
+    if commits and _TYPE.search(command):
+        text += _stand_in("type", "_phoenix_ask")
     text += "".join(_stand_in(name, "_phoenix_wrap") for name in names)
     if commits:
         text += "".join(_stand_in(path, "_phoenix_git") for path in sorted(set(_PATH.findall(command))))
