@@ -306,6 +306,6 @@ def _read(body: bytes) -> Mark | None:
         return Mark(int(last), flags, cwd, read, history, thrown=True)
     if last not in (b"0", b"1"):
         return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
-    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`), or another's: then undo `!` by hand.
-    status = int(piped) if piped and (piped == b"0") == (last == b"1") else int(last == b"0")
+    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
+    status = int(piped) if piped else int(last == b"0")
     return Mark(status, flags, cwd, read, history)
