@@ -2,8 +2,8 @@
 
 A word that is known at run time only is ``?``. ``unknown``: something runs that the text does not tell.
 
-Of these 196 texts tree-sitter-bash 0.25 reads 190 right, with the corrections in ``policy.lexer`` and
-``policy.grammar``; it refuses 6, and is wrong on none (5 before the corrections, of the first 112). Of the first 143
+Of these 196 texts tree-sitter-bash 0.25 reads 191 right, with the corrections in ``policy.lexer`` and
+``policy.grammar``; it refuses 5, and is wrong on none (5 before the corrections, of the first 112). Of the first 143
 bashlex 0.18 reads 97 right, refuses 23 (``[[``,
 arithmetic, patterns of ``case``, arrays, here-documents with a quoted delimiter), is wrong on 23 (it does not look into
 ``${x:-$(y)}``, here-documents, ``< <(x)``), takes half as long again, and its licence is the GPL.
@@ -79,7 +79,7 @@ CASES: Final = (
     Case("python3 - <<'EOF'\nrm x\nEOF", ("python3 -",)),
     Case("python3 - a = b == c", ("python3 - a = b == c",)),
     Case("a\n\\ b x", ("a", " b x"), refused=True),
-    Case("a\n\\\n\\rm x", ("a", "rm x"), refused=True),
+    Case("a\n\\\n\\rm x", ("a", "rm x")),
     Case("time ! rm x", ("time rm x", "rm x")),
     # -- within others
     Case("echo $(rm x)", ("echo ?", "rm x")),

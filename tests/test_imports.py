@@ -24,7 +24,7 @@ _LAYERS: Final = (
     ("checks", "any_session"),
     ("engine.output", "engine.framing", "engine.spare", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.heredocs",),
-    ("policy.lexer",),
+    ("policy.lexer", "policy.lines"),
     ("policy.words", "policy.secrets", "policy.sandbox", "daemon.records"),
     ("policy.feeds",),
     ("policy.grammar", "policy.subcommands", "policy.findings"),
@@ -118,6 +118,7 @@ _INTEGRATIONS: Final = {
 _POLICY: Final = {
     "policy.heredocs",
     "policy.lexer",
+    "policy.lines",
     "policy.words",
     "policy.secrets",
     "policy.sandbox",

@@ -225,8 +225,14 @@ def test_the_outlines_of_long_texts_are_found_soon(mark: str) -> None:
     assert cut(mark * ((1 << 16) // len(mark)), "d").text
 
 
+# Of which the grammar takes two for one.
+_LINES: Final = ("a|b|c\nd e 2>f\n", "a ==\n", "a\n\\b\n", "a $\n")
+
+
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("mark", ["a|", "a&&", "a;", "a <b ", "[[ '$(' ]]&&", "[[ a && ", '"a"', "! a|", "a[1]="])
+@pytest.mark.parametrize(
+    "mark", ["a|", "a&&", "a;", "a <b ", "[[ '$(' ]]&&", "[[ a && ", '"a"', "! a|", "a[1]=", *_LINES]
+)
 def test_long_texts_are_read_soon(mark: str) -> None:
     """Each way to a node from the root of its tree would take minutes of them."""
     assert not commands((mark * (MAX_READ // 2 // len(mark)) + " a").encode()).unread

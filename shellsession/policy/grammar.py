@@ -15,6 +15,7 @@ from ..errors import InvalidRequest
 from .feeds import fed, strays, target
 from .heredocs import Document
 from .lexer import cut
+from .lines import LITERAL, tree
 from .words import (
     BLANK,
     ESCAPED,
@@ -38,14 +39,11 @@ if TYPE_CHECKING:
 # Bytes beside here-documents: more is not read, as some texts take time that grows with the square of their length.
 MAX_READ: Final = 1 << 16
 _NOT_WORDS: Final = frozenset({"file_redirect", "herestring_redirect", "comment", "subshell"})
-# What stands in these is what it is.
-_LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
 _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
     *("for", "select", "while", "until", "do", "done", "function")
 }
 # An element of an array, by an index that is computed, and computing may run something.
 _ELEMENT: Final = re.compile(r"\w\[")
-_CONTINUED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +105,11 @@ class _Text:
         if len(rest) > MAX_READ:
             self.unread = f"it has over {MAX_READ} bytes beside here-documents"
             return []
-        root = _tree(rest)
+        root, swallowed = _tree(rest)
         if self._blanked:
-            root = _tree(_without_expansions(root))
+            root, swallowed = _tree(_without_expansions(root))
+        if swallowed:
+            self._faults(f"two lines as one, near {swallowed[:40]!r}")
         inner: list[str] = []
         found: list[str] = []
         for place in places_of(root):
@@ -147,20 +147,12 @@ class _Text:
         return f"{name}_"
 
 
-def _tree(source: bytes) -> Node:
+def _tree(source: bytes) -> tuple[Node, str]:
     language = _language()
     from tree_sitter import Parser
 
     parser = Parser(language)  # one for each text: they are not for many threads
-    text = bytearray(source)
-    root = parser.parse(source).root_node
-    size = len(text)
-    for found in reversed(list(_CONTINUED.finditer(bytes(text)))):
-        at = found.end() - 2
-        inner = root.descendant_for_byte_range(at, at + 1)
-        if inner is None or inner.type not in _LITERAL:  # the grammar takes it for a blank, also within a word
-            del text[at : at + 2]
-    return root if len(text) == size else parser.parse(bytes(text)).root_node
+    return tree(source, lambda text: parser.parse(text).root_node)
 
 
 def _without_expansions(root: Node) -> bytes:
@@ -206,7 +198,7 @@ def _overlooked(place: Place) -> list[str]:
     is_live = "$(" in value or "`" in value
     if is_live and (_is_index(place) or (_ELEMENT.search(value) and "test_command" in place.within)):
         return substitutions(value) or []
-    is_plain = node.child_count == 0 and node.is_named and node.type not in _LITERAL
+    is_plain = node.child_count == 0 and node.is_named and node.type not in LITERAL
     return substitutions(text) or [] if is_plain and "`" in (text := text_of(node)) else []
 
 
@@ -232,7 +224,7 @@ def _is_doubtful(place: Place) -> bool:
         return ("$(" in text or "`" in text) and "string" in place.within
     if node.type == "word" and "\n" in text:
         return True
-    is_plain = node.is_named and node.type not in _LITERAL
+    is_plain = node.is_named and node.type not in LITERAL
     return is_plain and ("$(" in text or substitutions(text) is None)
 
 
