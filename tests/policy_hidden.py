@@ -33,13 +33,57 @@ RUNS_IN_BASH: Final = (
     "x=1\n\\rm x",
     "echo a >f\n\\rm x",
     "export x\n\\rm x",
+    # -- a process substitution within braces
+    *(f"echo ${{x{mark}<(rm x)}}; wait $!" for mark in (":-", "-", ":=")),
+    *(
+        f"x=aa; echo ${{x{mark}<(rm x)}}"
+        for mark in ("#", "##", "%", "%%", "/a/", "//a/", "/#a/", ":+", "+", "^", ",,")
+    ),
+    "x=aa; echo ${x/<(rm x)/b}",
+    "echo ${x:?<(rm x)}",
+    "echo ${1-<(rm x)}",
+    "y=${x:->(rm x)}; sleep .1",
+    "echo ${x:-<((rm x) 2>&1)}",
+    "x=a; echo ${x#$y<(rm $y)}",
+    'echo ${x:-<(echo "a)"; rm x)}',
+    "a=(${x:-<(rm x)}); sleep .1",
+    # -- a redirection between an assignment and its command
+    "true | X=1 2>/dev/null rm f",
+    "true | X=1 Y=2 >f rm x",
+    "true | X=1 <<E rm x\nE",
+    "true | X=1 <<<a rm x",
+    "true | X=1 >f bash -c 'rm x'",
+    "true | X=1 >f bash <<< 'rm x'",
+    "true |& X=1 2>f <<<a rm x",
+    "true && true | X=1 >f rm x; ls",
+    "(true | X=1 >f rm x)",
+    # -- backticks
+    "`` rm x",
+    "x=1 `` rm ls",
+    "true && x=1 `\n ` rm x",
+    "x=1 ```` rm x",
+    "x=1 `` `` >f rm x",
+    "(`` rm x)",
+    "echo `env {fd}>f rm x`",
+    "x=`nice {fd}>f rm x`",
+    'echo "`env {fd}>f rm x`"',
+    "`env {fd}>f rm x`",
+    "echo `echo a | sort | uniq\nrm f 2>/dev/null`",
+    # -- what is no blank to bash
+    "cat <<E\u00a0 ; rm x\nE\u00a0",
+    "cat <<E\r\nE\nE\r\nrm x",
+    *(f"X=1{blank}ls rm x" for blank in "\u00a0\r\f\v\u2003"),
+    "touch \u00a0; X=1 <\u00a0 rm x",
 )
 
 # Each runs rm in bash, and is told to be no bash.
-DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]")
+DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "echo ${x:-$y<(rm $y)}; wait $!")
 
 # Each runs rm, by way of what may not be here, or in a way that is no good to try.
-HIDDEN: Final[tuple[str, ...]] = ("echo a | sort | uniq\nbash <<< 'sudo rm x' 2>f",)
+HIDDEN: Final = (
+    "X=1 `` sudo rm x",
+    "echo a | sort | uniq\nbash <<< 'sudo rm x' 2>f",
+)
 
 # Nothing here runs rm, and nothing is doubtful.
 SEEN: Final = (
@@ -57,4 +101,13 @@ SEEN: Final = (
     "if [ a = b ]\nthen ls\nfi\nls",
     "cat <<E | sort | uniq\nrm x\nE\nls 2>/dev/null",
     "echo a | sort | uniq;\necho rm 2>f",
+    'echo ${x:-a}${x#rm}${x/</>} "${x:-<(rm x)}" ${x:-"<(rm x)"} ${x:-\'<(rm x)\'} ${x:-\\<\\(rm\\)}',
+    "true | X=1 2>/dev/null",
+    "true | X=1 2>/dev/null ls rm",
+    "`` ls rm; echo `` rm; for x in `` rm; do ls; done; case `` in rm) ls ;; esac",
+    'x=`` ls; echo a`` `` rm "``" ``a rm',
+    "[[ -z `` ]] && [ -z `` ] && a=(`` rm)",
+    'echo `echo rm "a b"` "`ls 2>&1 | sort`"',
+    "echo rm\u00a0x\u00a0",
+    "echo a\r\nif true; then echo rm\r\nfi",
 )

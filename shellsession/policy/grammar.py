@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ..errors import InvalidRequest
 from .feeds import fed, strays, target
 from .heredocs import Document
-from .lexer import cut
+from .lexer import NOTHING, cut
 from .lines import LITERAL, tree
 from .words import (
     BLANK,
@@ -25,7 +25,7 @@ from .words import (
     expansions,
     groups,
     is_dollar,
-    is_escaped,
+    is_in_backticks,
     name_of,
     places_of,
     substitutions,
@@ -192,14 +192,21 @@ def _gaps(root: Node) -> Iterator[str]:
 def _overlooked(place: Place) -> list[str]:
     """Texts that run, and that the grammar takes for plain words, or does not always see."""
     node = place.node
-    if is_escaped(node):
+    if is_in_backticks(node):
         return substitutions(text_of(node).lstrip()) or []
     value = (word_of([node]) if node.type in QUOTED else None) or ""
     is_live = "$(" in value or "`" in value
     if is_live and (_is_index(place) or (_ELEMENT.search(value) and "test_command" in place.within)):
         return substitutions(value) or []
+    processes = _has_processes(place)
     is_plain = node.child_count == 0 and node.is_named and node.type not in LITERAL
-    return substitutions(text) or [] if is_plain and "`" in (text := text_of(node)) else []
+    is_live = is_plain and (processes or "`" in text_of(node))
+    return substitutions(text_of(node), processes) or [] if is_live else []
+
+
+def _has_processes(place: Place) -> bool:
+    """Does ``<(`` begin a substitution in this plain word of ``${...}``? The grammar does not see all of them."""
+    return "expansion" in place.within and "string" not in place.within
 
 
 def _is_index(place: Place) -> bool:
@@ -213,7 +220,7 @@ def _is_doubtful(place: Place) -> bool:
     node = place.node
     if node.type == "heredoc_redirect":  # one that was not seen before
         return True
-    if is_escaped(node):
+    if is_in_backticks(node):
         return substitutions(text_of(node).lstrip()) is None
     if node.type == "command_name":
         return text_of(node) in _KEYWORDS
@@ -225,7 +232,7 @@ def _is_doubtful(place: Place) -> bool:
     if node.type == "word" and "\n" in text:
         return True
     is_plain = node.is_named and node.type not in LITERAL
-    return is_plain and ("$(" in text or substitutions(text) is None)
+    return is_plain and ("$(" in text or substitutions(text, _has_processes(place)) is None)
 
 
 def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
@@ -242,6 +249,8 @@ def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
     if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
         return [Simple(("[",))]
     if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
+        return _made(strays(place), place, documents)
+    if node.type in ("variable_assignment", "variable_assignments"):  # of a command that follows a redirection
         return _made(strays(place), place, documents)
     return []
 
@@ -260,6 +269,7 @@ def _assignments(node: Node) -> list[tuple[str, Word]]:
 
 
 def _made(groups: list[list[Node]], place: Place, documents: Mapping[str, Document]) -> list[Simple]:
+    groups = [group for group in groups if text_of(group[0]) != NOTHING]
     if not groups:
         return []
     return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *fed(place, documents))]

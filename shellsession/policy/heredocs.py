@@ -11,7 +11,7 @@ from typing import Final
 
 _BLANKS: Final = re.compile(r"(?:[ \t]|\\\n)*")
 _DELIMITER: Final = re.compile(
-    r"""(?!\#)((?:[^\s\\'"`$<>()#;&|]|\\[^\n]|'[^'\n]*'|"[^"\\`$\n]*"|#)+)(?=[\s;&|<>)]|$)"""
+    r"""(?!\#)((?:[^ \t\n\\'"`$<>()#;&|]|\\[^\n]|'[^'\n]*'|"[^"\\`$\n]*"|#)+)(?=[ \t\n;&|<>)]|$)"""
 )
 _QUOTES: Final = re.compile(r"""\\(.)|'([^']*)'|"([^"]*)\"""")
 _CONTINUED: Final = re.compile(r"\\(\n|.)", re.DOTALL)

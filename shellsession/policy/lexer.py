@@ -43,7 +43,7 @@ _TOKEN: Final = {
     kind: re.compile(pattern, re.DOTALL)
     for kind, pattern in {
         "command": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$"|<<<|<<-?|[<>]\(\(?|\(\(|[()]|\n|[ \t]+|[;&|<>]+?"""
-        r"""|[^\s\\'"`$<>()#;&|]+|.""",
+        r"""|[^\S \t\n]+|[^\s\\'"`$<>()#;&|]+|.""",
         '"': rf"""{_INNER}|[^\\"`$]+|.""",
         "${": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|}}|[^\\"'`$}}]+|.""",
         "((": rf"""{_INNER}|[()]|[^\\"'`$()]+|.""",
@@ -55,8 +55,11 @@ _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
 _BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
 # Before the descriptor of a here-string, which the grammar knows only before other redirections.
 HERE_STRING: Final = "98765432"
+# Stands for a word of which nothing is left.
+NOTHING: Final = "\ue001"
+_EMPTY: Final = re.compile(r"(?:`[ \t\n]*`)+(?=[ \t\n;&|<>()]|\Z)")
 _LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
-_DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}")
+_DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}", re.ASCII)
 _DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
 _COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"
 _TIMED: Final = re.compile(rf"[ \t]+(?:-p[ \t]+)?{_COMPOUND}")
@@ -70,7 +73,7 @@ def cut(text: str, name: str) -> Cut:
 
 
 def end_of_substitution(text: str, start: int) -> int | None:
-    """Where the ``$(`` that begins here ends; None where that is not certain."""
+    """Where the ``$(``, or ``<(``, that begins here ends; None where that is not certain."""
     return _Reader(text).end_of(start)
 
 
@@ -91,6 +94,8 @@ class _Reader:
         self._documents: dict[str, Document] = {}
 
     def cut(self) -> Cut:
+        if NOTHING in self._text:
+            self._doubts("a character that stands for nothing")
         self._here_string = "" if HERE_STRING in self._text else HERE_STRING
         while self._at < len(self._text):
             self._step()
@@ -105,7 +110,7 @@ class _Reader:
         return Cut("".join([*pieces, self._text[at:]]), self._documents, self._doubt)
 
     def end_of(self, start: int) -> int | None:
-        self._at, self._stack = start, [_Frame('"', quoted=True)]
+        self._at, self._stack = start, [_Frame('"', quoted=True) if self._text[start] == "$" else _Frame("")]
         while self._at < len(self._text) and not self._doubt:
             self._step()
             if len(self._stack) == 1:
@@ -122,8 +127,8 @@ class _Reader:
         assert found is not None  # there is always one character more
         token = found[0]
         self._at = found.end()
-        if token[0] == "`" and kind in ("command", '"') and not token[1:-1].strip() and len(token) > 1:
-            self._edits.append((found.start(), found.end(), "''" if kind == "command" else ""))
+        if token[0] == "`" and kind in ("command", '"') and not token[1:-1].strip(" \t\n") and len(token) > 1:
+            self._empty(found.start(), kind)
         if token in ("$(", "$((", "${", '"', '$"') and not (token[-1] == '"' and frame.kind == '"'):
             self._opens(token[-1] if token == '$"' else token, frame)
         elif kind == "command":
@@ -134,6 +139,14 @@ class _Reader:
             self._stack.pop()
         elif token == "`" or (kind == "${" and (token == "'" or (frame.quoted and _MATTERS.fullmatch(token)))):
             self._doubts("a quote is open, or within others")
+
+    def _empty(self, start: int, kind: str) -> None:
+        """Backticks with nothing in them: of a word nothing is left, and what follows it may name the command."""
+        if kind == "command" and self._begins_word and (alone := _EMPTY.match(self._text, start)) is not None:
+            self._at = alone.end()
+            self._edits.append((start, self._at, NOTHING))
+        else:
+            self._edits.append((start, self._at, "''" if kind == "command" else ""))
 
     def _opens(self, token: str, frame: _Frame) -> None:
         if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
@@ -164,8 +177,10 @@ class _Reader:
     def _command(self, token: str, frame: _Frame) -> None:
         start, begins_word, begins_command = self._at - len(token), self._begins_word, self._begins_command
         self._begins_word = token[-1] in " \t\n;&|<>()"
-        if token.isspace() and token != "\n":
+        if token[0] in " \t":
             return
+        if token.isspace() and token != "\n":  # it is a blank to the grammar, and none to bash
+            self._edits.append((start, self._at, f"'{token}'"))
         self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
         self._word = start if begins_word else self._word
         if token[0] in "<>":
@@ -221,7 +236,9 @@ class _Reader:
     def _redirects(self, start: int, token: str) -> None:
         before = self._text[max(self._word, start - _LONGEST) : start]
         is_named = _DESCRIPTOR.fullmatch(before) is not None
-        number = "10" if is_named else before if before.isdecimal() else ""  # or one that follows: no other's
+        number = (
+            "10" if is_named else before if before.isascii() and before.isdecimal() else ""
+        )  # or one that follows: no other's
         if token == "<<<" and self._here_string:
             self._edits.append((start - len(before) * bool(number), self._at, f" {self._here_string}{number}<"))
             if (dash := _DASH.search(self._text, max(0, start - _LONGEST), start)) is not None:

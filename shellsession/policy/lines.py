@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from .words import is_in_backticks
+
 if TYPE_CHECKING:
     from tree_sitter import Node
 
@@ -63,7 +65,7 @@ def _ends(root: Node) -> Iterator[Node]:
     todo = [(root, False, False)] if b"\n" in source else []
     while todo:
         node, is_near, in_line = todo.pop()
-        if node.child_count:
+        if node.child_count and not is_in_backticks(node):
             todo += reversed(_parts(node, is_near, in_line))
             continue
         begin = node.start_byte - root.start_byte

@@ -27,7 +27,7 @@ _LIVE: Final = frozenset(
 # In these they stand for a part of a word, or for one.
 _HOLDS: Final = frozenset({"string", "concatenation", "command", "variable_assignment"})
 # In these the same words may mean something else; and in those other texts begin.
-_MATTERS: Final = frozenset({"test_command", "subscript", "array", "string"})
+_MATTERS: Final = frozenset({"test_command", "subscript", "array", "string", "expansion"})
 _TEXTS: Final = frozenset({"command_substitution", "process_substitution"})
 QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
@@ -38,6 +38,7 @@ _ESCAPED_ANSI: Final = re.compile(
 _LETTERS: Final = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
 _WILD: Final = re.compile(r"[*?\[]")
 _SUBSTITUTION: Final = re.compile(r"\\.|`|\$\(", re.DOTALL)
+_ANY_SUBSTITUTION: Final = re.compile(r"\\.|`|[$<>]\(", re.DOTALL)
 _BACKTICKS: Final = re.compile(r"`((?:[^`\\]|\\.)*)`", re.DOTALL)
 _ESCAPED_IN_BACKTICKS: Final = re.compile(r"\\([$`\\])")
 ESCAPED: Final = re.compile(r"\\(?:\n|(.))", re.DOTALL)
@@ -60,13 +61,12 @@ class Place:
 
 
 def places_of(root: Node) -> Iterator[Place]:
-    """Every node, the outer before the inner ones, but for what the grammar does not see: what is in backticks with
-    others in them. Not recursive, as texts can be deep."""
+    """Every node, the outer before the inner ones, but for what is in backticks. Not recursive: texts can be deep."""
     todo = [Place(root)]
     while todo:
         place = todo.pop()
         yield place
-        if not is_escaped(place.node):
+        if not is_in_backticks(place.node):
             kind, children = place.node.type, place.node.children
             within = place.within | {kind} if kind in _MATTERS else frozenset() if kind in _TEXTS else place.within
             befores = [None, *children[:-1]]
@@ -78,12 +78,10 @@ def is_dollar(node: Node) -> bool:
     return node.type == "$" and node.end_byte - node.start_byte == 1
 
 
-def is_escaped(node: Node) -> bool:
-    """Is this a substitution in backticks with others, or here-documents, in it, which the grammar does not see?"""
-    if node.type != "command_substitution":  # as of most: to decode the text of each takes a tenth of all the reading
-        return False
-    text = text_of(node)
-    return text[:1] == "`" and ("\\" in text or "<<" in text)
+def is_in_backticks(node: Node) -> bool:
+    """Is this a substitution in backticks? What is in them is a text of its own: neither ``lexer`` nor the grammar sees
+    it as bash does."""
+    return node.type == "command_substitution" and node.children[0].type == "`"
 
 
 def expansions(root: Node) -> Iterator[Node]:
@@ -184,22 +182,25 @@ def put(word: Word, mark: str) -> Word:
     return None if word is None else word.replace(mark, BLANK)
 
 
-def substitutions(body: str) -> list[str] | None:
-    """The texts that run in a here-document whose delimiter has no quotes; None when one of them does not end."""
+def substitutions(body: str, processes: bool = False) -> list[str] | None:
+    """The texts that run in a here-document whose delimiter has no quotes; None when one of them does not end.
+    ``processes``: ``<(`` and ``>(`` begin such texts, too."""
+    pattern = _ANY_SUBSTITUTION if processes else _SUBSTITUTION
     found: list[str] = []
     at = 0
-    while (mark := _SUBSTITUTION.search(body, at)) is not None:
+    while (mark := pattern.search(body, at)) is not None:
         at = mark.end()
         if mark[0] == "`":
             if (whole := _BACKTICKS.match(body, mark.start())) is None:
                 return None
             found.append(_ESCAPED_IN_BACKTICKS.sub(r"\1", whole[1]))
             at = whole.end()
-        elif mark[0] == "$(":
+        elif mark[0][0] != "\\":
             if (end := end_of_substitution(body, mark.start())) is None:
                 return None
             inner = body[at : end - 1]
-            if not (inner.startswith("(") and inner.endswith(")")) or any(sign in inner for sign in ";&|\n"):
+            is_double = mark[0] == "$(" and inner.startswith("(") and inner.endswith(")")
+            if not is_double or any(sign in inner for sign in ";&|\n"):
                 found.append(inner)
                 at = end
             # else it is arithmetic, in which there may be others
