@@ -34,7 +34,7 @@ RUNS_IN_BASH: Final = (
     "echo a >f\n\\rm x",
     "export x\n\\rm x",
     # -- a process substitution within braces
-    *(f"echo ${{x{mark}<(rm x)}}; wait $!" for mark in (":-", "-", ":=")),
+    *(f"echo ${{x{mark}<(rm x)}}" for mark in (":-", "-", ":=")),
     *(
         f"x=aa; echo ${{x{mark}<(rm x)}}"
         for mark in ("#", "##", "%", "%%", "/a/", "//a/", "/#a/", ":+", "+", "^", ",,")
@@ -42,11 +42,11 @@ RUNS_IN_BASH: Final = (
     "x=aa; echo ${x/<(rm x)/b}",
     "echo ${x:?<(rm x)}",
     "echo ${1-<(rm x)}",
-    "y=${x:->(rm x)}; sleep .1",
-    "echo ${x:-<((rm x) 2>&1)}",
+    "y=${x:->(rm x)}",
+    "echo ${x:-<((rm x); :)}",
     "x=a; echo ${x#$y<(rm $y)}",
     'echo ${x:-<(echo "a)"; rm x)}',
-    "a=(${x:-<(rm x)}); sleep .1",
+    "a=(${x:-<(rm x)})",
     # -- a redirection between an assignment and its command
     "true | X=1 2>/dev/null rm f",
     "true | X=1 Y=2 >f rm x",
@@ -74,15 +74,47 @@ RUNS_IN_BASH: Final = (
     "cat <<E\r\nE\nE\r\nrm x",
     *(f"X=1{blank}ls rm x" for blank in "\u00a0\r\f\v\u2003"),
     "touch \u00a0; X=1 <\u00a0 rm x",
+    # -- behind keywords, and behind programs that take more for an assignment
+    *(f"{word} X=1 rm x" for word in ("time", "time -p", "time --", "! time", "coproc", "time time", "time env a-b=1")),
+    "if time X=1 rm x; then :; fi",
+    "time X+=1 Y=2 2>f rm x",
+    "time a[0]=1 rm x",
+    *(f"env {word} rm x" for word in ("a-b=1", "'a.b=1'", "a[0]=1", "1=2", "\u00e9=1", "X+=1", "=1", "-- a.b=1")),
+    # -- by bash itself
+    "jobs -x rm x",
+    "jobs -x -- rm x",
+    "builtin jobs -x rm x",
+    "command jobs -xl rm x",
+    "jobs -x bash -c 'rm x'",
 )
 
 # Each runs rm in bash, and is told to be no bash.
-DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "echo ${x:-$y<(rm $y)}; wait $!")
+DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "echo ${x:-$y<(rm $y)}")
 
 # Each runs rm, by way of what may not be here, or in a way that is no good to try.
 HIDDEN: Final = (
+    *(f"sudo {word} rm x" for word in ("a-b=1", "-u me 1=2", "-- a.b=1")),
+    "start-stop-daemon --start --pidfile f --exec /bin/rm -- x",
+    "start-stop-daemon -Sbx /bin/sh -- -c 'rm x'",
+    "start-stop-daemon -S -a /bin/sh -x ls -- -c 'rm x'",
+    "start-stop-daemon -S --startas=/bin/sh -- -c 'rm x'",
+    "start-stop-daemon -S -x /bin/rm",
+    "env /b*/rm x",
+    "env - a-b=1 rm x",
     "X=1 `` sudo rm x",
     "echo a | sort | uniq\nbash <<< 'sudo rm x' 2>f",
+)
+
+# What these run is known at run time only; rm may be it.
+UNKNOWN: Final = (
+    *(
+        f"{starter} /bin/r? x"
+        for starter in ("env", "command", "timeout 5", "find . -exec", "sudo -u me", "nice -n 5 env")
+    ),
+    *("xargs /bin/r?", "env [r]m x", "env ./* x", "env @(rm) x", "jobs -x r* x", "git bisect run r?"),
+    *("git -c protocol.ext.allow=always ls-remote 'ext::rm x'", "git -c Protocol.Allow=user fetch x"),
+    *("git config protocol.ext.allow always", "git -c protocol.allow=$X fetch x"),
+    *("GIT_ALLOW_PROTOCOL=https:ext git ls-remote 'ext::rm x'", "run-parts d", "run-parts --regex=r d"),
 )
 
 # Nothing here runs rm, and nothing is doubtful.
@@ -109,5 +141,14 @@ SEEN: Final = (
     "[[ -z `` ]] && [ -z `` ] && a=(`` rm)",
     'echo `echo rm "a b"` "`ls 2>&1 | sort`"',
     "echo rm\u00a0x\u00a0",
+    "time -p ls X=1 rm; command time 'X=1'; env a-b=1 ls rm; env - X=1",
+    "jobs; jobs -l rm; jobs %x rm",
+    "env [ -f rm ]; find . -exec [ -f {} ] \\; -exec test -f rm \\;",
+    "env ls *.rm; command ls [rm] r?",
+    "git status; git diff -- 'rm*' r?; git add *",
+    "git -c protocol.ext.allow=never -c protocol.file.allow=always status",
+    "GIT_ALLOW_PROTOCOL=https:ssh git status",
+    "run-parts --test /etc/cron.daily",
+    "start-stop-daemon --status --pidfile rm",
     "echo a\r\nif true; then echo rm\r\nfi",
 )

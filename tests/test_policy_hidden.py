@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 from policies import verdict
-from policy_hidden import DOUBTED, HIDDEN, RUNS_IN_BASH, SEEN
+from policy_hidden import DOUBTED, HIDDEN, RUNS_IN_BASH, SEEN, UNKNOWN
 
 from shellsession.policy.rules import Policy
 
@@ -31,6 +31,17 @@ def test_it_is_doubted(text: str) -> None:
     assert verdict(Policy(strict=True), text).startswith("it cannot be read as bash")
 
 
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_it_is_unknown(text: str) -> None:
+    assert verdict(Policy(strict=True), text).startswith("it does not say ")
+
+
+@pytest.mark.parametrize("text", ["git pus?", "git p* origin", "git -C x [p]ush", "git @(push|pull)"])
+def test_a_subcommand_that_is_a_pattern_may_be_any(text: str) -> None:
+    assert verdict(Policy(deny_commands=["git push"], strict=True), text) == "'git push' is denied"
+    assert verdict(Policy(allow=["git status", "git p*"]), text)
+
+
 @pytest.mark.parametrize("text", SEEN)
 def test_what_runs_nothing_more_is_allowed(text: str, tmp_path: Path) -> None:
     assert not _runs(text, tmp_path)
@@ -44,6 +55,7 @@ def _runs(text: str, directory: Path) -> bool:
     (programs / "rm").write_text(_MARKER)
     (programs / "rm").chmod(0o755)
     environment = {"PATH": f"{programs}:{os.environ['PATH']}", "MARKED": str(marked), "LC_ALL": "C.UTF-8"}
+    # all that it runs has its standard error: this ends when the last one does
     subprocess.run(
         ["bash", "-c", text + "\nwait"],
         cwd=programs,

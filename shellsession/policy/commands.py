@@ -16,6 +16,7 @@ from .git import setting, settings
 from .grammar import Simple, parse
 from .special import special_of
 from .started import started
+from .subcommands import PATTERN, without_patterns
 from .words import BLANK, Word, substitutions
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
@@ -125,6 +126,7 @@ class _Reader:
             words = _named(todo.pop() if self._blanked else tuple(map(_told, todo.pop())))
             if not words:
                 continue
+            words = without_patterns(words)
             self.commands.append(tuple(map(_told, words)))
             if words[0] is None:
                 self.unknown.append("the name of a command")
@@ -138,10 +140,13 @@ class _Reader:
             for finding in chain(special(name, words) if special is not None else (), started(words)):
                 if not isinstance(finding, Starts):
                     self._follow(finding, simple, depth)
-                elif (finding.words, simple.fed) not in self._started:  # find -exec find -exec ... starts each again
-                    self._spend(len(finding.words))
-                    self._started.add((finding.words, simple.fed))
-                    todo.append(finding.words)
+                elif (
+                    (inner := _matching(finding.words)),
+                    simple.fed,
+                ) not in self._started:  # find -exec find -exec ... starts each again
+                    self._spend(len(inner))
+                    self._started.add((inner, simple.fed))
+                    todo.append(inner)
 
     def _follow(self, finding: Finding, simple: Simple, depth: int) -> None:
         match finding:
@@ -154,7 +159,7 @@ class _Reader:
             case Assigns(name, value):
                 self._assigned(name, value, depth)
             case Starts(words):
-                self._command(Simple(words), depth)
+                self._command(Simple(_matching(words)), depth)
 
     def _assigned(self, name: str, value: Word, depth: int) -> None:
         if _RENAMING.fullmatch(name):
@@ -168,6 +173,8 @@ class _Reader:
             if ("KEY", half[2]) in self._of_git and ("VALUE", half[2]) in self._of_git:
                 for finding in setting(self._of_git["KEY", half[2]], self._of_git["VALUE", half[2]]):
                     self._follow(finding, Simple(("git",)), depth)
+        elif name == "GIT_ALLOW_PROTOCOL" and (value is None or "ext" in value.split(":")):
+            self.unknown.append("what git runs for an address")
         elif name == "GIT_CONFIG_PARAMETERS":
             for finding in settings(value):
                 self._follow(finding, Simple(("git",)), depth)
@@ -202,6 +209,13 @@ def _has_running_index(value: str) -> bool:
 
 def _told(word: Word) -> Word:
     return None if word is not None and BLANK in word else word
+
+
+def _matching(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The words; of a name that is a pattern (``env /bin/r? x``) comes out what it is only when it runs."""
+    if not words or words[0] is None:
+        return words
+    return (PATTERN.sub(BLANK, words[0]), *words[1:])
 
 
 def _named(words: tuple[Word, ...]) -> tuple[Word, ...]:

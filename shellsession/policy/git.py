@@ -20,6 +20,8 @@ _RUNS: Final = re.compile(
     r"(?i)core\.(?:pager|editor|sshcommand|fsmonitor|askpass|gitproxy|alternaterefscommand)|pager\..*|sequence\.editor|diff\.external|gpg\..*program"
     r"|credential\..*helper|.*\.(?:cmd|textconv|command|clean|smudge|process|driver)|.*\.(?:uploadpack|receivepack|packobjectshook|difffilter)"
 )
+# Settings that make it run what an address says ("ext::rm x").
+_TRUSTS: Final = re.compile(r"(?i)protocol\.(?:ext\.)?allow")
 
 
 def git(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
@@ -60,5 +62,7 @@ def setting(name: Word, value: Word) -> Iterator[Finding]:
         yield Untold("a setting of git")
     elif (alias and value and value.startswith("!")) or (not alias and _RUNS.fullmatch(name)):
         yield Runs("git", value and value.removeprefix("!"))
+    elif _TRUSTS.fullmatch(name) and value != "never":
+        yield Untold("what git runs for an address")
     elif alias and value:
         yield Starts(("git", *value.split()))

@@ -98,6 +98,20 @@ def _at(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
         yield Reads()
 
 
+def _jobs(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    for at, word in enumerate(words[1:], 1):
+        if word is None or not word.startswith("-"):
+            return
+        if "x" in word:  # the next words, without their own "--", are a command
+            yield Starts(words[at + 1 + (words[at + 1 : at + 2] == ("--",)) :])
+            return
+
+
+def _run_parts(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    if not {"--test", "--list", "--version", "--help", "-V", "-h"} & set(words):
+        yield Untold(f"what {name} runs")
+
+
 def _trap(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     operands = [word for word in words[1:] if word not in ("--", "-p", "-l")]
     if len(operands) > 1:
@@ -148,6 +162,8 @@ _SPECIAL: Final[dict[str, Special]] = {
     "set": _set,
     "alias": _alias,
     "hash": _hash,
+    "jobs": _jobs,
+    "run-parts": _run_parts,
     "at": _at,
     "batch": _at,
     "git": git,

@@ -15,7 +15,6 @@ from .git import setting
 from .starters import ALL, Starter, starter_of
 from .words import BLANK, Word, put, substitutions
 
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 # NAME=VALUE or NAME VALUE, as ssh takes it.
 _SETTING: Final = re.compile(r'\s*"?(\w+)"?(?:\s*=\s*|\s+)(.*)', re.DOTALL)
 # After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
@@ -43,7 +42,9 @@ class _Words:
             {*options.split()} for options in (starter.expands, starter.splits, starter.puts)
         )
         self._takes = {*starter.options.split(), *starter.unless.split(), *self._texts, *self._pairs, *self._settings}
-        self._takes |= self._expands | self._splits | self._puts
+        self._names = {*starter.names.split()}
+        self._named: list[Word] = []
+        self._takes |= self._expands | self._splits | self._puts | self._names
         self._mark = "{}"
         self._looks = False
         self._operands = starter.operands
@@ -56,15 +57,17 @@ class _Words:
             self._rest = _spread(self._rest[0], self._rest[1:], self._takes)
         while self._rest:
             word = self._rest.pop(0)
+            if self._names and (word is None or word == "--" or not word.startswith("-")):
+                break  # what follows are words of what has been named
             if word is not None and word.startswith("-") and len(word) > 1:
                 self._looks = self._looks or self._only_looks(word)
                 yield from self._option(word)
             elif self._looks:
                 continue  # what it would start; options may follow
-            elif word is not None and self._starter.assignments and (word == "-" or _ASSIGNMENT.fullmatch(word)):
+            elif word is not None and self._starter.assignments and self._starter.assignments.fullmatch(word):
                 variable, is_assigned, value = word.partition("=")
                 if is_assigned:
-                    yield Assigns(variable.removesuffix("+"), value)
+                    yield Assigns(variable.removesuffix("+").partition("[")[0], value)
             elif self._operands:
                 self._operands -= 1
                 if word is None and not self._starter.own:
@@ -74,6 +77,7 @@ class _Words:
             else:
                 yield from self._other(word)
                 return
+        yield from (Starts((name, *self._rest)) for name in self._named)
         if self._starter.ends:
             yield Untold(f"what {self._name} reads")
         elif self._shell and not self._looks:
@@ -118,6 +122,8 @@ class _Words:
             )
         if option in self._splits:
             self._rest = [*_split(value), *self._rest]
+        if option in self._names:
+            self._named.append(value)
         if option in self._puts:
             self._mark = value or self._mark
 

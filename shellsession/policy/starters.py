@@ -6,6 +6,7 @@ the text tells. Where a row is in doubt, it finds a command too many rather than
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +22,8 @@ class Starter:
     """How the words of a starter are read.
 
     ``options``: letters, and names, of options that take a word. ``operands``: how many words of its own stand before
-    the other command. ``assignments``: so may ``X=1``. ``only_looks``: letters of options with which it starts nothing.
+    the other command. ``assignments``: so may these (``X=1``).
+    ``only_looks``: letters of options with which it starts nothing.
     ``texts``: letters, and names, of options whose word is a text of bash. ``joined``: the words that follow are one
     text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
     ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
@@ -32,12 +34,13 @@ class Starter:
     ``policy.git`` knows them). ``own``: an operand that is known at run time only is taken for one of its own, too.
     ``expands``: of options whose word is expanded. ``splits``: of those whose word is more words in its place.
     ``puts``: of options whose word stands, in the other command, for what is put there; and more words may follow it.
-    ``letters``: the first operand may be letters of options, the words of which follow.
+    ``letters``: the first operand may be letters of options, the words of which follow. ``names``: of options whose
+    word names the other command, to which the operands belong.
     """
 
     options: str = ""
     operands: int = 0
-    assignments: bool = False
+    assignments: re.Pattern[str] | None = None
     only_looks: str = ""
     texts: str = ""
     joined: bool = False
@@ -55,8 +58,12 @@ class Starter:
     splits: str = ""
     puts: str = ""
     letters: bool = False
+    names: str = ""
 
 
+# What bash takes for an assignment, and what programs do; to env, a dash is an option.
+_NAMED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=.*", re.DOTALL)
+_ANY: Final = re.compile(r"-|[^=]*=.*", re.DOTALL)
 _PLAIN: Final = Starter()
 _NODE: Final = Starter("p w package workspace", texts="c call")
 _EXEC: Final = Starter("e u w detach-keys env env-file index user workdir", 1, flags="detach")
@@ -83,15 +90,15 @@ STARTERS: Final = {
     "exec": Starter("a"),
     "command": Starter(only_looks="v V"),
     "builtin": _PLAIN,
-    "coproc": _PLAIN,
-    "time": Starter("f o format output"),
+    "coproc": Starter(assignments=_NAMED),
+    "time": Starter("f o format output", assignments=_NAMED),
     "mapfile": Starter("d n O s u c", ALL, texts="C"),
     "readarray": Starter("d n O s u c", ALL, texts="C"),
     **dict.fromkeys(("complete", "compgen"), Starter("o A G X P S F", ALL, texts="C", expands="W")),
     # -- as somebody else, or elsewhere
     "sudo": Starter(
         "C D g h p R r T t U u user group host chdir chroot prompt close-from command-timeout other-user role type",
-        assignments=True,
+        assignments=_ANY,
         only_looks="l v K e",
         shell=True,
     ),
@@ -165,7 +172,7 @@ STARTERS: Final = {
         " ro-bind-data symlink chmod",
         flags="dev proc bind file",
     ),
-    "env": Starter("u C a unset chdir argv0", assignments=True, splits="S split-string"),
+    "env": Starter("u C a unset chdir argv0", assignments=_ANY, splits="S split-string"),
     "nohup": _PLAIN,
     "setsid": _PLAIN,
     "nice": Starter("n adjustment"),
@@ -178,6 +185,12 @@ STARTERS: Final = {
     "cgexec": Starter("g"),
     "timeout": Starter("k s kill-after signal", 1),
     "stdbuf": Starter("i o e input output error"),
+    "start-stop-daemon": Starter(
+        "pid ppid p pidfile n name u user g group c chuid s signal r chroot d chdir N nicelevel P procsched I iosched"
+        " k umask notify-timeout O output R retry",
+        names="x exec a startas",
+        flags="start",
+    ),
     "flock": Starter("w E timeout conflict-exit-code", 1, texts="c command"),
     "faketime": Starter("", 1),
     "choom": Starter("n p adjust pid"),

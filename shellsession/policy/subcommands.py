@@ -42,6 +42,8 @@ _OPTIONS: Final = {
     }.items()
 }
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+# What stands for names of files, where it has no quotes.
+PATTERN: Final = re.compile(r"[*?]|\[.+\]", re.DOTALL)
 
 
 def subcommands(words: tuple[Word, ...], known: bool) -> list[int]:
@@ -62,6 +64,15 @@ def subcommands(words: tuple[Word, ...], known: bool) -> list[int]:
         may_be_taken = takes is None and word is not None and is_option and "=" not in word and len(word) > 1
         at += 2 if word is not None and takes and _takes_a_word(word, takes) else 1
     return found or [len(words)]
+
+
+def without_patterns(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The words; a subcommand that is a pattern (``git pus?``) is known at run time only: it is what it matches."""
+    if (words[0] or "").rpartition("/")[2] not in _OPTIONS:
+        return words
+    at = subcommands(words, known=True)[0]
+    is_known = not any(PATTERN.search(word or "") for word in words[at : at + 1])
+    return words if is_known else (*words[:at], None, *words[at + 1 :])
 
 
 def _takes_a_word(option: str, takes: frozenset[str]) -> bool:
