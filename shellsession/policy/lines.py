@@ -25,6 +25,8 @@ _SIMPLE: Final = frozenset({"command", "declaration_command", "unset_command", "
 }
 # Words that the grammar joins to what follows them, whatever stands between.
 _JOINING: Final = frozenset({"$", "==", "=~"})
+# Where these begin a line, a command begins behind them.
+_OPENING: Final = frozenset({b"then", b"else", b"elif", b"do", b"if", b"while", b"until", b"!"})
 _PIPES: Final = frozenset({"|", "|&"})
 _ROUNDS: Final = 4  # what is mended may show more of it
 
@@ -33,17 +35,23 @@ def tree(source: bytes, parse: Callable[[bytes], Node]) -> tuple[Node, str]:
     """The tree of the text, and near what it has two lines in one command ("": nowhere)."""
     root = _joined(source, parse)
     for _ in range(_ROUNDS):
-        ends = list(_ends(root))
-        if not ends:
-            return root, ""
-        text = bytearray(root.text or b"")
-        for leaf in reversed(ends):
-            end = leaf.end_byte - root.start_byte
-            text[end:end] = b"';" if leaf.type in _JOINING else b";"
-            if leaf.type in _JOINING:
-                text[leaf.start_byte - root.start_byte : leaf.start_byte - root.start_byte] = b"'"
-        root = parse(bytes(text))
-    return root, next(((leaf.text or b"").decode("utf-8", "surrogateescape") for leaf in _ends(root)), "")
+        text = root.text or b""
+        ended = _with_ends(text, [(leaf, leaf.end_byte - root.start_byte) for leaf, opens in _ends(root) if not opens])
+        if ended == text:
+            break
+        root = parse(ended)
+    return root, next(((leaf.text or b"").decode("utf-8", "surrogateescape") for leaf, _ in _ends(root)), "")
+
+
+def _with_ends(text: bytes, ends: list[tuple[Node, int]]) -> bytes:
+    """The text with each line ended behind these leaves, where that has not been tried before."""
+    pieces, at = [], 0
+    for leaf, end in ends:
+        word = leaf.text or b""
+        if word != b";" and text[end : end + 2] != b" ;":
+            pieces += [text[at : end - len(word)], b"'" + word + b"' ;" if leaf.type in _JOINING else word + b" ;"]
+            at = end
+    return b"".join([*pieces, text[at:]])
 
 
 def _joined(source: bytes, parse: Callable[[bytes], Node]) -> Node:
@@ -59,9 +67,10 @@ def _joined(source: bytes, parse: Callable[[bytes], Node]) -> Node:
     return root if len(text) == size else parse(bytes(text))
 
 
-def _ends(root: Node) -> Iterator[Node]:
-    """The last leaf of each line that the grammar does not end there."""
-    source, last = root.text or b"", root
+def _ends(root: Node) -> Iterator[tuple[Node, bool]]:
+    """The last leaf of each line that the grammar does not end there; and whether that is a keyword, which has no end:
+    it is one no more where the line before has one."""
+    source, last, begins = root.text or b"", root, False
     todo = [(root, False, False)] if b"\n" in source else []
     while todo:
         node, is_near, in_line = todo.pop()
@@ -71,9 +80,11 @@ def _ends(root: Node) -> Iterator[Node]:
         begin = node.start_byte - root.start_byte
         if node.type == "word" and source[begin : begin + 1] == b"\n":  # it has the end of the line before
             is_near, begin = True, begin + 1
-        if is_near and b"\n" in source[last.end_byte - root.start_byte : begin]:
-            yield last
-        last = node
+        opens = last.text == b"{" or (begins and last.text in _OPENING)
+        is_end = is_near and b"\n" in source[last.end_byte - root.start_byte : begin]
+        if is_end:
+            yield last, opens
+        last, begins = node, is_end or opens
 
 
 def _parts(node: Node, is_near: bool, in_line: bool) -> list[tuple[Node, bool, bool]]:
