@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from .words import is_in_backticks
+from .words import is_in_backticks, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -34,13 +34,15 @@ _ROUNDS: Final = 4  # what is mended may show more of it
 def tree(source: bytes, parse: Callable[[bytes], Node]) -> tuple[Node, str]:
     """The tree of the text, and near what it has two lines in one command ("": nowhere)."""
     root = _joined(source, parse)
+    ends = list(_ends(root))
     for _ in range(_ROUNDS):
         text = root.text or b""
-        ended = _with_ends(text, [(leaf, leaf.end_byte - root.start_byte) for leaf, opens in _ends(root) if not opens])
+        ended = _with_ends(text, [(leaf, leaf.end_byte - root.start_byte) for leaf, opens in ends if not opens])
         if ended == text:
             break
         root = parse(ended)
-    return root, next(((leaf.text or b"").decode("utf-8", "surrogateescape") for leaf, _ in _ends(root)), "")
+        ends = list(_ends(root))
+    return root, text_of(ends[0][0]) if ends else ""
 
 
 def _with_ends(text: bytes, ends: list[tuple[Node, int]]) -> bytes:
@@ -80,8 +82,8 @@ def _ends(root: Node) -> Iterator[tuple[Node, bool]]:
         begin = node.start_byte - root.start_byte
         if node.type == "word" and source[begin : begin + 1] == b"\n":  # it has the end of the line before
             is_near, begin = True, begin + 1
-        opens = last.text == b"{" or (begins and last.text in _OPENING)
         is_end = is_near and b"\n" in source[last.end_byte - root.start_byte : begin]
+        opens = (is_end or begins) and (last.text == b"{" or (begins and last.text in _OPENING))
         if is_end:
             yield last, opens
         last, begins = node, is_end or opens
