@@ -20,6 +20,11 @@ RUNS_IN_BASH: Final = (
     "echo ==\nrm x",
     "echo a =~ # c\nrm x",
     "echo == =~\n\nrm x",
+    "(echo == # c\nrm x)",
+    "x=$(expr 1 == 2; rm x)",
+    "(echo == && rm x)",
+    "{ echo a =~ | rm x; }",
+    "f() { echo =~;rm x\n}; f",
     "export $\nrm x",
     "unset $\nrm x",
     "echo hi > $\nrm f",
@@ -89,7 +94,7 @@ RUNS_IN_BASH: Final = (
 )
 
 # Each runs rm in bash, and is told to be no bash.
-DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "echo ${x:-$y<(rm $y)}")
+DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "[ a ==\nrm ]", "echo ${x:-$y<(rm $y)}")
 
 # Each runs rm, by way of what may not be here, or in a way that is no good to try.
 HIDDEN: Final = (
@@ -122,6 +127,7 @@ SEEN: Final = (
     "echo a | sort | uniq\necho rm f 2>/dev/null",
     "echo a | sort | uniq # rm x\n# rm y\nls 2>/dev/null",
     "echo == \\\nrm x",
+    "(expr a == b && [ a == b ] && [[ a == b || a =~ c ]]; echo rm ==b =~ a==b)",
     "if ls; then\n  ls | cat | cat -\nelse\n  echo $a 1>&2\n  exit 1\nfi",
     "if ls | cat | cat\nthen\n  ls\n  ls >f\nelif ls | cat | cat\nthen\n ls 2>f\nelse\n ls 2>f\nfi",
     "for x in $(ls | cat | cat\necho a >f)\ndo\n if ! ls\n then ls\n fi 2>f\ndone",

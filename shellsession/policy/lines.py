@@ -23,8 +23,7 @@ _SIMPLE: Final = frozenset({"command", "declaration_command", "unset_command", "
     *("variable_assignment", "variable_assignments", "file_redirect", "herestring_redirect", "concatenation"),
     "simple_expansion",
 }
-# Words that the grammar joins to what follows them, whatever stands between.
-_JOINING: Final = frozenset({"$", "==", "=~"})
+_OPERATORS: Final = (b"==", b"=~")
 # Where these begin a line, a command begins behind them.
 _OPENING: Final = frozenset({b"then", b"else", b"elif", b"do", b"if", b"while", b"until", b"!"})
 _PIPES: Final = frozenset({"|", "|&"})
@@ -34,26 +33,23 @@ _ROUNDS: Final = 4  # what is mended may show more of it
 def tree(source: bytes, parse: Callable[[bytes], Node]) -> tuple[Node, str]:
     """The tree of the text, and near what it has two lines in one command ("": nowhere)."""
     root = _joined(source, parse)
-    ends = list(_ends(root))
+    found = list(_wrong(root))
     for _ in range(_ROUNDS):
-        text = root.text or b""
-        ended = _with_ends(text, [(leaf, leaf.end_byte - root.start_byte) for leaf, opens in ends if not opens])
-        if ended == text:
+        if all(put is None for _, put in found):
             break
-        root = parse(ended)
-        ends = list(_ends(root))
-    return root, text_of(ends[0][0]) if ends else ""
+        root = parse(_written(root, found))
+        found = list(_wrong(root))
+    return root, text_of(found[0][0]) if found else ""
 
 
-def _with_ends(text: bytes, ends: list[tuple[Node, int]]) -> bytes:
-    """The text with each line ended behind these leaves, where that has not been tried before."""
-    pieces, at = [], 0
-    for leaf, end in ends:
-        word = leaf.text or b""
-        if word != b";" and text[end : end + 2] != b" ;":
-            pieces += [text[at : end - len(word)], b"'" + word + b"' ;" if leaf.type in _JOINING else word + b" ;"]
-            at = end
-    return b"".join([*pieces, text[at:]])
+def _written(root: Node, found: list[tuple[Node, bytes | None]]) -> bytes:
+    """The text with what is put in the place of these leaves."""
+    text, pieces, at = root.text or b"", [], root.start_byte
+    for leaf, put in sorted(found, key=lambda one: one[0].start_byte):
+        if put is not None:
+            pieces += [text[at - root.start_byte : leaf.start_byte - root.start_byte], put]
+            at = leaf.end_byte
+    return b"".join([*pieces, text[at - root.start_byte :]])
 
 
 def _joined(source: bytes, parse: Callable[[bytes], Node]) -> Node:
@@ -69,24 +65,36 @@ def _joined(source: bytes, parse: Callable[[bytes], Node]) -> Node:
     return root if len(text) == size else parse(bytes(text))
 
 
-def _ends(root: Node) -> Iterator[tuple[Node, bool]]:
-    """The last leaf of each line that the grammar does not end there; and whether that is a keyword, which has no end:
-    it is one no more where the line before has one."""
+def _wrong(root: Node) -> Iterator[tuple[Node, bytes | None]]:
+    """The leaves that the grammar joins to what is none of theirs, and what is to stand in their place. None: nothing,
+    as it has been tried, or as a keyword has no end of a line: it is one no more where the line before has one."""
     source, last, begins = root.text or b"", root, False
-    todo = [(root, False, False)] if b"\n" in source else []
+    todo = [(root, False, False)] if any(mark in source for mark in (b"\n", *_OPERATORS)) else []
     while todo:
         node, is_near, in_line = todo.pop()
         if node.child_count and not is_in_backticks(node):
+            if node.type == "command":
+                yield from ((one, b"'" + one.type.encode() + b"'") for one in node.children if _is_operator(one))
             todo += reversed(_parts(node, is_near, in_line))
             continue
-        begin = node.start_byte - root.start_byte
+        begin, end = node.start_byte - root.start_byte, last.end_byte - root.start_byte
         if node.type == "word" and source[begin : begin + 1] == b"\n":  # it has the end of the line before
             is_near, begin = True, begin + 1
-        is_end = is_near and b"\n" in source[last.end_byte - root.start_byte : begin]
+        is_end = is_near and b"\n" in source[end:begin]
         opens = (is_end or begins) and (last.text == b"{" or (begins and last.text in _OPENING))
         if is_end:
-            yield last, opens
+            is_tried = source[end : end + 2] == b" ;" or last.type == ";"
+            yield last, None if opens or is_tried or _is_operator(last) else _ended(last)
         last, begins = node, is_end or opens
+
+
+def _is_operator(leaf: Node) -> bool:
+    """Is this a word of a command for which the grammar reads on as in ``[[ ]]``, whatever follows?"""
+    return leaf.type.encode() in _OPERATORS
+
+
+def _ended(leaf: Node) -> bytes:
+    return b"'$' ;" if leaf.type == "$" else (leaf.text or b"") + b" ;"
 
 
 def _parts(node: Node, is_near: bool, in_line: bool) -> list[tuple[Node, bool, bool]]:
