@@ -140,10 +140,9 @@ class _Reader:
             for finding in chain(special(name, words) if special is not None else (), started(words)):
                 if not isinstance(finding, Starts):
                     self._follow(finding, simple, depth)
-                elif (
-                    (inner := _matching(finding.words)),
-                    simple.fed,
-                ) not in self._started:  # find -exec find -exec ... starts each again
+                    continue
+                inner = _matching(finding.words)
+                if (inner, simple.fed) not in self._started:  # find -exec find -exec ... starts each again
                     self._spend(len(inner))
                     self._started.add((inner, simple.fed))
                     todo.append(inner)

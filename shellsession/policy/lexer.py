@@ -236,9 +236,8 @@ class _Reader:
     def _redirects(self, start: int, token: str) -> None:
         before = self._text[max(self._word, start - _LONGEST) : start]
         is_named = _DESCRIPTOR.fullmatch(before) is not None
-        number = (
-            "10" if is_named else before if before.isascii() and before.isdecimal() else ""
-        )  # or one that follows: no other's
+        is_number = before.isascii() and before.isdecimal()
+        number = "10" if is_named else before if is_number else ""  # or one that follows: no other's
         if token == "<<<" and self._here_string:
             self._edits.append((start - len(before) * bool(number), self._at, f" {self._here_string}{number}<"))
             if (dash := _DASH.search(self._text, max(0, start - _LONGEST), start)) is not None:
