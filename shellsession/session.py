@@ -162,6 +162,7 @@ class Session(Base, ThreadSession[Request]):
     def interrupt(self) -> Result:
         """End the running command and all that it started, as a time limit does, and keep the shell.
 
+        Of a command that has ended by itself, and nobody was told, the Result says so (``outcome="exited"``).
         It may be called while another thread is in the command (``run``, ``wait``): both then get the same Result.
         Raises NotRunning when no command runs.
         """

@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -265,3 +266,12 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
 def test_nothing_follows_where_the_shell_is_killed(sh: Session, first: str) -> None:
     result = sh.run(f"{first}; echo went on", timeout=SOON, on_timeout="kill")
     assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "", False)
+
+
+def test_what_a_read_that_was_cut_had_taken_is_for_no_later_one(sh: Session, place: Path) -> None:
+    """Bash reads ahead. It is cut there about one time in five: none of thirty would be luck."""
+    (place / "big").write_text("".join(f"row {number}\n" for number in range(200_000)))
+    (place / "small").write_text("hello\n")
+    for _ in range(30):
+        assert sh.run("while read -r l; do n=$l; done <big", timeout=0.03).outcome == "timed_out"
+        assert sh.run('read -r l <small; echo "$l"').stdout == "hello\n"

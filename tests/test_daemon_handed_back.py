@@ -11,7 +11,7 @@ from pathlib import Path
 import clients
 import pexpect
 import pytest
-from daemons import Daemon, Raw, connections, running, served
+from daemons import Daemon, Raw, connections, running, served, settled
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, SessionClosed, aconnect, connect
@@ -125,7 +125,7 @@ def test_an_end_whose_first_client_has_gone_is_told_once_by_who_interrupted(daem
     with Raw(daemon.socket) as lost, Raw(daemon.socket) as other:
         lost.say("run", f"echo one; sleep {seconds}".encode(), agent=sh.agent, timeout=PATIENCE)
         wait_until(lambda: with_argument(seconds), "the command")
-        there = connections(other)
+        there = settled(lambda: connections(other), lambda: other.ask("stats"))  # those of earlier tests may be leaving
         lost.close()
         wait_until(lambda: connections(other) == there - 1, "its leaving")
     assert sh.interrupt().stdout == "one\n"
@@ -166,7 +166,7 @@ def test_a_shells_end_of_which_nobody_was_told_is_announced_by_the_next_command(
         run = lost.header("run", agent=sh.agent, timeout=PATIENCE)
         lost.socket.sendall(encode(run, b"until [ -e open ]; do sleep 0.05; done; exit 3"))
         wait_until(lambda: sh.state == "running", "the command")
-        there = connections(other)
+        there = settled(lambda: connections(other), lambda: other.ask("stats"))  # those of earlier tests may be leaving
         lost.close()
         wait_until(lambda: connections(other) == there - 1, "its leaving")
         (place / "open").touch()
@@ -192,7 +192,7 @@ def test_an_end_that_two_waited_for_who_have_both_gone_is_told_to_who_comes_next
         wait_until(lambda: sh.state == "running", "the command")
         lost_too.say("wait", agent=sh.agent, timeout=PATIENCE)
         wait_until(lambda: served(other) == 3, "who waits with it")
-        there = connections(other)
+        there = settled(lambda: connections(other), lambda: other.ask("stats"))  # those of earlier tests may be leaving
         lost.close()
         lost_too.close()
         wait_until(lambda: connections(other) == there - 2, "their leaving")

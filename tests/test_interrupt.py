@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support import in_thread, unique_seconds, wait_until
+from support import in_thread, stat_fields, unique_seconds, wait_until
 
 from shellsession import TTY, AsyncSession, NotRunning, Session, SessionBusy, ShellUnavailable
 
@@ -64,6 +64,19 @@ def test_an_interrupt_is_for_one_command_only(sh: Session) -> None:
         thread.join(20)
         assert sh.run(f"echo {number}").stdout == f"{number}\n"
         assert results[0].outcome in ("interrupted", "exited")
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("(exit 7)", "exited"), ("exit 7", "shell_exited")])
+def test_what_has_ended_by_itself_is_told_as_that(sh: Session, place: Path, text: str, outcome: str) -> None:
+    """Though nobody has looked since."""
+    sh.run(f"until [ -e go ]; do :; done; echo done; touch gone; {text}", timeout=0.05, on_timeout="yield")
+    (place / "go").touch()
+    wait_until((place / "gone").exists, "its end")
+    pid = sh.pid
+    assert pid is not None
+    wait_until(lambda: stat_fields(pid)[:1] in ([], ["Z"], ["S"]), "what bash says of it")
+    result = sh.interrupt()
+    assert (result.outcome, result.exit_code, result.signal, result.stdout) == (outcome, 7, None, "done\n")
 
 
 def test_many_interrupt_at_once(sh: Session) -> None:

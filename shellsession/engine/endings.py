@@ -31,6 +31,9 @@ _TRACING: Final = frozenset(b"xvT")
 _LAST_WORDS: Final = (0.3, 2.0)
 # How long a copy of bash may be on its way to what it is to be, its pipe not yet its stdin, in seconds.
 _A_BEGINNING: Final = 0.1
+# Bash's `read` takes more from a file or terminal than it gives. Where it was interrupted it would give the rest to the
+# next one, of whatever file; this one forgets it. (`$_` is nobody's.)
+_FORGET: Final = b"! \\builtin read -r _ </dev/null"
 OVERFLOWED: Final = "the output went over the limit"
 
 
@@ -40,6 +43,8 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     assert mark is not None
     flags = mark.flags
     engine.call = None
+    if mark.thrown:
+        yield from pump.ask(shell, _FORGET)
     engine.history, engine.functions_trap = mark.history, b"T" in flags
     # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
     if mark.status or not is_blank(call.request.command):

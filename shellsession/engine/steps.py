@@ -270,16 +270,25 @@ class Engine(Core):
                 return  # seen again by who waits for it
 
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
-        """End the running command and keep the shell. ``meant``: this one, and none that came later."""
+        """End the running command and keep the shell; or how it ended, if it has by itself and nobody was told.
+
+        ``meant``: this one, and none that came later.
+        """
         if meant is not None and meant is not self.call:
             return self.told(meant)
-        if not self.closed and self.ended is not None and self.ended.outcome == "interrupted":
-            result, self.ended = self.ended, None  # a look at it came first, and has done what was asked for
+        call = self.running("interrupt", ended_too=True)
+        if self.ended is not None:  # a look at it came first, and has perhaps done what was asked for
+            result, self.ended = self.ended, None
             return result
-        call = self.running("interrupt")
+        return (yield from self._guarded(self._interrupt(call)))
+
+    def _interrupt(self, call: Call) -> Steps[Result]:
+        came = yield from self._attend(call, time.monotonic(), "yield")
+        if isinstance(came, Result):
+            return came
         call.ending, call.reason = "interrupted", "interrupted on request"
         self.call = None
-        return (yield from self._guarded(endings.interrupt(self, call)))
+        return (yield from endings.interrupt(self, call))
 
     # -- end
 
