@@ -135,7 +135,8 @@ class Request(Record):
         if self.on_output is not None and not callable(self.on_output):
             raise InvalidRequest(f"on_output is a function of (stream, data), not {self.on_output!r}")
         if not (type(self.tty) is type(self.merge_stderr) is type(self.isolated) is type(self.echo) is bool):
-            raise InvalidRequest("tty, merge_stderr, isolated and echo are True or False")
+            for name in ("tty", "merge_stderr", "isolated", "echo"):
+                check_flag(name, getattr(self, name))
         if self.on_timeout not in ("interrupt", "kill", "yield"):
             raise InvalidRequest(f'on_timeout is "interrupt", "kill" or "yield", not {self.on_timeout!r}')
 

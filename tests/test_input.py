@@ -27,6 +27,7 @@ READERS = {
     "read with a prompt": ("read -p 'x? ' x; echo got $x", "a\n", "got a\n"),
     "read of one key": ("read -n1 x; echo got $x", "a", "got a\n"),
     "read without echo": ("read -s x; echo got $x", "a\n", "got a\n"),
+    "read for a while": ("read -t 20 x; echo got $x", "a\n", "got a\n"),
     "read in a loop": ("for i in 1 2; do read x; done; echo got $x", "a\nb\n", "got b\n"),
     "read in a function in a subshell": ("f() { (read x; echo got $x); }; f", "a\n", "got a\n"),
     "read in a pipeline": ("{ read x; echo got $x; } | cat", "a\n", "got a\n"),

@@ -63,6 +63,7 @@ class Ladder:
         shell, call = self._shell, self._call
         ran = {shell.pid: processes.processor_time(shell.pid)}
         until = time.monotonic() + _STARVED
+        known: set[int] = set()
         had_their_turn = 0
         while time.monotonic() < until and had_their_turn < _LOOKS:
             victims = shell.family.newer(call.older)
@@ -70,7 +71,9 @@ class Ladder:
             for pid in (shell.pid, *victims):
                 before, ran[pid] = ran.get(pid, 0.0), processes.processor_time(pid)
                 starved = starved or (processes.state(pid) == "R" and ran[pid] - before < _TURN / 2)
-            had_their_turn = 0 if starved else had_their_turn + 1
+            # Whoever starts others has its turn: a loop that goes on behind a trap of INT.
+            had_their_turn = 0 if starved and known.issuperset(victims) else had_their_turn + 1
+            known.update(victims)
             what = yield from self._rung(signal.SIGKILL, _TURN)
             if what in (MARK, DEAD):
                 return what

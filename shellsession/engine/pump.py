@@ -248,7 +248,8 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
         return False
     if shell.keyboard.modes() != call.modes:  # it has switched echo or lines off: it asks
         return True
-    lone = [what for pid, what in seen.items() if pid != shell.pid]
+    # Bash itself polls in `read -t` alone, which ends by itself: it is nobody's to end.
+    lone = [what for pid, what in seen.items() if pid != shell.pid or (what == "polls" and call.terminal)]
     return lone == ["polls"] or (lone == ["hidden"] and call.terminal)
 
 
