@@ -11,7 +11,7 @@ from pathlib import Path
 import hosts
 from escapes import of_host, runtime_directories
 from hosts import HOST, PROMISED, start, watcher_of
-from support import PATIENCE, is_alive, naps, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, naps, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession.engine import guard, processes
 
@@ -119,7 +119,8 @@ def test_leftovers_of_hosts_killed_with_their_watchers_are_swept_at_the_next_sta
     host = start(started, HOST + "sys.stdin.read()\n", f"setsid sleep {seconds} &")
     assert host.stdout
     shell = int(host.stdout.readline())
-    wait_until(lambda: with_argument(seconds), "the job")
+    # Until then the end of the host's terminal would be its end, too.
+    wait_until(lambda: [pid for pid in with_argument(seconds) if stat_fields(pid)[3:4] == [str(pid)]], "its session")
     (directory,) = of_host(host.pid)
     for pid in (watcher_of(host), host.pid):
         os.kill(pid, signal.SIGKILL)
