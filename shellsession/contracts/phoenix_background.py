@@ -19,17 +19,18 @@ _SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
 # that is in a trap of SIGCHLD alone. What it says goes to a file without a name: nothing is left when we are killed.
 # Since bash 5.3 what a substitution runs ignores an interrupt, and so would the command. (Before that, this would take
 # back what the session itself ignores.) The document opens the file for its last line without creating it: one that
-# somebody has removed stays gone.
+# somebody has removed stays gone. It is open for the command before its pid is told, as who removes it then is quicker
+# than a process that was only just forked.
 _WATCH: Final = r"""
 \builtin set -m
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || \builtin trap - INT QUIT
-\builtin exec {_phoenix_jobs}<>"$_phoenix_place/jobs"
+\builtin exec {_phoenix_jobs}<>"$_phoenix_place/jobs" {_phoenix_output}>>"$_phoenix_place/output"
 \command rm -f -- "$_phoenix_place/jobs"
 \builtin trap 'LC_ALL=C; \builtin jobs -l >&"$_phoenix_jobs"' CHLD
-( %(start)s ) >>"$_phoenix_place/output" 2>&1 {_phoenix_jobs}>&- &
+( %(start)s ) >&"$_phoenix_output" 2>&1 {_phoenix_jobs}>&- {_phoenix_output}>&- &
 _phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
 \builtin printf '%%s\n' "$_phoenix_pid"
-\exec </dev/null >/dev/null 2>&1
+\exec </dev/null >/dev/null 2>&1 {_phoenix_output}>&-
 \builtin wait "$_phoenix_pid" || _phoenix_status=$?
 \builtin trap - CHLD
 while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"/dev/fd/$_phoenix_jobs" || :
