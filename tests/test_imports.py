@@ -66,6 +66,7 @@ _LAYERS: Final = (
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
     ("daemon.audience", "daemon.outcomes"),
     ("daemon.shared", "daemon.nesting", "daemon.observing", "daemon.administration"),
+    ("daemon.beside",),
     ("daemon.async_client", "daemon.verbs", "daemon.control", "daemon.sessions"),
     ("daemon.server",),
     ("daemon.acceptor",),

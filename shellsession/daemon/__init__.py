@@ -29,6 +29,7 @@ nesting           who asks from inside the very session
 observing         a verb whose client has left for good looks no more
 shared            one agent: its session, who hears it, who stays with it
 administration    what the daemon does beside the verbs of sessions
+beside            what is asked of a session beside its commands
 verbs             what each verb does: the session's own
 sessions          which agents there are
 server            who is connected, what is being served

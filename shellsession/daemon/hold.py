@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..async_session import AsyncSession
-from ..errors import SessionBusy
+from ..errors import CLOSED, ENDED, NotRunning, SessionBusy, SessionClosed
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -25,12 +25,22 @@ class Hold:
         self._refuses = False
         self._freed = asyncio.Event()
 
-    async def enter(self, holder: str | None) -> None:
-        """Wait for the turn of who is not the holder. Raises SessionBusy."""
+    async def enter(self, holder: str | None, of_command: bool) -> None:
+        """Wait for the turn of who is not the holder. Raises SessionBusy and SessionClosed.
+
+        ``of_command``: it is for the command that was there before: NotRunning where that has ended since, whatever
+        runs by then.
+        """
+        engine = self._session._engine
+        meant = engine.current
         while self._holder not in (None, holder):
             if self._refuses:
                 raise SessionBusy("somebody holds this session alone (attach): try again later")
             await self._freed.wait()
+        if engine.closed:
+            raise SessionClosed(CLOSED)
+        if of_command and engine.current is not meant:
+            raise NotRunning(ENDED)
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""

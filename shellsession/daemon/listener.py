@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ..models import Result, Stream
@@ -68,6 +70,13 @@ class Listener:
         if self.queued and self.task is not None:
             self.late = self.late or late
             self.task.cancel()
+
+    @contextmanager
+    def queueing(self) -> Iterator[None]:
+        """For its turn: should its client leave for good, it is given up. It stays queued where that never came."""
+        self.queued = True
+        yield
+        self.queued = False
 
     async def until_connected(self) -> None:
         """Until its client is back, or has left for good."""

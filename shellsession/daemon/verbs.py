@@ -9,31 +9,20 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ..async_session import AsyncSession
 from ..engine.dialogue import glimpse
-from ..engine.jobs import Job
-from ..errors import (
-    CLOSED,
-    ENDED,
-    RESTARTED,
-    InvalidRequest,
-    NotRunning,
-    SessionBusy,
-    SessionClosed,
-    ShellSessionError,
-    ShellUnavailable,
-)
+from ..errors import RESTARTED, InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, check_seconds
 from . import requests
 from .administration import OF_DAEMON
 from .audience import Fanout
-from .incoming import Answer, Incoming, answer_with, of_the_daemon, room_for
-from .listener import LEFT, Listener
+from .beside import BESIDE
+from .incoming import Answer, Incoming, answer_with, of_the_daemon
+from .listener import LEFT
 from .nesting import refuse_from_inside
 from .observing import observing
-from .records import closed_meanwhile, to_part
+from .records import closed_meanwhile
 from .shared import SharedSession
 
 if TYPE_CHECKING:
@@ -60,8 +49,9 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             check_seconds("turn_within", seconds)
             incoming.listener.give_up_in(seconds)
         try:
-            if type(request) not in _BESIDE:
-                await _enter(shared, incoming)
+            if type(request) not in _UNHELD:
+                with incoming.listener.queueing():
+                    await shared.hold.enter(request.holder, isinstance(request, requests.OfCommand))
             answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         except ShellUnavailable as error:
             if not shared.opened and shared.session.state == "new":  # it would keep a place for nothing
@@ -78,19 +68,6 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
     return await OF_DAEMON[type(request)](server, incoming)
 
 
-async def _enter(shared: SharedSession, incoming: Incoming) -> None:
-    """Wait until nobody else holds the session. What is for a command is for the one that was there before: NotRunning
-    where it has ended since, whatever runs by then."""
-    request: requests.OfAgent = incoming.request
-    meant = shared.session._engine.current
-    with _queued(incoming.listener):
-        await shared.hold.enter(request.holder)
-    if shared.session.closed:
-        raise SessionClosed(CLOSED)
-    if isinstance(request, requests.OfCommand) and shared.session._engine.current is not meant:
-        raise NotRunning(ENDED)
-
-
 # -- verbs of a session
 
 
@@ -100,7 +77,7 @@ async def _start(shared: SharedSession, _: Incoming) -> None:
 
 async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     listener = incoming.listener
-    with _queued(listener):
+    with listener.queueing():
         while True:
             async with shared.turn:
                 await shared.until_unattended()
@@ -190,7 +167,7 @@ async def _type(shared: SharedSession, incoming: Incoming) -> None:
 
 async def _typed(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
     text = incoming.part
-    with _queued(incoming.listener):
+    with incoming.listener.queueing():
         await shared.until_handed_back(until)
     shared.outcomes.check(incoming.request.command)
     await shared.type(text, until)
@@ -198,7 +175,7 @@ async def _typed(shared: SharedSession, incoming: Incoming, until: float | None)
 
 async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     until = _moment(shared, incoming)
-    with _queued(incoming.listener):
+    with incoming.listener.queueing():
         if not await shared.until_unattended(until):
             return Answer({"value": False}, (b"",))
     shared.outcomes.check(incoming.request.command)
@@ -219,35 +196,6 @@ async def _close(shared: SharedSession, _: Incoming) -> None:
     shared.lose()
 
 
-async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
-    jobs = shared.session.jobs()
-    return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
-
-
-async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
-    output, omitted, cut = _job(shared.session, incoming.request.job)._kept(incoming.request.name)
-    return Answer({"value": omitted, "cut": cut}, (output,))
-
-
-async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
-    return Answer({"value": _job(shared.session, incoming.request.job).kill()})
-
-
-async def _resize(shared: SharedSession, incoming: Incoming) -> None:
-    shared.session.resize(incoming.request.columns, incoming.request.rows)
-
-
-async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
-    session = shared.session
-    value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
-    return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
-
-
-async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
-    command, person = shared.watch(incoming.connection)
-    return Answer({"value": command[: room_for(1)], "person": person}, (shared.shown,))
-
-
 async def _hold(shared: SharedSession, incoming: Incoming) -> None:
     request: requests.Hold = incoming.request
     if request.holder is None:
@@ -266,31 +214,15 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     requests.Glimpse: _glimpse,
     requests.Restart: _restart,
     requests.Close: _close,
-    requests.Jobs: _jobs,
-    requests.JobOutput: _job_output,
-    requests.KillJob: _kill_job,
-    requests.Resize: _resize,
-    requests.Info: _info,
-    requests.Watch: _watch,
     requests.Hold: _hold,
+    **BESIDE,
 }
 _ATTENDING = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # Who holds the session keeps commands and keys out of it, not those who look on, and not those who end something.
-_BESIDE = {
-    *(requests.Jobs, requests.JobOutput, requests.KillJob, requests.Info, requests.Watch, requests.Resize),
-    *(requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close),
-}
+_UNHELD = {*BESIDE, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 
 
 # -- small things
-
-
-@contextmanager
-def _queued(listener: Listener) -> Iterator[None]:
-    """For its turn: should its client leave for good, it is given up."""
-    listener.queued = True
-    yield
-    listener.queued = False
 
 
 def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
@@ -319,15 +251,3 @@ def _heard(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
         yield
     finally:
         fanout.listener = before
-
-
-def _described(job: Job, room: int) -> dict[str, Any]:
-    known = {"number": job.number, "command": job.command[:room], "pids": job.pids[:room]}
-    return {**known, "alive": job.alive()[:room], "running": job.running}
-
-
-def _job(session: AsyncSession, number: int) -> Job:
-    for job in session.jobs():
-        if job.number == number:
-            return job
-    raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")
