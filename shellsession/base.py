@@ -204,6 +204,7 @@ class Base(AnySession[Request]):
         """Set the terminal's size; a command that has the terminal gets SIGWINCH from the kernel."""
         engine = self._mine()
         check_size((columns, rows))
+        engine.refuse_closed()
         engine.size = (columns, rows)
         if engine.shell is not None:
             engine.shell.resize(engine.size)

@@ -43,6 +43,8 @@ class ShellSessionError(Exception):
 # What who types is told where another thread, task or client is in the command.
 NOT_YOURS: Final = "somebody else is in the command that runs, and was not handed it back: nothing was typed"
 ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
+# What every verb of a closed session is told, also who waited for its bash just then.
+IS_CLOSED: Final = "this session is closed: make a new one"
 # What the next command is told, of a shell that ended between two.
 CLOSED: Final = "the session was closed meanwhile"
 RESTARTED: Final = "the session was restarted meanwhile"

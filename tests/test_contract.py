@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import kinds
 import pexpect
@@ -207,8 +208,38 @@ def test_restart_and_close(sh: Session) -> None:
     sh.close()
     sh.close()
     assert (sh.closed, sh.pid, sh.jobs()) == (True, None, [])
-    with pytest.raises(SessionClosed):
-        sh.run("true")
+
+
+_VERBS: Final[dict[str, Callable[[Session], object]]] = {
+    "open": lambda sh: sh.open(),
+    "run": lambda sh: sh.run("true"),
+    "stream": lambda sh: next(iter(sh.stream("true"))),
+    "wait": lambda sh: sh.wait(),
+    "poll": lambda sh: sh.poll(),
+    "interrupt": lambda sh: sh.interrupt(),
+    "send": lambda sh: sh.send("x"),
+    "type": lambda sh: sh.type("x"),
+    "expect": lambda sh: sh.expect("x"),
+    "expect_exact": lambda sh: sh.expect_exact("x"),
+    "restart": lambda sh: sh.restart(),
+    "resize": lambda sh: sh.resize(99, 33),
+}
+
+
+def test_every_verb_of_a_closed_session_says_the_same(sh: Session) -> None:
+    sh.run("true")
+    sh.close()
+    said = set()
+    for verb in _VERBS.values():
+        with pytest.raises(SessionClosed, match=r"is closed: .* new one") as caught:
+            verb(sh)
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
+def test_every_verb_is_among_these() -> None:
+    verbs = {name for name in dir(Session) if callable(getattr(Session, name)) and not name.startswith("_")}
+    assert verbs - {"close", "jobs"} == _VERBS.keys()  # which a closed session still answers
 
 
 def test_a_restart_does_not_wait_for_what_queues_which_is_run_in_the_fresh_shell(sh: Session, place: Path) -> None:

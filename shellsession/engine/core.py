@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..errors import NotRunning, SessionClosed, ShellUnavailable
+from ..errors import IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
 from . import processes
 from .call import Call
@@ -159,6 +159,10 @@ class Core:
         """What bash is started with."""
         return environment(self.options) if self.first_env is None else self.first_env
 
+    def refuse_closed(self) -> None:
+        if self.closed:
+            raise SessionClosed(IS_CLOSED)
+
     def live(self) -> Shell:
         if self.shell is None:
             raise ShellUnavailable("the shell is gone")
@@ -166,8 +170,7 @@ class Core:
 
     def running(self, verb: str, ended_too: bool = False) -> Call:
         """The command that was handed back running (or has ended since, unheard)."""
-        if self.closed:
-            raise SessionClosed("this session is closed: make a new one")
+        self.refuse_closed()
         call = self.last if ended_too and self.ended is not None else self.call
         if call is None:
             raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")

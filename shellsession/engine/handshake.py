@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ..errors import SessionClosed, ShellUnavailable
+from ..errors import ShellUnavailable
 from .call import fresh_nonce
 from .framing import Framer, version_line
 from .shell import Shell
@@ -22,16 +22,15 @@ _PATIENCE: Final = 60.0
 _OLDEST: Final = 404
 
 
-def handshake(shell: Shell, closed: Callable[[], bool]) -> Steps[None]:
-    """Set up the shell; raises ShellUnavailable, and SessionClosed when another thread has closed the session."""
+def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
+    """Set up the shell; raises ShellUnavailable, and what ``refuse_closed`` does when another thread has closed it."""
     framer = Framer(fresh_nonce())
     shell.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
     if not shell.launch.apart:
         shell.streams.prepare()  # the first command's are made while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
-        if closed():
-            raise SessionClosed("this session was closed while bash started: make a new one")
+        refuse_closed()
         if not (yield Wait((shell.control_fd,), until)):
             raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s")
         data = shell.receive()

@@ -14,6 +14,7 @@ from typing import Final
 from ..errors import (
     CLOSED,
     GONE,
+    IS_CLOSED,
     RESTARTED,
     STILL_RUNS,
     InvalidRequest,
@@ -44,8 +45,7 @@ class Engine(Core):
 
     def open(self) -> Steps[None]:
         """Start bash if there is none, and run the startup commands."""
-        if self.closed:
-            raise SessionClosed("this session is closed: make a new one")
+        self.refuse_closed()
         if self.shell is not None:
             return
         self.kill_reason, self.idle_since = "", time.monotonic()
@@ -59,7 +59,7 @@ class Engine(Core):
             self.status, self.spelling, self.had_children, self.prompt_speaks = 0, 0, False, False
             self.history = self.functions_trap = False
             self.trapping = self.debugging = False
-            yield from handshake(shell, lambda: self.closed)
+            yield from handshake(shell, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.lost, shell.in_hand = 0, False, False
@@ -71,7 +71,7 @@ class Engine(Core):
             if self.shell is not None:
                 yield from teardown.or_abandon(self, teardown.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
-                raise SessionClosed("this session was closed meanwhile: make a new one") from error
+                raise SessionClosed(IS_CLOSED) from error
             if isinstance(error, ShellUnavailable) and kill_reason:
                 raise ShellUnavailable(
                     f"{kill_reason}, before its shell had started: nothing was run, ask again"
@@ -294,8 +294,7 @@ class Engine(Core):
 
     def refuse_restart(self) -> None:
         """To be asked before anything is ended for one: the old shell is better than none."""
-        if self.closed:
-            raise SessionClosed("this session is closed: make a new one")
+        self.refuse_closed()
         directory(self.options.cwd)  # gone meanwhile?
 
     def restart(self) -> Steps[None]:
