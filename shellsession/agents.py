@@ -49,6 +49,14 @@ class _Agents(Generic[S]):
         """Every agent that has a session."""
         return self._registry.infos()
 
+    def _find(self, agent: object) -> S | None:
+        """The agent's session, if there is one: none is made. Raises SessionClosed."""
+        return self._registry.find(agent)
+
+    def _forget(self, agent: object, session: S) -> None:
+        """That one is closed, and is the agent's no more."""
+        self._registry.forget(agent, session)
+
     def _watch(self) -> None:
         """See to it that somebody looks for sessions that are idle too long."""
         raise NotImplementedError

@@ -13,6 +13,7 @@ from typing import Any
 
 from .any_session import AnySession, Given, Seconds, Text
 from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
+from .engine.call import Call
 from .engine.jobs import Job
 from .engine.signals import undisturbed
 from .engine.spill import settled
@@ -134,6 +135,11 @@ class Base(AnySession[Request]):
         """For how many seconds nothing has run; 0.0 while a command does."""
         engine = self._engine
         return 0.0 if engine.state == "running" else time.monotonic() - engine.idle_since
+
+    @property
+    def _handed(self) -> Call | None:
+        """The command that was handed back."""
+        return self._engine.call
 
     def _screen(self, name: str) -> Any:
         call = self._engine.last

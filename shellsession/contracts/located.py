@@ -77,7 +77,7 @@ class Located(Generic[P]):
     def _present(self) -> Any:
         """The session, where there is one: to ask agents for it would make it."""
         agents = isinstance(self._where, Agents | AsyncAgents)
-        return self._where._registry.find(self._who()) if agents else self._where
+        return self._where._find(self._who()) if agents else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)

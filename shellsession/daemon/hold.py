@@ -12,14 +12,15 @@ from ..async_session import AsyncSession
 from ..errors import CLOSED, ENDED, NotRunning, SessionBusy, SessionClosed
 
 if TYPE_CHECKING:
+    from ..engine.steps import Engine
     from .connection import Connection
 
 
 class Hold:
     """On one session, by one client at a time."""
 
-    def __init__(self, session: AsyncSession) -> None:
-        self._session = session
+    def __init__(self, session: AsyncSession, engine: Engine) -> None:
+        self._session, self._engine = session, engine
         self._holder: str | None = None
         self._connection: Connection | None = None  # with which it ends
         self._refuses = False
@@ -31,15 +32,14 @@ class Hold:
         ``of_command``: it is for the command that was there before: NotRunning where that has ended since, whatever
         runs by then.
         """
-        engine = self._session._engine
-        meant = engine.current
+        meant = self._engine.current
         while self._holder not in (None, holder):
             if self._refuses:
                 raise SessionBusy("somebody holds this session alone (attach): try again later")
             await self._freed.wait()
-        if engine.closed:
+        if self._engine.closed:
             raise SessionClosed(CLOSED)
-        if of_command and engine.current is not meant:
+        if of_command and self._engine.current is not meant:
             raise NotRunning(ENDED)
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:

@@ -12,17 +12,17 @@ from ..engine.marks import GENERATIONS
 from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from ..async_session import AsyncSession
     from ..engine.shell import Shell
+    from ..engine.steps import Engine
 
 
-def refuse_from_inside(session: AsyncSession, agent: str, verb: str, pid: int, looks_on: bool) -> None:
+def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on: bool) -> None:
     """Who stays with a command is not to be that command: it would wait for itself, or print what it prints.
 
     ``pid``: who asks. Raises InvalidRequest.
     """
-    shell = session._engine.shell
-    if shell is None or not (looks_on or session.state == "running") or not _is_of(shell, pid):
+    shell = engine.shell
+    if shell is None or not (looks_on or engine.state == "running") or not _is_of(shell, pid):
         return
     # What an earlier command has left in the background may have its turn: nobody waits for it.
     if looks_on or not shell.family.marks.is_earlier(pid):

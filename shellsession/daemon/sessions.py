@@ -57,7 +57,7 @@ class Sessions:
                     f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
                     " close that one first, or take another agent"
                 )
-            shared.session._engine.idle_since = time.monotonic()  # who has come for it is to find it
+            shared.engine.idle_since = time.monotonic()  # who has come for it is to find it
             return False
         for closed in [one for one in self if one.session.closed]:  # their time was up
             self.dismiss(closed)
@@ -92,7 +92,7 @@ class Sessions:
         """Its session is closed: who waits for a turn there is told, and who sits there."""
         shared.lose()
         shared.hold.end()
-        self._agents._registry.forget(shared.agent, shared.session)
+        self._agents._forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
             shared.audience.show("closed", {})

@@ -46,12 +46,13 @@ class SharedSession:
         self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
     ) -> None:
         self.agent, self.session, self.audience = agent, session, audience
+        self.engine = session._engine  # all rooms of the daemon take it from here
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._typed_line = b"", b""  # a person's line: as bash gets it, and as it was typed
         self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
         self._attending: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
-        self.hold = Hold(session)
+        self.hold = Hold(session, self.engine)
         self.outcomes = Outcomes()
         self.opened = False  # has it had a bash?
         self.turn = asyncio.Lock()  # of commands: the oldest request first
@@ -61,23 +62,23 @@ class SharedSession:
     @property
     def sandbox(self) -> Sandbox | None:
         """What its session is confined to."""
-        return self.session._engine.options.sandbox
+        return self.engine.options.sandbox
 
     @property
     def lost(self) -> Result | None:
         """The end of a command, and of the shell with it, of which nobody was told: the next command is."""
-        return self.session._engine.untold
+        return self.engine.untold
 
     @lost.setter
     def lost(self, end: Result | None) -> None:
-        self.session._engine.untold = end
+        self.engine.untold = end
 
     # -- who may use it
 
     def tell_why_queued(self, listener: Listener) -> None:
         """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
         if listener.queued:
-            call = self.session._engine.current
+            call = self.engine.current
             seconds = None if call is None else time.monotonic() - call.started
             event = {"id": listener.request, "event": "waits", "held": self.session.held, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
@@ -87,7 +88,7 @@ class SharedSession:
     def watch(self, connection: Connection) -> tuple[str, bool]:
         """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
         self.audience.join(connection)
-        engine = self.session._engine
+        engine = self.engine
         if engine.ended is None or engine.last is None:
             return self.command, self._running[1]
         self.audience.show_next(connection, "result", end_of(engine.ended))
@@ -97,7 +98,7 @@ class SharedSession:
     @property
     def shown(self) -> bytes:
         """The last part of what the command that waits or runs on has printed on its terminal, from a line's start."""
-        call = self.session._engine.call
+        call = self.engine.call
         if call is None or not call.terminal:
             return b""
         tail = bytes(call.unseen[-_TAIL:])
@@ -122,7 +123,7 @@ class SharedSession:
 
     @property
     def _running(self) -> tuple[bytes, bool]:
-        call = self.session._engine.current
+        call = self.engine.current
         return (b"", False) if call is None else self.told(call.request.command)
 
     @property
@@ -182,7 +183,7 @@ class SharedSession:
 
         Raises SessionBusy when it was not by that moment, NotRunning when it has ended.
         """
-        if self._attending and self.session._engine.call is None:
+        if self._attending and self.engine.call is None:
             stay = self._attending[0]
             await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
             if not stay.done():
@@ -192,7 +193,7 @@ class SharedSession:
 
     async def type(self, data: bytes, until: float | None) -> None:
         """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for it."""
-        engine = self.session._engine
+        engine = self.engine
         while engine.attended is not None and engine.attended is engine.call:
             drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once it is woken
             shell = engine.live()
@@ -205,9 +206,9 @@ class SharedSession:
 
     def begin(self, command: bytes, request: str) -> Fanout:
         """A command is to be run."""
-        if self.session._engine.call is None:  # else it is refused, and that one still asked for
+        if self.engine.call is None:  # else it is refused, and that one still asked for
             self.outcomes.begin(request)
-        fanout = Fanout(self.session._engine, self.audience, *self.told(command))
+        fanout = Fanout(self.engine, self.audience, *self.told(command))
         if self.session.state != "running":  # else it queues, and begins some time later
             fanout.begin()
         return fanout
@@ -240,7 +241,7 @@ class SharedSession:
             self.lost = None
 
     def _look_at_end(self) -> None:
-        if self.session._engine.call is not None and not self._looks:
+        if self.engine.call is not None and not self._looks:
             self._looks.add(look := asyncio.create_task(self._notice_end()))
             look.add_done_callback(self._looks.discard)
 
@@ -268,7 +269,7 @@ class SharedSession:
 
     def unread(self, result: Result) -> bytes:
         """What was typed for the command whose result this is, and not read before its end."""
-        call = self.session._engine.last
+        call = self.engine.last
         return call.unread if call is not None and call.result is result else b""
 
     def is_left(self, request: str) -> bool:

@@ -42,7 +42,7 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
         shared = server.sessions.of(request.agent)
         if type(request) in _ATTENDING:
             looks_on = isinstance(request, requests.Watch | requests.Hold)
-            refuse_from_inside(shared.session, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
+            refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
         if getattr(request, "tell", False):
             asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
         if (seconds := request.turn_within) is not None:
@@ -124,7 +124,7 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
     if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
         return answer_with(shared, incoming, result)
     left = None if until is None else max(0.001, until - time.monotonic())
-    with observing(shared.session._engine, incoming.listener):
+    with observing(shared.engine, incoming.listener):
         return await _stay(shared, incoming, shared.session.wait(left))
 
 
@@ -179,9 +179,9 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
         if not await shared.until_unattended(until):
             return Answer({"value": False}, (b"",))
     shared.outcomes.check(incoming.request.command)
-    with shared.attending(), observing(shared.session._engine, incoming.listener):
+    with shared.attending(), observing(shared.engine, incoming.listener):
         text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
-    if (end := shared.session._engine.ended) is not None:  # perhaps nobody waits for it any more
+    if (end := shared.engine.ended) is not None:  # perhaps nobody waits for it any more
         shared.glimpsed_end(end)
     return Answer({"value": ended}, (text,))
 

@@ -248,10 +248,7 @@ class Toolbox:
 
     def _take(self, results: list[Result], result: Result) -> None:
         results.append(result)
-        session = self._session
-        self._mine = None
-        if result.runs_on:
-            self._mine = session._engine.call if isinstance(session, Base) else session._handed
+        self._mine = self._session._handed if result.runs_on else None
 
     async def _late_or(self, verb: Callable[[], Awaitable[Result]]) -> Result:
         """The end of the command that its time limit has ended, while nobody was told of that; or what the verb gives,
@@ -293,7 +290,7 @@ class Toolbox:
         """End the command that was handed back here; whichever runs, where none was. Raises NotRunning."""
         session, mine = self._session, self._mine
         if isinstance(session, Base):
-            if mine and session._engine.call is not mine:
+            if mine and session._handed is not mine:
                 raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
         elif mine:
             return await session._interrupt(str(mine))
