@@ -21,7 +21,7 @@ _ROOT: Final = Path(shellsession.__file__).parent
 _LAYERS: Final = (
     ("errors", "record"),
     ("models",),
-    ("checks", "any_session"),
+    ("checks", "any_session", "any_job"),
     ("engine.output", "engine.framing", "engine.spare", "daemon.wire", "daemon.ledger", "contracts.contract"),
     ("policy.heredocs",),
     ("policy.lexer",),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..models import text_of
+from ..any_job import AnyJob
 from .records import field, from_part, only_part
 from .wire import Message
 
 
-class RemoteJob:
+class RemoteJob(AnyJob):
     """A live view of what one call left behind, as ``Job`` is; each look asks the daemon."""
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
@@ -37,31 +37,11 @@ class RemoteJob:
 
     @property
     def running(self) -> bool:
-        """Does a process of it live, or anybody hold its streams?"""
         return bool(field(self._now(), "running", bool))
 
-    @property
-    def status(self) -> str:
-        """ "running" or "ended" (bash alone knows with which status: ``wait PID`` asks it)."""
-        return "running" if self.running else "ended"
-
-    def output(self, name: str) -> tuple[bytes, int]:
-        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted."""
-        return self._kept(name)[:2]
-
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        """As ``output``, and where in the bytes those are missing."""
         message = self._ask("job_output", job=self.number, name=name)
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
-
-    @property
-    def stdout(self) -> str:
-        """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
-        return text_of(*self._kept("stdout")) + text_of(*self._kept("terminal"))
-
-    @property
-    def stderr(self) -> str:
-        return text_of(*self._kept("stderr"))
 
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""

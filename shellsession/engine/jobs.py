@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from ..any_job import AnyJob
 from ..errors import FORKED, SessionClosed
-from ..models import text_of
 from . import processes
 from .family import Family
 from .output import Capture
@@ -33,7 +33,7 @@ class Reader(Protocol):
 _LAST_WORDS: Final = 16
 
 
-class Job:
+class Job(AnyJob):
     """A live view of what one call left behind; it stays readable after its end."""
 
     def __init__(self, command: str, pids: Sequence[int], mark: int, family: Family) -> None:
@@ -103,23 +103,9 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """Does a process of it live, or anybody hold its streams?"""
         return any(fd != self._lent for fd in list(self._open)) or bool(self.alive())
 
-    @property
-    def status(self) -> str:
-        """ "running" or "ended" (bash alone knows with which status: ``wait PID`` asks it)."""
-        return "running" if self.running else "ended"
-
-    def output(self, name: str) -> tuple[bytes, int]:
-        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted.
-
-        Raises SessionClosed in a forked child.
-        """
-        return self._kept(name)[:2]
-
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        """As ``output``, and where in the bytes those are missing."""
         self._check_owner()
         with self._lock:
             capture = self._captures.get(name)
@@ -129,15 +115,6 @@ class Job:
         """In a forked child the lock may be one that a thread of the parent had."""
         if self._owner != os.getpid():
             raise SessionClosed(FORKED)
-
-    @property
-    def stdout(self) -> str:
-        """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
-        return text_of(*self._kept("stdout")) + text_of(*self._kept("terminal"))
-
-    @property
-    def stderr(self) -> str:
-        return text_of(*self._kept("stderr"))
 
     def kill(self) -> tuple[int, ...]:
         """Kill its processes, everything below them, and who holds its streams; the pids that were signalled.
