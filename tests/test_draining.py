@@ -78,3 +78,34 @@ def test_a_fault_ends_the_reading_of_one_and_not_of_all(pipes: Pipes) -> None:
     os.write(last, b"x")
     assert read.wait(PATIENCE)
     drainer.remove(other)
+
+
+def test_where_ctrl_c_strikes_before_there_is_a_thread_who_adds_next_gets_one(
+    pipes: Pipes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it may in a host with threads, where it cannot be put off: the kernel gives it to any of them."""
+    drainer, read, made, eventfd = Drainer(), threading.Event(), list[int](), os.eventfd
+    (reading, writing), strikes = pipes(), iter([True])
+
+    def noted(*values: int) -> int:
+        made.append(eventfd(*values))
+        return made[-1]
+
+    def start(thread: threading.Thread) -> None:
+        if next(strikes, False):
+            raise KeyboardInterrupt
+        monkeypatch.undo()
+        thread.start()
+
+    def hear() -> bool:
+        read.set()
+        return False
+
+    monkeypatch.setattr(os, "eventfd", noted)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        drainer.add(reading, hear)
+    drainer.add(reading, hear)
+    os.write(writing, b"x")
+    assert read.wait(PATIENCE)
+    os.close(made[0])  # it is the thread's to close, and nobody knows that none will come
