@@ -47,6 +47,7 @@ _LAYERS: Final = (
     ("engine.results", "engine.handshake"),
     ("engine.teardown", "engine.typist"),
     ("engine.endings",),
+    ("engine.attending",),
     ("engine.steps",),
     ("engine.dialogue",),
     ("base", "async_output", "turns"),

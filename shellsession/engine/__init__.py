@@ -33,6 +33,7 @@ handshake      the first words with a bash that has just started
 typist         how a command is typed, and typed again when our own line failed
 teardown       how a shell ends, and what is done when it has
 endings        how a command ends
+attending      how a verb stays with a command, until something is to be said of it
 steps          each verb, told once: the story of a command
 dialogue       pexpect over a command that has the terminal
 =============  ===================================================================================

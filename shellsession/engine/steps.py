@@ -1,12 +1,11 @@
 """Each verb of a session, told once: open, run, wait, poll, send, interrupt, restart, close.
 
-Law: steps never wait; they yield what they wait for. Top to bottom this file is the story of a command: typed,
-attended, and either finished (bash gave its mark), handed back (it runs on), ended by us, or gone with its shell.
+Law: steps never wait; they yield what they wait for. Top to bottom this file is the story of a command: typed, attended
+(in the room beside), and perhaps handed back: then waited for, answered, interrupted.
 """
 
 from __future__ import annotations
 
-import signal
 import time
 from dataclasses import replace
 from typing import Final
@@ -23,16 +22,17 @@ from ..errors import (
     SessionClosed,
     ShellUnavailable,
 )
-from ..models import OnTimeout, Outcome, Request, Result, Stream
+from ..models import OnTimeout, Request, Result, Stream
 from . import endings, pump, teardown, typist
+from .attending import attend, guarded
 from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .handshake import handshake
-from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
-from .results import HandedBack, announced, said_of
+from .pump import DEAD, INTERRUPT, MARK
+from .results import announced, said_of
 from .signals import undisturbed
 from .spawn import directory, spawn
-from .waiting import Steps, T
+from .waiting import Steps
 
 # How soon a full terminal is tried again.
 _FULL_PAUSE: Final = 0.003
@@ -82,7 +82,7 @@ class Engine(Core):
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
         call = self.last = typist.start(self, self.live(), request)
-        came = yield from self._guarded(self._attend(call, call.until))
+        came = yield from guarded(self, attend(self, call, call.until))
         if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
             self.attended = None
         if self.shell is None:
@@ -96,12 +96,12 @@ class Engine(Core):
         """Run one command until it ends, is handed back, or is ended."""
         if self.shell is None or self.call is not None or self.closed:
             yield from self._ready()
-        return (yield from self._guarded(self._begin_and_stay(request)))
+        return (yield from guarded(self, self._begin_and_stay(request)))
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
         yield from self._ready()
-        call = yield from self._guarded(self._begin(request))
+        call = yield from guarded(self, self._begin(request))
         call.pieces = []
         if call.result is None:
             self.call = call
@@ -113,7 +113,7 @@ class Engine(Core):
             return
         call.following, call.has_news = True, False
         try:
-            came = yield from self._guarded(self._attend(call, until, on_timeout))
+            came = yield from guarded(self, attend(self, call, until, on_timeout))
         finally:
             call.following = False
         if isinstance(came, Result):
@@ -167,71 +167,10 @@ class Engine(Core):
 
     def _begin_and_stay(self, request: Request) -> Steps[Result]:
         call = yield from self._begin(request)
-        return call.result or said_of(self, call, (yield from self._attend(call, call.until)))
+        return call.result or said_of(self, call, (yield from attend(self, call, call.until)))
 
     def _stay(self, call: Call, until: float | None) -> Steps[Result]:
-        return said_of(self, call, (yield from self._attend(call, until, "yield")))
-
-    def _guarded(self, steps: Steps[T]) -> Steps[T]:
-        """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
-        shell = self.shell
-        try:
-            return (yield from steps)
-        except GeneratorExit:  # perhaps long after: the session may have another shell by now
-            if self.shell is shell:
-                teardown.abandon(self)
-            raise
-        except BaseException:
-            self.call = None
-            shell, call = self.shell, self.last
-            if shell is not None and shell.busy:
-                assert call is not None
-                call.ending = call.ending or "interrupted"
-                call.mute()
-                end = yield from teardown.or_abandon(self, endings.interrupt(self, call))
-                self.untold = None if end is None or end.state_kept else end
-            raise
-
-    # -- attend
-
-    def _attend(
-        self, call: Call, until: float | None, on_timeout: OnTimeout | None = None
-    ) -> Steps[Result | HandedBack]:
-        """Stay with a command until something has to be said about it, or the moment passes (None: it never does).
-
-        ``on_timeout``: what is done then; the default is what was asked for with the command.
-        """
-        shell = self.live()
-        self.attended = call
-        if call.request.idle_timeout is not None:
-            call.attended_from = time.monotonic()
-        call.raise_fault()
-        while True:
-            if self.kill_reason:
-                shell.signal(signal.SIGKILL)
-            elif self.interrupt_requested or call.interrupt_requested:
-                call.interrupt_requested = True
-                shell.wake()
-            what = yield from pump.pump(shell, call, until)
-            if what == MARK:
-                if typist.is_plain(call) or not (yield from typist.must_retype(self, call)):
-                    return (yield from endings.finish(self, shell, call))
-            elif what == DEAD:
-                return (yield from teardown.shell_died(self, call))
-            else:
-                break
-        ending, reason = _ENDINGS[what]
-        policy = on_timeout or call.request.on_timeout
-        patient = what in (TIMED_OUT, IDLE) and policy == "yield"
-        if patient or what == NEWS or (what == INPUT and call.terminal):
-            self.call = call
-            call.last_output = time.monotonic()  # for who looks whether it waits for input
-            return HandedBack("running" if what == TIMED_OUT else ending, reason)
-        call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason
-        self.call = None
-        if policy == "kill" and what in (TIMED_OUT, IDLE):
-            return (yield from teardown.kill_shell(self, call))
-        return (yield from endings.interrupt(self, call))
+        return said_of(self, call, (yield from attend(self, call, until, "yield")))
 
     # -- a command that was handed back
 
@@ -241,7 +180,7 @@ class Engine(Core):
         if self.ended is not None:
             result, self.ended = self.ended, None
             return result
-        return (yield from self._guarded(self._stay(call, until)))
+        return (yield from guarded(self, self._stay(call, until)))
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -257,7 +196,7 @@ class Engine(Core):
         call = self.running("send to")
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
-        yield from self._guarded(self._type(call, data, until))
+        yield from guarded(self, self._type(call, data, until))
         call.look_every, call.look_at = LOOK_TERMINAL, time.monotonic() + LOOK_TERMINAL
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
@@ -280,10 +219,10 @@ class Engine(Core):
         if self.ended is not None:  # a look at it came first, and has perhaps done what was asked for
             result, self.ended = self.ended, None
             return result
-        return (yield from self._guarded(self._interrupt(call)))
+        return (yield from guarded(self, self._interrupt(call)))
 
     def _interrupt(self, call: Call) -> Steps[Result]:
-        came = yield from self._attend(call, time.monotonic(), "yield")
+        came = yield from attend(self, call, time.monotonic(), "yield")
         if isinstance(came, Result):
             return came
         call.ending, call.reason = "interrupted", "interrupted on request"
@@ -313,13 +252,3 @@ class Engine(Core):
         busy = self.call is not None or any(job.running for job in self.jobs)
         if not busy and not self.closed and time.monotonic() - self.idle_since >= idle:
             yield from self.close()
-
-
-_ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
-    TIMED_OUT: ("timed_out", "the time limit passed"),
-    IDLE: ("idle", "no output came for the idle limit"),
-    INPUT: ("input", "the command waits for input from the terminal"),
-    INTERRUPT: ("interrupted", "interrupted on request"),
-    OVERFLOW: ("overflow", endings.OVERFLOWED),
-    NEWS: ("running", ""),
-}
