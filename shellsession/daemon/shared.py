@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
+from ..engine.keyboard import FULL_PAUSE
 from ..engine.waiting import drive
 from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 
-# How soon a full terminal is tried again, in seconds.
-_FULL_PAUSE: Final = 0.003
 # Characters of a command that a client is told of that waits for its end.
 _SHOWN: Final = 200
 # Bytes of its output that are shown to who comes to look on.
@@ -201,7 +200,7 @@ class SharedSession:
             shell.wake()
             if not data or (until is not None and time.monotonic() >= until):
                 return
-            await asyncio.sleep(_FULL_PAUSE)
+            await asyncio.sleep(FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
     def begin(self, command: bytes, request: str) -> Fanout:

@@ -17,6 +17,8 @@ from .streams import SMALL, Stream, get_modes, slave_path
 
 # That Backspace takes a character, and not the last byte of one (asm-generic/termbits.h); Python does not name it.
 _IUTF8: Final = 0x4000
+# How soon who types into a full terminal tries again, in seconds.
+FULL_PAUSE: Final = 0.003
 
 
 class Keyboard:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Final
 
 from ..errors import (
     CLOSED,
@@ -28,14 +27,12 @@ from .attending import attend, guarded
 from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .handshake import handshake
+from .keyboard import FULL_PAUSE
 from .pump import DEAD, INTERRUPT, MARK
 from .results import announced, said_of
 from .signals import undisturbed
 from .spawn import directory, spawn
 from .waiting import Steps
-
-# How soon a full terminal is tried again.
-_FULL_PAUSE: Final = 0.003
 
 
 class Engine(Core):
@@ -205,7 +202,7 @@ class Engine(Core):
             now = time.monotonic()
             if (until is not None and now >= until) or call.interrupt_requested or self.kill_reason:
                 return
-            if (yield from pump.pump(shell, call, now + _FULL_PAUSE)) in (MARK, DEAD, INTERRUPT):
+            if (yield from pump.pump(shell, call, now + FULL_PAUSE)) in (MARK, DEAD, INTERRUPT):
                 return  # seen again by who waits for it
 
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
