@@ -1,13 +1,17 @@
-"""Where a filter of system calls kills who traces, a host lives on; a copy of it finds out."""
+"""Who is traced is waited for while it runs; where a filter of system calls kills who traces, a host lives on."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
+from support import wait_until
 
-from shellsession.engine import vfork
+from shellsession.engine import processes, tracing, vfork
+from shellsession.engine.waiting import Steps, drive
 
 # Installs a filter (seccomp(2), BPF) that kills who calls ptrace(2), as SystemCallFilter of systemd does.
 _HOST = """
@@ -40,3 +44,41 @@ def test_a_host_that_would_be_killed_for_tracing_does_not_trace() -> None:
 def test_a_copy_tells_what_kills() -> None:
     assert vfork.survives([("getpid", ())])
     assert not vfork.survives([("raise", (9,))])
+
+
+# Stops, and is then for a while in no system call; then in one that nothing else makes.
+_BUSY = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); sum(range(10**7)); os.getppid()"
+_GETPPID = {"x86_64": 110, "aarch64": 173}.get(os.uname().machine)
+
+
+def to_that_call(pid: int) -> Steps[bool]:
+    while (yield from tracing._stops(pid)):
+        if tracing.stopped_at(pid)[:2] == (tracing.ENTRY, _GETPPID):
+            return True
+        tracing.go_on(pid)
+    return False
+
+
+@pytest.mark.skipif(_GETPPID is None, reason="nobody knows the numbers of this machine's system calls")
+def test_who_runs_is_waited_for_although_it_is_shown_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a shell is that just reaps its child: taken for asleep and interrupted there, it went on with its text."""
+    shown = processes.state
+    with subprocess.Popen([sys.executable, "-ISc", _BUSY]) as busy:
+        wait_until(lambda: shown(busy.pid) == "T", "its stop")
+        monkeypatch.setattr(processes, "state", lambda pid: shown(pid).replace("R", "S"))
+        try:
+            tracing.seize(busy.pid)
+            busy.send_signal(signal.SIGCONT)
+            assert drive(to_that_call(busy.pid))
+        finally:
+            tracing.let_go(busy.pid)
+            busy.kill()
+
+
+def test_who_sleeps_is_not_waited_for() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        wait_until(lambda: processes.system_call(sleeper.pid)[1:], "its sleep")
+        try:
+            assert not drive(tracing._stops(sleeper.pid))
+        finally:
+            sleeper.kill()

@@ -22,6 +22,9 @@ from .spare import SPARE
 # Of the system call read, from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h).
 READ = {"x86_64": 0, "aarch64": 63}.get(os.uname().machine)
 
+# What ``system_call`` says of what is in none.
+RUNS = (-1,)
+
 _AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
 _TICKS = os.sysconf("SC_CLK_TCK")  # in a second
 _SHORT = 4000  # bytes; what is shorter was given whole: the smallest page has 4096
@@ -274,13 +277,13 @@ def idle_at(pid: int, fd_target: str) -> bool:
 
 
 def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
-    """The system call that a process is in, or was in when it was stopped: number and arguments; -1 when in none.
+    """The system call that a process is in, or was in when it was stopped: number and arguments; RUNS when in none.
 
     ``thread``: of that one of it, instead of its first. Empty where we may not look (setuid programs, ptrace_scope).
     """
     words = _read(f"/proc/{pid}/task/{thread or pid}/syscall").split()
     if words and not words[0].isdigit():
-        return (-1,)
+        return RUNS
     return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
 
 

@@ -37,6 +37,7 @@ _WAIT, SET_HANDLER, _TAKE = {
 _STOPS: Final = 64  # five to nine take it there, of 20 to 40 us each
 _EAGER: Final = 20  # looks, before others get their turn between two
 _TICK: Final = 0.001
+_ENDED: Final = ("", "X", "Z")
 _PATIENCE: Final = 5.0  # for a machine that gives it no processor
 
 _ptrace = vfork.LIBC.ptrace
@@ -101,10 +102,18 @@ def _stops(pid: int) -> Steps[bool]:
         if looks <= _EAGER:
             os.sched_yield()
             continue
-        if state != "R" or time.monotonic() > until:
+        if state in _ENDED or _sleeps(pid) or time.monotonic() > until:
             return False
         yield Wait((), time.monotonic() + _TICK)
     return True
+
+
+def _sleeps(pid: int) -> bool:
+    """More than its state tells: who looks through its children, or was pre-empted there, is shown as asleep as well.
+
+    (do_wait() of the kernel's exit.c.) Taken for asleep as it reaps the child, a shell went on with what follows.
+    """
+    return processes.system_call(pid) != processes.RUNS and processes.state(pid) == "S"
 
 
 @cache
