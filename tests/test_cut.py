@@ -25,14 +25,19 @@ pytestmark = pytest.mark.usefixtures("company")
 # Long enough for bash to begin, short enough to wait for.
 SOON = 0.3
 
-# A program that heeds SIGINT and ends well, as pytest does; and one that must be killed.
-HEEDS = f"{shlex.quote(sys.executable)} -ISc " + shlex.quote(
-    "import signal, sys, time; signal.signal(2, lambda *_: sys.exit(0)); time.sleep(100)"
+# A program that heeds SIGINT and ends well, as pytest does; one that ignores it and soon ends well by itself, which was
+# told that it goes on; and one that must be killed.
+HEEDS, ENDS = (
+    f"{shlex.quote(sys.executable)} -ISc " + shlex.quote(f"import signal, sys, time; {handling}; time.sleep(100)")
+    for handling in (
+        "signal.signal(2, lambda *_: sys.exit(0))",
+        "signal.signal(2, signal.SIG_IGN); signal.signal(signal.SIGCONT, lambda *_: sys.exit(time.sleep(0.05)))",
+    )
 )
 IGNORES = "(trap '' INT; exec sleep 100)"
 
 
-@pytest.mark.parametrize("program", [HEEDS, IGNORES], ids=["heeds", "ignores"])
+@pytest.mark.parametrize("program", [HEEDS, ENDS, IGNORES], ids=["heeds", "ends", "ignores"])
 @pytest.mark.parametrize(
     "command",
     [

@@ -191,17 +191,25 @@ class Ladder:
         self._call.signal = int(number)
 
     def _interrupt_shells(self, number: signal.Signals) -> Steps[None]:
-        """Those below which nobody is left who heeds the signal, the lowest first.
+        """Those below which nobody is left but what was started with `&`, the lowest first.
 
-        What ignores SIGINT, as what was started with `&` does, is the shell's own to end, if it has a trap for that.
+        That is the shell's own to end, if it has a trap of SIGINT.
         """
         for pid in self._held[::-1]:
             below = self._shell.family.newer(self._call.older) if pid == self._shell.pid else processes.children(pid)
-            if not any(processes.alive(one) and self._heeds(one, number) for one in below):
+            if not any(processes.alive(one) and self._is_waited_for(one, number) for one in below):
                 yield from self._interrupt(pid)
 
-    def _heeds(self, pid: int, number: int) -> bool:
-        return pid in self._dying or pid in self._held or not processes.ignores(pid, number)
+    def _is_waited_for(self, pid: int, number: int) -> bool:
+        """Not what it starts with `&`, which bash has ignore SIGINT and SIGQUIT.
+
+        Interrupted while anything else lives, even what ignores SIGINT, bash goes on with its text if that ends well.
+        """
+        return (
+            pid in self._dying
+            or pid in self._held
+            or not (processes.ignores(pid, number) and processes.ignores(pid, signal.SIGQUIT))
+        )
 
     def _interrupt(self, pid: int) -> Steps[None]:
         children = [processes.alive(child) for child in processes.children(pid)]
