@@ -32,6 +32,7 @@ CASES = {
     "a subshell's": (f"(set -e; {SAYS}; echo a; false)", {}, "exited", "a\nbye\n", "worse\n"),
     "a function's in a subshell": (f"f() {{ false; }}; (set -e; {SAYS}; f)", {}, "exited", "bye\n", "worse\n"),
     "isolated": (f"{SAYS}; echo a", {"isolated": True}, "exited", "a\nbye\n", "worse\n"),
+    "isolated, with stdin": (f"{SAYS}; echo a", {"isolated": True, "stdin": "x"}, "exited", "a\nbye\n", "worse\n"),
     "isolated, with set -e": (f"set -e; {SAYS}; echo a; false", {"isolated": True}, "exited", "a\nbye\n", "worse\n"),
     "by exit": (f"({SAYS}; exit 1)", {}, "exited", "bye\n", "worse\n"),
     "captured": (

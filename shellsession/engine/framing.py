@@ -176,14 +176,15 @@ class Frame(NamedTuple):
         itself has just disabled the name.
         """
         run = b"%b -- %b" % (SPELLINGS[self.spelling % PROVEN][1], argument)  # the text may begin with a dash
+        # Not `builtin exec`, whose redirections end with it.
+        reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
         if self.grouped:
             run = (b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b") % (run, self.redirections, self.errors)
         elif self.isolated:
-            run = b"! ( %b %b ) %b" % (run, self.errors, self.redirections)
+            run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        # Not `builtin exec`, whose redirections end with it.
-        prologue = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
+        prologue = reserving
         prologue += _history(argument, self.ours_in_history) if self.ours_in_history else b""
         prologue += _restore(self.nonce[_SECRET:], status, _prefix(self.spelling)) if status else b""
         # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see _borne_out).

@@ -232,9 +232,10 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
         return False  # typed, and not read yet: it will go on
     pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: at_terminal(pid, terminal, others) for pid in pids}
-    # A trap's command has bash's own input after `set -e` undid our redirections: there is nothing for it to read.
+    # A trap's command has bash's own input after `set -e` undid our redirections, and where bash keeps it `read -u 10`
+    # finds it: there is nothing for them to read.
     ours = (shell.control_name,)
-    seen.update((pid, "reads") for pid in pids[1:] if at_terminal(pid, terminal, ours) == "reads")
+    seen.update((pid, "reads") for pid in pids if at_terminal(pid, terminal, ours) == "reads")
     # Of who was given the terminal one in the background may be stopped at it; nobody else is given it at all.
     wanting = ("reads",) if call.terminal else ("reads", "stopped")
     readers = {pid for pid, what in seen.items() if what in wanting}

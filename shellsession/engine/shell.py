@@ -212,8 +212,8 @@ class Shell:
         return self._own_names() == self._names
 
     def idle(self) -> bool:
-        """Does bash sit at its prompt with nothing left to read?"""
-        return processes.idle_at(self.pid, self.control_name)
+        """Does bash sit at its prompt with nothing left to read? Not in `read <&10`, while it has its own elsewhere."""
+        return processes.idle_at(self.pid, self.control_name) and self.is_whole()
 
     def is_at_our_line(self, older: Mapping[int, int]) -> bool:
         """Has bash its own input still, or again, with nothing below it that is not ``older``?"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ..models import TTY, Request, Stream as StreamName
@@ -93,11 +93,9 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     ours = 1 + shell.ours_in_history if engine.history else 0
-    # A subshell has let go of what bash keeps.
-    named = () if request.isolated else named_descriptors(request.command)
-    reserved = sorted(named - processes.descriptors(shell.pid)) if named else ()
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    grouped = not engine.traced and engine.may_trap(request) and request.stdin is None
+    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
+    reserved = _reserved(engine, shell, request, grouped)
     frame = Frame(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved)
     for argument, status in _arguments(engine, shell, request.command):
         lines = frame.lines(argument, status)
@@ -109,6 +107,17 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
     return Typed(lines, nonce, streams, grouped)
+
+
+def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
+    """The numbers at which bash is to keep none of its own descriptors: a function of an earlier text may mean them."""
+    if request.isolated and grouped:
+        return ()  # a subshell has let go of what bash keeps, and no redirection in it has it keep more
+    named = named_descriptors(request.command)
+    if not request.isolated:
+        engine.named |= named
+    named |= engine.named
+    return sorted(named - processes.descriptors(shell.pid)) if named else ()
 
 
 def _arguments(engine: Core, shell: Shell, text: bytes) -> Iterator[tuple[bytes, int]]:
