@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -61,6 +63,22 @@ def test_after_a_take_it_begins_anew(limit: int, first: list[bytes], second: lis
     for chunk in second:
         capture.feed(chunk)
     assert capture.take()[:2] == model(limit, b"".join(second))[:2]
+
+
+@given(st.integers(0, 9), st.text(st.sampled_from("aé世😀"), max_size=20), st.data())
+def test_pieces_tell_each_byte_where_it_was(limit: int, text: str, data: st.DataObject) -> None:
+    whole = text.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
+    capture, at = Capture(limit), 0
+    for begin, end in itertools.pairwise([0, *cuts, len(whole)]):
+        capture.feed(whole[begin:end])
+        kept, omitted, cut = capture.take(final=end == len(whole))
+        head, tail = kept[:cut], kept[cut:]
+        assert whole[at:].startswith(head)
+        at += cut + omitted
+        assert whole[at:].startswith(tail)
+        at += len(tail)
+    assert at == len(whole)
 
 
 def test_memory_stays_bounded_in_a_flood() -> None:

@@ -107,7 +107,7 @@ class Capture:
         if not self.total:
             return b"", 0, 0
         data, dropped, cut = self.peek()
-        rest = b"" if final else unfinished(data)
+        rest = b"" if final else unfinished(data[cut if dropped else 0 :])  # no character goes over a gap
         data = data[: len(data) - len(rest)]
         self._tail.clear()
         self._head[:] = rest
