@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import wait_until
 
 from shellsession import TTY, Session
 
@@ -55,3 +56,21 @@ def test_who_reads_bashs_own_is_asked_for_no_second_mark(sh: Session) -> None:
     result = sh.run(FORGERY)
     assert (result.outcome, result.stdout) == ("interrupted", "")
     assert "/forged" not in result.cwd
+
+
+def test_bash_that_comes_back_to_its_prompt_as_it_is_looked_at_asks_for_nothing(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sh.run("X=7")
+    shell = sh._engine.live()
+    really = shell.idle
+    looks: list[bool] = []
+
+    def late() -> bool:
+        looks.append(wait_until(really, "its prompt"))
+        return len(looks) > 1
+
+    monkeypatch.setattr(shell, "idle", late)
+    result = sh.run("sleep 0.1", stdin=TTY)
+    assert looks, "nobody looked"
+    assert (result.outcome, result.exit_code) == ("exited", 0)

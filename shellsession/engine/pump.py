@@ -205,6 +205,8 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     if not shell.continue_stopped() and not call.control_closed and shell.idle():
         return MARK if _read_control(shell, call) else _rescue(shell, call)  # it may have come since we waited
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
+        if not call.control_closed and _read_control(shell, call):  # bash was seen as it came back to its prompt
+            return MARK
         call.hung = frozenset()  # bash may have opened one only now, to ask there
         read_streams(shell, call, now)  # what it asks may have come since we waited
         return INPUT
@@ -235,7 +237,10 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     # A trap's command has bash's own input after `set -e` undid our redirections, and where bash keeps it `read -u 10`
     # finds it: there is nothing for them to read.
     ours = (shell.control_name,)
-    seen.update((pid, "reads") for pid in pids if at_terminal(pid, terminal, ours) == "reads")
+    at_ours = {pid for pid in pids if at_terminal(pid, terminal, ours) == "reads"}
+    if shell.idle():
+        at_ours.discard(shell.pid)
+    seen.update(dict.fromkeys(at_ours, "reads"))
     # Of who was given the terminal one in the background may be stopped at it; nobody else is given it at all.
     wanting = ("reads",) if call.terminal else ("reads", "stopped")
     readers = {pid for pid, what in seen.items() if what in wanting}
