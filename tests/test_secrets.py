@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+import time
 
 import pytest
 from hypothesis import given, strategies as st
@@ -130,3 +131,59 @@ def test_no_secret_survives(values: list[str], data: st.DataObject) -> None:
 def test_text_without_secrets_stays_as_it_is(values: list[str], short: str, text: str) -> None:
     environment = {f"{number}_TOKEN": value for number, value in enumerate(values)}
     assert Secrets({**environment, "A_TOKEN": short, "ANY": text}).mask(text) == text
+
+
+@given(st.lists(st.text("ab", min_size=SHORTEST, max_size=20), max_size=3), st.data())
+def test_what_is_masked_is_each_run_of_occurrences_that_overlap(values: list[str], data: st.DataObject) -> None:
+    pieces = data.draw(st.lists(st.one_of(st.text("ab", max_size=9), *map(st.just, values)), max_size=9))
+    text = "".join(pieces) * data.draw(st.integers(1, 3))
+    masked, shown = "", 0
+    for start in range(len(text)):
+        if (size := max((len(one) for one in values if text.startswith(one, start)), default=0)) == 0:
+            masked += text[start] if start >= shown else ""
+            continue
+        masked += "***" if start >= shown else ""
+        shown = max(shown, start + size)
+    secrets = Secrets({f"{number}_TOKEN": value for number, value in enumerate(values)})
+    assert secrets.mask(text) == masked
+
+
+def _fibonacci(size: int) -> str:
+    """It repeats itself in every length, and never for long."""
+    text, longer = "a", "ab"
+    while len(longer) < size:
+        text, longer = longer, longer + text
+    return longer[:size]
+
+
+HALF = 50_000
+REPEATING = ["x" * 6, "x" * 2 * HALF, "ab" * HALF, "a" * HALF + "b" + "a" * HALF, _fibonacci(2 * HALF)]
+
+
+@pytest.mark.parametrize("limit", [None, 4096])
+@pytest.mark.parametrize("secret", REPEATING, ids=["short", "one letter", "two letters", "middle", "fibonacci"])
+def test_a_secret_that_repeats_itself_takes_no_longer(secret: str, limit: int | None) -> None:
+    secrets = Secrets({"A_TOKEN": secret})
+    began = time.process_time()
+    for text in ("x" * (1 << 20), "a" * (1 << 20), secret * (1 + (1 << 20) // len(secret))):
+        masked = secrets.mask(text + "-end", limit)
+        assert secret not in masked
+        assert limit is not None or masked.endswith("-end")
+    assert time.process_time() - began < 5  # takes 0.05 s; what looks at each occurrence takes minutes
+
+
+def test_of_a_long_text_no_more_is_read_than_is_shown() -> None:
+    secrets = Secrets({"A_TOKEN": "hunter-2", "B_TOKEN": "x" * 9000})
+    text = "echo hunter-2;" * (1 << 20)
+    began = time.process_time()
+    for _ in range(100):
+        assert secrets.mask(text, 4096) == ("echo ***;" * 4096)[:4096]
+    assert time.process_time() - began < 5  # takes 0.1 s; where all of it is read each time, a minute
+
+
+def test_of_many_secrets_each_is_found() -> None:
+    values = [f"{number:x}-{number * 7919 % 1009:05}-value" for number in range(2000)]
+    secrets = Secrets({"A_TOKEN": "\n".join(values)}, named=["pi"])
+    text = "".join(f"[{value}]" for value in values)
+    assert secrets.mask(f"pi {text} 7-07-value") == "*** " + "[***]" * 2000 + " 7-07-value"
+    assert Secrets({"A_TOKEN": "\n".join(values)}).mask(text, 9) == "[***][***"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from ..models import Result
@@ -18,6 +20,8 @@ SHORTEST: Final = 6
 MASK: Final = "***"
 # So much of a secret may tell the rest to who guesses.
 _TELLING: Final = 3
+# Of so many spellings it is quicker to look, at each character, how one of them begins, than to look for each.
+_MANY: Final = 500
 
 # A word that goes on is another word: PGPASSWORD and TOKEN_2 tell a secret, TOKENIZERS and GIT_AUTHOR_NAME do not.
 # Those of the last row count at the end of a name, as DEPLOY_KEY and MYSQL_PWD do; MONKEY and OLDPWD do not.
@@ -49,7 +53,7 @@ class Secrets:
     and people quote one, and JSON's as Python writes it; others pass (base64, ``%40``, a language's own escapes).
     """
 
-    __slots__ = ("_longest", "_pattern", "_spellings")
+    __slots__ = ("_beginnings", "_longest", "_spellings")
 
     def __init__(self, environment: Mapping[str, str], more: Iterable[str] = (), named: Sequence[str] = ()) -> None:
         # A line of a private key is as secret as all of it; what surrounds it is another matter.
@@ -60,10 +64,9 @@ class Secrets:
             if len(piece) >= SHORTEST and not piece.isspace()
         }
         spellings = {spelling for piece in pieces.union(filter(None, named)) for spelling in _spellings(piece)}
-        longest_first = sorted(spellings, key=len, reverse=True)
-        self._spellings = longest_first
-        self._longest = len(longest_first[0]) if longest_first else 0
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        self._spellings = sorted(spellings, key=len)
+        self._longest = len(self._spellings[-1]) if self._spellings else 0
+        self._beginnings: dict[str, list[str]] = {}
 
     def mask(self, text: str, limit: int | None = None) -> str:
         """The text with ``***`` for each secret; only the first ``limit`` characters of that, for no more work."""
@@ -73,15 +76,32 @@ class Secrets:
             return text[:most]
         parts: list[str] = []
         shown = begin = 0
-        while room > 0 and (found := self._pattern.search(text, begin, shown + room + self._longest)):
-            start, end = found.span()
-            if start >= shown:
-                parts += text[shown:start], MASK
-                room -= start - shown + len(MASK)
-            # Secrets may overlap: what follows the first one would be the rest of the second.
-            begin, shown = start + 1, max(shown, end)
-        parts.append(text[shown : shown + room])
+        while room > 0 and begin < (reach := min(len(text), shown + room)):
+            end = min(len(text), max(reach, begin + self._longest))  # not less: how they go on is read each time
+            for start, stop in self._found(text, begin, end):
+                # Secrets may overlap: what follows the first one would be the rest of the second.
+                if start >= shown:
+                    parts += text[shown:start], MASK
+                    room -= start - shown + len(MASK)
+                shown = max(shown, stop)
+            begin = max(end, shown - self._longest + 1)  # what begins before that ends before it, too
+        parts.append(text[shown : shown + max(room, 0)])
         return "".join(parts)[:most]
+
+    def _found(self, text: str, begin: int, end: int) -> list[tuple[int, int]]:
+        """What of the text is secret, of all that begins between these, in order."""
+        return sorted(span for one in self._likely(text, begin, end) for span in _occurrences(text, one, begin, end))
+
+    def _likely(self, text: str, begin: int, end: int) -> Iterable[str]:
+        """The spellings that may be there, by how they begin."""
+        if len(self._spellings) < _MANY:
+            return self._spellings[: bisect_right(self._spellings, len(text) - begin, key=len)]
+        size = min(SHORTEST, len(self._spellings[0]))
+        if not self._beginnings:
+            for spelling in self._spellings:
+                self._beginnings.setdefault(spelling[:size], []).append(spelling)
+        there = self._beginnings.keys() & (text[at : at + size] for at in range(begin, end))
+        return chain.from_iterable(self._beginnings[beginning] for beginning in there)
 
     def mask_result(self, result: Result) -> Result:
         """The result with ``***`` for each secret in its output; also for the part of one that was cut in two."""
@@ -104,11 +124,41 @@ class Secrets:
         """Without the longest part of a secret that the cut has left at this end."""
         step = 1 if at_end else -1  # at the other end all is the same, read backwards
         spellings = (spelling.encode("utf-8", "surrogateescape")[::step] for spelling in self._spellings)
-        longest = max((_begun_at_end(data[::step], spelling) for spelling in spellings), default=0)
+        read = data[::step]
+        longest = max((_begun_at_end(read, spelling) for spelling in spellings), default=0)
         mask = MASK.encode()
         if not longest:
             return data
         return data[: len(data) - longest] + mask if at_end else mask + data[longest:]
+
+
+def _occurrences(text: str, secret: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where it stands in the text, of all that begins between these; occurrences that overlap may be told as one.
+
+    Linear, whatever the secret is: two that overlap by half or more tell its period, by which more of them may follow,
+    and these are passed over at once. All others are half a secret apart.
+    """
+    size = len(secret)
+    last = end + size - 1
+    start = text.find(secret, begin, last)
+    while start >= 0:
+        stop, again = start + size, text.find(secret, start + 1, last)
+        if 0 < (period := again - start) <= size // 2:
+            stop = _repeated(text, stop, secret[-period:])
+            again = text.find(secret, stop - size + 1, last)
+        yield start, stop
+        start = again
+
+
+def _repeated(text: str, at: int, unit: str) -> int:
+    """How far the text says, from here on, this again and again."""
+    units = [unit]
+    while text.startswith(units[-1], at):
+        at += len(units[-1])
+        units.append(units[-1] * 2)
+    for one in reversed(units):  # what is left is less than the last one
+        at += len(one) if text.startswith(one, at) else 0
+    return at
 
 
 def _begun_at_end(data: bytes, secret: bytes) -> int:
