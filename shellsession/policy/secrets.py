@@ -34,13 +34,15 @@ _SECRET_NAME: Final = re.compile(
 # The user's part ends at the last "@" before the path: a password may hold one, and so may the name of a mailbox.
 _URL_PASSWORD: Final = re.compile(r'://[^\s/?#:"]*:([^\s/?#"]+)@')
 _PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-# As bash writes "...", and without quotes.
-_IN_DOUBLE_QUOTES: Final = str.maketrans({special: "\\" + special for special in '\\"$`'})
-_SPECIAL: Final = re.compile(r"""[ !"$&'()*,;<>?\[\\\]^`{|}]|(?<=[:=])~""")
-# As bash writes $'...': an octal number for what has no letter, and for a byte that is no part of a character.
-_ESCAPES: Final = {code: f"\\{code % 256:03o}" for code in (*range(1, 32), 127, *range(0xDC80, 0xDD00))} | {
-    ord(raw): "\\" + letter for raw, letter in zip("\a\b\t\n\v\f\r\x1b\\'", "abtnvfrE\\'", strict=True)
-}
+# What bash writes a backslash before: in "...", and without quotes (there also before a tilde that may mean a home). A
+# backslash is the first: the others bring more of them.
+_IN_DOUBLE_QUOTES: Final = '\\"$`'
+_SPECIAL: Final = r"""\ !"$&'()*,;<>?[]^`{|}"""
+# As bash writes $'...': an octal number for what has no letter, and for a byte that is no part of a character. Newlines
+# are seen to apart.
+_ESCAPES: Final = {
+    code: f"\\{code % 256:03o}" for code in (*range(1, 10), *range(11, 32), 127, *range(0xDC80, 0xDD00))
+} | {ord(raw): "\\" + letter for raw, letter in zip("\a\b\t\v\f\r\x1b\\'", "abtvfrE\\'", strict=True)}
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -63,8 +65,7 @@ class Secrets:
             for piece in (value, *map(str.strip, value.split("\n")))
             if len(piece) >= SHORTEST and not piece.isspace()
         }
-        spellings = {spelling for piece in pieces.union(filter(None, named)) for spelling in _spellings(piece)}
-        self._spellings = sorted(spellings, key=len)
+        self._spellings = sorted(_spelled(pieces.union(filter(None, named))), key=len)
         self._longest = len(self._spellings[-1]) if self._spellings else 0
         self._beginnings: dict[str, list[str]] = {}
 
@@ -187,15 +188,34 @@ def _in_octal(characters: re.Match[str]) -> str:
     return "".join(f"\\{byte:03o}" for byte in characters[0].encode("utf-8", "replace"))
 
 
-def _spellings(value: str) -> Iterator[str]:
+def _backslashed(text: str, special: Iterable[str]) -> str:
+    for character in special:  # a search for each is quicker than a look at each character of the text
+        text = text.replace(character, "\\" + character)
+    return text
+
+
+def _spelled(pieces: set[str]) -> set[str]:
+    """The pieces in every spelling. Those of one line are spelled together: of thousands, each alone takes long."""
+    lines = "\n".join(piece for piece in pieces if "\n" not in piece)
+    spelled = {line for text, _ in _spellings(lines) for line in text.split("\n") if line}
+    for piece in pieces:
+        if "\n" in piece:
+            spelled.update(text.replace("\n", newline) for text, newline in _spellings(piece))
+    return spelled
+
+
+def _spellings(text: str) -> Iterator[tuple[str, str]]:
     """As it is, as shlex.quote and people put it between single quotes, between double quotes, without quotes, between
-    ``$'`` and ``'`` (also where the locale knows ASCII alone), and as JSON."""
-    yield value
-    yield value.replace("'", "'\"'\"'")
-    yield value.replace("'", "'\\''")
-    yield value.translate(_IN_DOUBLE_QUOTES)
-    yield _SPECIAL.sub(r"\\\g<0>", value)
-    yield value.translate(_ESCAPES)
-    yield _NOT_ASCII.sub(_in_octal, value.translate(_ESCAPES))
-    yield json.dumps(value)[1:-1]
-    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    ``$'`` and ``'`` (also where the locale knows ASCII alone), and as JSON. Each with its newlines as they are, and
+    with what would stand for these."""
+    yield text, "\n"
+    yield text.replace("'", "'\"'\"'"), "\n"
+    yield text.replace("'", "'\\''"), "\n"
+    yield _backslashed(text, _IN_DOUBLE_QUOTES), "\n"
+    yield _backslashed(text, _SPECIAL).replace(":~", ":\\~").replace("=~", "=\\~"), "\n"
+    escaped = text.translate(_ESCAPES)
+    yield escaped, "\\n"
+    yield _NOT_ASCII.sub(_in_octal, escaped), "\\n"
+    for ensure_ascii in (True, False):
+        listed = json.dumps(text.split("\n"), ensure_ascii=ensure_ascii, separators=("\n", ":"))
+        yield listed[2:-2].replace('"\n"', "\n"), "\\n"
