@@ -29,7 +29,7 @@ _LAYERS: Final = (
     ("policy.feeds", "policy.lines"),
     ("policy.grammar", "policy.subcommands", "policy.findings"),
     ("policy.starters", "policy.git"),
-    ("policy.started", "policy.special"),
+    ("policy.started", "policy.special", "policy.variables"),
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.directories", "engine.vfork", "engine.environment", "engine.signals"),
@@ -132,6 +132,7 @@ _POLICY: Final = {
     "policy.started",
     "policy.starters",
     "policy.subcommands",
+    "policy.variables",
     "policy.commands",
     "policy.rules",
 }

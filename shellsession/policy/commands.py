@@ -12,12 +12,13 @@ from itertools import chain
 from typing import Final
 
 from .findings import Assigns, Finding, Reads, Runs, Starts, Untold
-from .git import setting, settings
+from .git import setting
 from .grammar import Simple, parse
 from .special import special_of
 from .started import started
 from .subcommands import PATTERN, without_patterns
-from .words import BLANK, Word, substitutions
+from .variables import ran_by
+from .words import BLANK, Word
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
@@ -42,18 +43,8 @@ class Run:
     renaming: str = ""
 
 
-# Variables whose value is a text of bash, or the name of a command, and those that load something else.
-_RUN: Final = frozenset({"BROWSER", "LESSOPEN", "LESSCLOSE", "PROMPT_COMMAND", "PS0", "PS4", "SSH_ASKPASS"}) | {
-    *("PAGER", "MANPAGER", "SYSTEMD_PAGER", "GH_PAGER", "BAT_PAGER", "DELTA_PAGER"),
-    *("EDITOR", "VISUAL", "SYSTEMD_EDITOR", "SUDO_EDITOR", "GH_EDITOR", "RSYNC_RSH"),
-}
-_RUN_BY_GIT: Final = re.compile(r"GIT_(?:\w*_)?(?:COMMAND|EDITOR|PAGER|ASKPASS|DIFF|SSH)")
 # Half of a setting of git: its name or its value, by a number.
 _GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
-_ELEMENT: Final = re.compile(r"\w\[")
-_LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"}) | {
-    *("BASH_CMDS", "BASH_ALIASES"),
-}
 _READING: Final = frozenset({"read", "mapfile", "readarray"})
 # Those that make names mean other programs: what is allowed by name is not what it was.
 _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
@@ -163,25 +154,13 @@ class _Reader:
     def _assigned(self, name: str, value: Word, depth: int) -> None:
         if _RENAMING.fullmatch(name):
             self.renaming = self.renaming or name
-        if name in _LOADED:
-            self.unknown.append(f"what {name} loads")
-        elif name in _RUN or _RUN_BY_GIT.fullmatch(name):
-            self._script(name, value, depth)
-        elif (half := _GIT_SETTING.fullmatch(name)) is not None:
+        if (half := _GIT_SETTING.fullmatch(name)) is not None:
             self._of_git[half[1], half[2]] = value
             if ("KEY", half[2]) in self._of_git and ("VALUE", half[2]) in self._of_git:
                 for finding in setting(self._of_git["KEY", half[2]], self._of_git["VALUE", half[2]]):
                     self._follow(finding, Simple(("git",)), depth)
-        elif name == "GIT_ALLOW_PROTOCOL" and (value is None or "ext" in value.split(":")):
-            self.unknown.append("what git runs for an address")
-        elif name == "GIT_CONFIG_PARAMETERS":
-            for finding in settings(value):
-                self._follow(finding, Simple(("git",)), depth)
-        elif value is not None and _has_running_index(value):
-            if (inner := substitutions(value)) is None:
-                self.unknown.append(f"what {name} computes")
-            for text in inner or []:
-                self._script(name, text, depth)
+        for finding in ran_by(name, value):
+            self._follow(finding, Simple((name,)), depth)
 
     def _script(self, what: str, text: Word, depth: int, fed: str | None = None) -> None:
         if text is None:
@@ -198,12 +177,6 @@ class _Reader:
         self._script(name, simple.fed, depth)
         if simple.live:
             self.unknown.append(f"all that {name} reads")
-
-
-def _has_running_index(value: str) -> bool:
-    """Is this an element, by an index that runs something? Arithmetic may look at it, a reference, an indirect name."""
-    element, end = _ELEMENT.search(value), max(value.rfind("]"), 0)
-    return element is not None and any(value.find(mark, element.end(), end) >= 0 for mark in ("$(", "`"))
 
 
 def _told(word: Word) -> Word:

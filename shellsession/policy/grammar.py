@@ -260,6 +260,8 @@ def _assignments(node: Node) -> list[tuple[str, Word]]:
     if node.type == "for_statement":
         name, among = text_of(node.named_children[0]), groups(node.children_by_field_name("value"))
         return [(name, word_of(group)) for group in among] or [(name, None)]
+    if node.type == "expansion" and any(child.type in (":=", "=") for child in node.children[2:3]):
+        return [(text_of(node.children[1]).partition("[")[0], word_of(node.children[3:-1]))]
     if node.type != "variable_assignment":
         return []
     name, values = text_of(node.children[0]).partition("[")[0], list(node.children[2:])

@@ -46,15 +46,16 @@ class Policy:
     ``deny``: texts that no command may contain, wherever they stand (also in quotes), and regular expressions
     (``re.compile(...)``) that are searched in the text and, with any of the next three, in each command of it.
     ``deny_commands``, ``allow``: commands by name, as ``"sudo"`` or ``"git push"``; words may be patterns (``*``,
-    ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and
-    ``bash -c 'b'``, and behind what else starts others (``sudo``, ``ssh``, ``docker exec``: ``policy.starters``), not
-    about what it only mentions, in quotes or here-documents. What an interpreter runs (``perl -e``, ``awk``, ``make``)
-    is not looked into: an allow list without it refuses it. A name without a slash means every path to it. An allowed
-    command begins with these words. Of a denied one, a second word that begins with a letter is the subcommand, which
-    is the first word that is no option (``policy.subcommands`` knows which options take a word; of a program that is
-    not there each may, or not, and both are denied): "git push" is not about ``git stash push``, nor is "rm x" about
-    ``rm y x``, and "make install" is not about ``make all install``. Any other second word (``--force``, ``/etc``,
-    ``*``), and each further one, may stand anywhere after it, in this order.
+    ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and ``bash -c
+    'b'``, and behind what else starts others (``sudo``, ``ssh``, ``docker exec``: ``policy.starters``), not about what
+    it only mentions, in quotes or here-documents. A variable that makes bash or a program run something is read, too
+    (``PS1``, ``PAGER``: ``policy.variables``). What an interpreter runs (``perl -e``, ``awk``, ``make``, and by its own
+    variables, as ``NODE_OPTIONS``) is not looked into: an allow list without it refuses it. A name without a slash
+    means every path to it. An allowed command begins with these words. Of a denied one, a second word that begins with
+    a letter is the subcommand, which is the first word that is no option (``policy.subcommands`` knows which options
+    take a word; of a program that is not there each may, or not, and both are denied): "git push" is not about ``git
+    stash push``, nor is "rm x" about ``rm y x``, and "make install" is not about ``make all install``. Any other second
+    word (``--force``, ``/etc``, ``*``), and each further one, may stand anywhere after it, in this order.
     ``allow``: every command must be allowed, or it is refused; with ``confirm``, somebody is asked.
     ``confirm``: a function, for async tools also a coroutine function, of (command, agent, cwd), all texts: it is asked
     about every command, or with ``allow`` about every other one; unless it says yes, and within ``confirm_timeout``

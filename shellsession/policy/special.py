@@ -26,12 +26,18 @@ _STDIN: Final = re.compile(r"//?(?:dev/stdin|dev/fd/0|proc/self/fd/0)")
 # What is open already, by a name that may lead there (cd /dev; bash stdin).
 _OPEN: Final = re.compile(r"//?(?:dev/(?!null$)|proc/).*|(?:.*/)?(?:stdin|fd/\d+)", re.DOTALL)
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[.*?\])?\+?=(.*)", re.DOTALL)
+# The values of an array, whatever its quotes.
+_ARRAY: Final = re.compile(rf"\(.*[){BLANK}]", re.DOTALL)
+# What stands before the text of `bind -x`.
+_BOUND: Final = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[^\s:"]+)\s*:?', re.DOTALL)
 # An element, by an index that runs something when it is looked at.
 _ELEMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[.*(?:\$\(|`)", re.DOTALL)
 
 # With these flags the values of variables are computed, too: numbers, and references to elements.
 _COMPUTING: Final = frozenset({"declare", "typeset", "local"})
 _DECLARING: Final = _COMPUTING | {"readonly", "export"}
+# These put into variables what only comes out when they run.
+_FILLING: Final = frozenset({"read", "printf", "getopts", "mapfile", "readarray"})
 
 Special = Callable[[str, tuple[Word, ...]], Iterator[Finding]]
 
@@ -118,6 +124,29 @@ def _trap(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
         yield Runs(name, operands[0])
 
 
+def _bind(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    for option, word in pairwise(words):
+        if option is not None and option.startswith("-") and "x" in option:
+            bound = _BOUND.match(word or "")
+            yield Runs(name, word and bound and word[bound.end() :])
+
+
+def _fc(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    flags = "".join(word for word in words[1:] if word is not None and word.startswith("-"))
+    if "l" not in flags:
+        yield Untold(f"what {name} runs again")  # it may be changed before
+
+
+def _history(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    if words[1:2] == ("-s",):
+        yield joined(name, words[2:])  # which fc may run
+
+
+def _enable(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
+    if any(word is None or (word.startswith("-") and "f" in word) for word in words[1:]):
+        yield Untold(f"what {name} loads")
+
+
 def _find(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     for index, word in enumerate(words):
         if word in ("-exec", "-execdir", "-ok", "-okdir"):
@@ -144,9 +173,11 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
             continue
         if (assigned := _ASSIGNMENT.fullmatch(word)) is not None and name != "test":
             yield Assigns(assigned[1], assigned[2])
-            if name in _DECLARING and assigned[2].startswith("("):  # an array, whatever its quotes
+            if name in _COMPUTING and "n" in flags:  # what is assigned to it from here on is another's
+                yield Assigns(assigned[2].partition("[")[0], None)
+            if name in _DECLARING and _ARRAY.fullmatch(assigned[2]):
                 yield Runs(name, word)
-        elif (variable := word.partition("[")[0]).isidentifier() and name in ("read", "printf", "getopts"):
+        elif (variable := word.partition("[")[0]).isidentifier() and name in _FILLING:
             yield Assigns(variable, None)
         if _ELEMENT.match(word) or computes:
             if (inner := substitutions(word)) is None:
@@ -162,6 +193,10 @@ _SPECIAL: Final[dict[str, Special]] = {
     "set": _set,
     "alias": _alias,
     "hash": _hash,
+    "bind": _bind,
+    "fc": _fc,
+    "history": _history,
+    "enable": _enable,
     "jobs": _jobs,
     "run-parts": _run_parts,
     "at": _at,
@@ -172,7 +207,7 @@ _SPECIAL: Final[dict[str, Special]] = {
     "fd": _fd,
     "fdfind": _fd,
     **dict.fromkeys(
-        ("let", "test", "printf", "unset", "read", "wait", "getopts", *_DECLARING),
+        ("let", "test", "unset", "wait", *_FILLING, *_DECLARING),
         _variables,
     ),
 }

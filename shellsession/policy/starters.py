@@ -94,6 +94,7 @@ STARTERS: Final = {
     "time": Starter("f o format output", assignments=_NAMED),
     "mapfile": Starter("d n O s u c", ALL, texts="C"),
     "readarray": Starter("d n O s u c", ALL, texts="C"),
+    "fc": Starter("", ALL, texts="e", own=True),
     **dict.fromkeys(("complete", "compgen"), Starter("o A G X P S F", ALL, texts="C", expands="W")),
     # -- as somebody else, or elsewhere
     "sudo": Starter(
