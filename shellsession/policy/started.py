@@ -12,7 +12,8 @@ from typing import Final
 
 from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
 from .git import setting
-from .starters import ALL, Starter, starter_of
+from .starter import ALL, Starter
+from .starters import starter_of
 from .words import BLANK, Word, put, substitutions
 
 # NAME=VALUE or NAME VALUE, as ssh takes it.
@@ -57,8 +58,12 @@ class _Words:
             self._rest = _spread(self._rest[0], self._rest[1:], self._takes)
         while self._rest:
             word = self._rest.pop(0)
-            if self._names and (word is None or word == "--" or not word.startswith("-")):
-                break  # what follows are words of what has been named
+            if word in self._starter.begins.split():
+                yield Starts((*self._starter.behind.split(), *self._rest))
+                return
+            if self._named and (word is None or word == "--" or not word.startswith("-")):
+                yield from self._of_named(self._operands - (word != "--"))
+                return
             if word is not None and word.startswith("-") and len(word) > 1:
                 self._looks = self._looks or self._only_looks(word)
                 yield from self._option(word)
@@ -77,11 +82,16 @@ class _Words:
             else:
                 yield from self._other(word)
                 return
-        yield from (Starts((name, *self._rest)) for name in self._named)
+        yield from self._of_named(0)
         if self._starter.ends:
             yield Untold(f"what {self._name} reads")
         elif self._shell and not self._looks:
             yield Reads()
+
+    def _of_named(self, own: int) -> Iterator[Finding]:
+        """What has been named by an option starts with the words behind these; an empty name is none of it."""
+        for name in self._named:
+            yield Starts((*([] if name == "" else [name]), *self._rest[max(own, 0) :]))
 
     def _other(self, word: Word) -> Iterator[Finding]:
         """The other command begins with this word."""

@@ -1,95 +1,29 @@
 """Commands that start others: where, among their words, the other one stands.
 
-Law: one row for each program, or for each subcommand of it that starts another one; who is not here starts nothing that
-the text tells. Where a row is in doubt, it finds a command too many rather than one too few.
+Law: one row for each program, or for each subcommand of it that starts another one; who is not here, nor in
+``elsewhere``, starts nothing that the text tells.
 """
 
 from __future__ import annotations
 
 import re
-import sys
-from dataclasses import dataclass
 from typing import Final
 
+from .elsewhere import ELSEWHERE
+from .starter import ALL, ANY_ASSIGNMENT, PLAIN, Starter
 from .subcommands import subcommands
 from .words import Word
 
-ALL: Final = sys.maxsize  # all operands are its own
-
-
-@dataclass(frozen=True, slots=True)
-class Starter:
-    """How the words of a starter are read.
-
-    ``options``: letters, and names, of options that take a word. ``operands``: how many words of its own stand before
-    the other command. ``assignments``: so may these (``X=1``).
-    ``only_looks``: letters of options with which it starts nothing.
-    ``texts``: letters, and names, of options whose word is a text of bash. ``joined``: the words that follow are one
-    text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
-    ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
-    ``shell``: it starts a shell, which reads its input, where neither a command nor a text is named.
-    ``pairs``: names of options that take two words. ``each``: each operand is a text of its own.
-    ``attached``: letters, and names, of options whose word is there only where it is joined to them. ``settings``: of
-    options whose word is NAME=VALUE, and ``runs``: the names of those values that are texts, in small letters (of git:
-    ``policy.git`` knows them). ``own``: an operand that is known at run time only is taken for one of its own, too.
-    ``expands``: of options whose word is expanded. ``splits``: of those whose word is more words in its place.
-    ``puts``: of options whose word stands, in the other command, for what is put there; and more words may follow it.
-    ``letters``: the first operand may be letters of options, the words of which follow. ``names``: of options whose
-    word names the other command, to which the operands belong.
-    """
-
-    options: str = ""
-    operands: int = 0
-    assignments: re.Pattern[str] | None = None
-    only_looks: str = ""
-    texts: str = ""
-    joined: bool = False
-    ends: str = ""
-    unless: str = ""
-    flags: str = ""
-    shell: bool = False
-    pairs: str = ""
-    each: bool = False
-    attached: str = ""
-    settings: str = ""
-    runs: str = ""
-    own: bool = False
-    expands: str = ""
-    splits: str = ""
-    puts: str = ""
-    letters: bool = False
-    names: str = ""
-
-
-# What bash takes for an assignment, and what programs do; to env, a dash is an option.
+# What bash takes for an assignment.
 _NAMED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=.*", re.DOTALL)
-_ANY: Final = re.compile(r"-|[^=]*=.*", re.DOTALL)
-_PLAIN: Final = Starter()
-_NODE: Final = Starter("p w package workspace", texts="c call")
-_EXEC: Final = Starter("e u w detach-keys env env-file index user workdir", 1, flags="detach")
-_CONTAINER: Final = (
-    "a c e h l m p u v w add-host annotation attach blkio-weight cap-add cap-drop cgroup-parent cgroupns cidfile"
-    " cpu-period cpu-quota cpu-shares cpus cpuset-cpus cpuset-mems detach-keys device dns dns-option dns-search"
-    " cpu-count cpu-percent device-cgroup-rule device-read-bps device-read-iops device-write-bps device-write-iops"
-    " domainname env env-file expose gpus group-add health-cmd health-interval health-retries health-timeout hostname"
-    " ip ip6 ipc label label-file link log-driver log-opt mac-address memory memory-reservation memory-swap"
-    " memory-swappiness kernel-memory mount name network"
-    " network-alias pid pids-limit platform pod publish pull restart runtime security-opt shm-size stop-signal"
-    " stop-timeout storage-opt sysctl tmpfs ulimit user userns uts volume volume-driver volumes-from workdir"
-)
-_CREATE: Final = Starter(_CONTAINER, 1, texts="entrypoint", flags="detach")
-_IN_CLUSTER: Final = (
-    "n namespace s server context cluster user kubeconfig token as as-group c container f filename l labels"
-    " pod-running-timeout image env port restart image-pull-policy overrides"
-)
-_SSH: Final = "proxycommand localcommand remotecommand knownhostscommand"
 _FETCH: Final = Starter("", ALL, texts="upload-pack exec", own=True)
 _PUSH: Final = Starter("", ALL, texts="receive-pack exec", own=True)
 STARTERS: Final = {
+    **ELSEWHERE,
     # -- of bash
     "exec": Starter("a"),
     "command": Starter(only_looks="v V"),
-    "builtin": _PLAIN,
+    "builtin": PLAIN,
     "coproc": Starter(assignments=_NAMED),
     "time": Starter("f o format output", assignments=_NAMED),
     "mapfile": Starter("d n O s u c", ALL, texts="C"),
@@ -99,7 +33,7 @@ STARTERS: Final = {
     # -- as somebody else, or elsewhere
     "sudo": Starter(
         "C D g h p R r T t U u user group host chdir chroot prompt close-from command-timeout other-user role type",
-        assignments=_ANY,
+        assignments=ANY_ASSIGNMENT,
         only_looks="l v K e",
         shell=True,
     ),
@@ -125,18 +59,6 @@ STARTERS: Final = {
     ),
     "nsenter": Starter("t S G N W target setuid setgid net-socket", flags="net", shell=True),
     "fakeroot": Starter("l s i b lib faked", shell=True),
-    "ssh": Starter(
-        "B b c D E e F I i J L l m O P p Q R S W w",
-        1,
-        only_looks="G N V",
-        joined=True,
-        shell=True,
-        settings="o",
-        runs=_SSH,
-    ),
-    "scp": Starter("c F i J l P X", ALL, texts="D S", settings="o", runs=_SSH, own=True),
-    "sftp": Starter("B b c F i J l P R X", ALL, texts="D S s", settings="o", runs=_SSH, own=True),
-    "sshpass": Starter("p f d P"),
     "systemd-run": Starter(
         "u p E H M unit property description slice setenv machine host uid gid nice working-directory on-active"
         " on-boot on-startup on-unit-active on-unit-inactive on-calendar timer-property path-property"
@@ -144,24 +66,6 @@ STARTERS: Final = {
     ),
     "dbus-run-session": Starter("config-file dbus-daemon"),
     "xvfb-run": Starter("n e f s w p server-num error-file auth-file server-args wait xauth-protocol"),
-    **{f"{program} exec": _EXEC for program in ("docker", "podman", "nerdctl", "docker-compose")},
-    **{f"{program} {verb}": _CREATE for program in ("docker", "podman", "nerdctl") for verb in ("run", "create")},
-    "docker-compose run": _CREATE,
-    **{f"{program} {verb}": Starter(_IN_CLUSTER, 1) for program in ("kubectl", "oc") for verb in ("exec", "run")},
-    "uv run": Starter(
-        "p w python with with-editable with-requirements extra group only-group no-group package env-file index"
-        " default-index index-url extra-index-url find-links project directory"
-    ),
-    **dict.fromkeys(("poetry run", "pipenv run", "pdm run", "hatch run", "bundle exec"), _PLAIN),
-    **dict.fromkeys(("npx", "pnpx", "bunx", "npm exec", "npm x", "pnpm exec", "pnpm dlx", "yarn exec"), _NODE),
-    **dict.fromkeys(("yarn dlx", "bun x"), _NODE),
-    "conda run": Starter("n p name prefix cwd"),
-    **dict.fromkeys(("rye run", "asdf exec"), _PLAIN),
-    **dict.fromkeys(("mise exec", "mise x"), Starter("C E j cd env jobs", texts="c command")),
-    "direnv exec": Starter("", 1),
-    "nix-shell": Starter("p A I E packages attr", ALL, texts="run command", pairs="arg argstr"),
-    "vagrant ssh": Starter("", ALL, texts="c command", shell=True),
-    **dict.fromkeys(("lxc exec", "incus exec"), Starter("cwd env group user mode project", 1)),
     # -- with other limits
     "gosu": Starter("", 1),
     "su-exec": Starter("", 1),
@@ -173,9 +77,9 @@ STARTERS: Final = {
         " ro-bind-data symlink chmod",
         flags="dev proc bind file",
     ),
-    "env": Starter("u C a unset chdir argv0", assignments=_ANY, splits="S split-string"),
-    "nohup": _PLAIN,
-    "setsid": _PLAIN,
+    "env": Starter("u C a unset chdir argv0", assignments=ANY_ASSIGNMENT, splits="S split-string"),
+    "nohup": PLAIN,
+    "setsid": PLAIN,
     "nice": Starter("n adjustment"),
     "ionice": Starter("c n class classdata", only_looks="p"),
     "chrt": Starter("T P D", 1, only_looks="p"),
@@ -196,14 +100,14 @@ STARTERS: Final = {
     "faketime": Starter("", 1),
     "choom": Starter("n p adjust pid"),
     "tini": Starter("p e"),
-    "unbuffer": _PLAIN,
-    **dict.fromkeys(("setarch", "linux32", "linux64", "uname26", "i386", "i686", "x86_64", "aarch64"), _PLAIN),
+    "unbuffer": PLAIN,
+    **dict.fromkeys(("setarch", "linux32", "linux64", "uname26", "i386", "i686", "x86_64", "aarch64"), PLAIN),
     **dict.fromkeys(
         ("ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"),
         Starter("library-path preload audit argv0 inhibit-rpath glibc-hwcaps-mask glibc-hwcaps-prepend", only_looks=""),
     ),
-    **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "busybox", "toybox"), _PLAIN),
-    **dict.fromkeys(("torsocks", "torify", "tsocks"), _PLAIN),
+    **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "busybox", "toybox"), PLAIN),
+    **dict.fromkeys(("torsocks", "torify", "tsocks"), PLAIN),
     **dict.fromkeys(("proxychains", "proxychains4"), Starter("f")),
     # -- again and again, watched, or in another terminal
     "xargs": Starter(
@@ -229,6 +133,13 @@ STARTERS: Final = {
     "watch": Starter("n interval q equexit s shotsdir", joined=True),
     "entr": Starter(texts="s"),
     "dumb-init": Starter("r rewrite"),
+    "nodemon": Starter("", ALL, texts="x exec", own=True),
+    "concurrently": Starter(
+        "n names p prefix c prefix-colors l prefix-length t timestamp-format m max-processes s success restart-tries"
+        " restart-after kill-others-on name-separator hide default-input-target P",
+        flags="kill-others hide-timing",
+        each=True,
+    ),
     "watchexec": Starter(
         "w W e f i d s j o E watch watch-non-recursive exts filter ignore filter-file ignore-file debounce signal"
         " stop-signal stop-timeout poll on-busy-update env shell project-origin workdir fs-events map-signal"
@@ -245,7 +156,7 @@ STARTERS: Final = {
     ),
     "ltrace": Starter("e o u l n p s w A F x D a"),
     "gdb": Starter("ex eval-command iex ix x command cd d directory s symbols e exec c core p pid tty l b"),
-    "valgrind": _PLAIN,
+    "valgrind": PLAIN,
     "perf": Starter("o e p t c F C r m G u D output event pid tid count freq call-graph repeat delay cgroup", 1),
     # -- with a text for a shell among their options
     "tar": Starter(
@@ -286,19 +197,23 @@ STARTERS: Final = {
 }
 
 # What these start is what the other one would.
-_SAME: Final = {"docker compose": "docker-compose", "docker container": "docker", "podman container": "podman"}
+_SAME: Final = {"docker compose": "docker-compose", "docker container": "docker", "podman container": "podman"} | {
+    **{f"gcloud {stage}": "gcloud" for stage in ("alpha", "beta")},
+    **{"gcloud compute": "gcloud-compute", "ip netns": "ip-netns", "ip vrf": "ip-vrf"},
+}
 
 
 def starter_of(words: tuple[Word, ...]) -> tuple[Starter | None, tuple[Word, ...]]:
-    """The row of a command, by its name or by that and its subcommand; and its words from where that has been named."""
-    name = (words[0] or "").rpartition("/")[2]
-    while (starter := STARTERS.get(name)) is None:
-        both, rest = "", words
+    """The row of a command, by its name and its subcommand or by that alone; and its words from where that has been
+    named."""
+    while True:
+        name, both, at = (words[0] or "").rpartition("/")[2], "", 0
         for at in subcommands(words, known=True):
-            both, rest = f"{name} {words[at]}" if at < len(words) else "", words[at:]
-            if both in STARTERS or both in _SAME:
+            both = f"{name} {words[at]}" if at < len(words) else ""
+            if both in STARTERS:
+                return STARTERS[both], words[at:]
+            if both in _SAME:
                 break
         if both not in _SAME:
-            return STARTERS.get(both), rest
-        name, words = _SAME[both], (_SAME[both], *rest[1:])
-    return starter, words
+            return STARTERS.get(name), words
+        words = (_SAME[both], *words[at + 1 :])
