@@ -114,6 +114,11 @@ def test_a_subcommand_is_found_behind_options(command: str, when_strict: bool) -
         ("pipenv run", "pipenv --python 3 run x", True),
         ("git push", "git --version push", False),
         ("git push", "git --help push", False),
+        ("git push", "git push --help", False),
+        ("git push", "git -C x push --help origin", False),
+        ("git push", "git push origin --help", True),
+        ("git commit", "git commit -m --help", True),
+        ("yarn test", "yarn test --help", True),  # a script of that name may run
         ("rm", "pipenv --python 3 run rm x", True),
     ],
 )

@@ -49,7 +49,8 @@ PATTERN: Final = re.compile(r"[*?]|\[.+\]", re.DOTALL)
 def subcommands(words: tuple[Word, ...], known: bool) -> list[int]:
     """Where it may stand among the words, the likeliest first; their number where it does not. ``known``: it is one
     that the text tells; else a word that is known at run time only may be it, too."""
-    takes = _OPTIONS.get((words[0] or "").rpartition("/")[2])
+    name = (words[0] or "").rpartition("/")[2]
+    takes = _OPTIONS.get(name)
     found: list[int] = []
     at, may_be_taken = 1, False
     while at < len(words):
@@ -58,6 +59,8 @@ def subcommands(words: tuple[Word, ...], known: bool) -> list[int]:
             break  # it looks at nothing else
         is_option = word is None or (word[:1] in ("-", "+") and word != "-")  # a toolchain has a plus (cargo +nightly)
         if not known if word is None else not (is_option or _ASSIGNMENT.match(word)):
+            if name == "git" and word is not None and words[at + 1 : at + 2] == ("--help",):
+                break  # git makes `git help commit` of it; as a later word it may be a message
             found.append(at)
             if not may_be_taken:
                 break
