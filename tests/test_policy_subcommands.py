@@ -124,3 +124,21 @@ def test_a_subcommand_is_found_behind_options(command: str, when_strict: bool) -
 )
 def test_options_of_unknown_programs_may_take_a_word(rule: str, command: str, denied: bool) -> None:
     assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
+
+
+@pytest.mark.parametrize(
+    ("command", "denied"),
+    [
+        ("alias g=git\ng push", True),
+        ("alias g='git -C x' p=g\np push origin", True),
+        ("alias g='cd x && git'\ng push", True),
+        ("alias git='git -c a=b'\ngit push", True),
+        ('alias g="git -C $x"\ng push', True),
+        ("alias g=git\nls; (g 'push')", True),
+        ("alias a=b b=a\na push", False),
+        ("alias g=git\ng status push; echo g push", False),
+        ("alias ls='ls -l' x=\nls push; x push", False),
+    ],
+)
+def test_an_alias_of_the_text_is_what_it_stands_for(command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=["git push"]), command) == ("'git push' is denied" if denied else "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from .findings import Assigns, Finding, Reads, Runs, Starts, Untold
+from .findings import Assigns, Finding, Reads, Renames, Runs, Starts, Untold
 from .git import setting
 from .grammar import Simple, parse
 from .special import special_of
@@ -45,6 +45,7 @@ class Run:
 
 # Half of a setting of git: its name or its value, by a number.
 _GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
+_COMMANDS: Final = re.compile(r"[;&|\n]")
 _READING: Final = frozenset({"read", "mapfile", "readarray"})
 # Those that make names mean other programs: what is allowed by name is not what it was.
 _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
@@ -75,6 +76,7 @@ class _Reader:
         self._started: set[tuple[tuple[Word, ...], str | None]] = set()
         self._of_git: dict[tuple[str, str], Word] = {}
         self._functions: frozenset[str] = frozenset()
+        self._aliases: dict[str, list[Word]] = {}
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
@@ -112,7 +114,7 @@ class _Reader:
             self._command(passed, depth)
 
     def _command(self, simple: Simple, depth: int) -> None:
-        todo = [simple.words]
+        todo = [simple.words, *self._meant(simple.words)]
         while todo:
             words = _named(todo.pop() if self._blanked else tuple(map(_told, todo.pop())))
             if not words:
@@ -138,6 +140,14 @@ class _Reader:
                     self._started.add((inner, simple.fed))
                     todo.append(inner)
 
+    def _meant(self, words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+        """The command that an alias of the text makes of this one, if it does."""
+        seen: set[Word] = {None}
+        while words and words[0] not in seen and (alias := self._aliases.get(words[0] or "")):
+            seen.add(words[0])
+            words = (*alias, *words[1:])
+            yield words
+
     def _follow(self, finding: Finding, simple: Simple, depth: int) -> None:
         match finding:
             case Runs(what, text):
@@ -148,6 +158,8 @@ class _Reader:
                 self._input(simple, known, depth)
             case Assigns(name, value):
                 self._assigned(name, value, depth)
+            case Renames(name, text):  # for the words that follow, the last command of it
+                self._aliases[name] = [*(_COMMANDS.split(text)[-1].split())]
             case Starts(words):
                 self._command(Simple(_matching(words)), depth)
 

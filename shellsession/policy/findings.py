@@ -41,13 +41,21 @@ class Assigns:
 
 
 @dataclass(frozen=True, slots=True)
+class Renames:
+    """Another name for the beginning of a command."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Untold:
     """Something that the text does not tell, in words."""
 
     what: str
 
 
-Finding = Starts | Runs | Reads | Assigns | Untold
+Finding = Starts | Runs | Reads | Assigns | Renames | Untold
 
 
 def joined(name: str, words: tuple[Word, ...]) -> Runs:

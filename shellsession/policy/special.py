@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
+from .findings import Assigns, Finding, Reads, Renames, Runs, Starts, Untold, joined
 from .git import git
 from .words import BLANK, Word, put, substitutions
 
@@ -86,7 +86,10 @@ def _set(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 def _alias(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     for word in words[1:]:
         if word is None or "=" in word:
-            yield Runs(name, None if word is None else word.partition("=")[2])
+            alias, _, text = ("", "", None) if word is None else word.partition("=")
+            yield Runs(name, text)
+            if text is not None:
+                yield Renames(alias, text)
 
 
 def _eval(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
