@@ -96,6 +96,20 @@ def test_the_description_has_the_directory_of_now(
     assert lasting.description == DESCRIPTION.replace("don't persist", "persist") % tmp_path
 
 
+def test_to_ask_for_the_definition_makes_no_session(tmp_path: Path) -> None:
+    with Agents(max_sessions=1, cwd=tmp_path) as agents:
+        agents.run("first", "true")
+        for starts, place in (
+            (None, str(Path.cwd())),
+            (tmp_path / "x", str(tmp_path / "x")),
+            ("x/y", f"{Path.cwd()}/x/y"),
+        ):
+            bash = phoenix.tool(agents, agent="second", persistent=True, working_dir=starts)
+            assert f"<pwd>{place}</pwd>" in str(bash.definition["description"])
+        assert [info.agent for info in agents.list()] == ["first"]
+        assert f"<pwd>{tmp_path}</pwd>" in phoenix.tool(agents, agent="first", persistent=True).description
+
+
 def test_output_is_combined_in_true_order(bash: Bash) -> None:
     command = "for ((i = 0; i < 300; i++)); do echo $i; echo $i >&2; sh -c 'echo x >&2; echo y'; done"
     assert bash({"command": command}) == ToolResult("".join(f"{i}\n{i}\nx\ny\n" for i in range(300)))

@@ -50,7 +50,7 @@ class Located(Generic[P]):
         """What the model is told, with the working directory of now."""
         text = self.contract.description
         if _PLACE not in text:
-            return text  # to ask where it is would make a session
+            return text
         return text.replace(_PLACE, display(self._pwd()))
 
     @property
@@ -59,8 +59,13 @@ class Located(Generic[P]):
         return {**definition(self.contract), "description": self.description}
 
     def _pwd(self) -> str:
-        session = self._session() if self.contract.persistent else None
-        return session.cwd if session is not None else self._place()
+        if not self.contract.persistent:
+            return self._place()
+        if (session := self._present()) is not None:
+            return str(session.cwd)
+        # Where its bash will start: to ask for the session would make it, and there may be only so many.
+        options = {**self._where._options, **self.contract.session_options({})}
+        return os.path.join(cwd(), options.get("cwd") or cwd())
 
     def _session(self, environ: Mapping[str, str] | None = None) -> Any:
         if not isinstance(self._where, Agents | AsyncAgents):
