@@ -70,7 +70,7 @@ def test_who_looks_on_sees_the_models_command_first(contract: Any, tmp_path: Pat
         contract.tool(session)({"command": f"{first}\necho more"})
         assert session._engine.last is not None
         text = session._engine.last.request.command.decode()
-    assert text.startswith(f"\\builtin : {shlex.quote(first + ' ...')} && ")
+    assert text.startswith(f"{{ \\builtin : {shlex.quote(first + ' ...')}; ")
     assert log.read_text() == f"its {os.getuid()}\n"  # run once: it is only shown there
 
 

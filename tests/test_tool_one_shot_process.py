@@ -32,6 +32,16 @@ STATES: Final = [
     "set -T; trap 'x=1' DEBUG",
     "unset BASH; PATH=/nowhere:$PATH",
     "shopt -s expand_aliases; set a b c",
+    "set -x",
+    "set -v",
+    "set -xv",
+    "set -k",
+    "set -afPE",
+    "trap 'echo failed' ERR; set -E",
+    "trap 'echo T; echo T >&2' DEBUG",
+    "readonly PWD OLDPWD SHLVL COLUMNS LINES",
+    "builtin() { echo own; }; unset() { echo own; }",
+    "readonly COMES",
 ]
 
 
@@ -41,10 +51,11 @@ LONG: Final = f": {'x' * 200_000}; "
 
 @pytest.mark.parametrize("long", ["", LONG], ids=["short", "long"])
 @pytest.mark.parametrize("state", STATES)
-def test_nothing_of_the_session_is_known(state: str, long: str) -> None:
-    command = 'echo hi "$@"; type -t f cd; echo $-; echo err >&2; (exit 3)'
+def test_nothing_of_the_session_is_known(state: str, long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = 'echo hi "$@"; type -t f cd; echo $-; compgen -e _shellsession; echo err >&2; (exit 3)'
     with Session() as session:
         session.run(state)
+        monkeypatch.setenv("COMES", "since then, and a secret")
         for name, argument in (("spec", "/bin/bash"), ("bashtool", "bash"), ("langchain", "bash")):
             contract, told = CONTRACTS[name]
             assert told(contract.tool(session), long + command) == plain(command, argument)

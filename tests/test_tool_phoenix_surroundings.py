@@ -118,12 +118,13 @@ def test_what_another_tool_started_the_session_with_is_not_handed_on(
         assert "KEPT-X=LEAK" in seen
 
 
-def test_a_secret_that_may_not_be_unset_is_not_handed_on() -> None:
+@pytest.mark.parametrize("state", ["readonly OPENAI_KEY", "IFS=_", "set -k"])
+def test_a_secret_of_a_session_in_any_state_is_not_handed_on(state: str) -> None:
     with Session(extra_env={"OPENAI_KEY": "s"}) as session:
-        session.run("readonly OPENAI_KEY")
+        session.run(state)
         for persistent in (False, True):
             bash = phoenix.tool(session, persistent=persistent)
-            assert "OPENAI_KEY" not in bash({"command": "env"}).output
+            assert "OPENAI_KEY=" not in bash({"command": "env"}).output
 
 
 def test_the_environment_is_otherwise_the_hosts(monkeypatch: pytest.MonkeyPatch, bash: Bash) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,6 +14,7 @@ from daemons import Daemon
 
 from shellsession import Agents, AsyncSession, Session, connect
 from shellsession.contracts import bashtool, langchain, phoenix, spec
+from shellsession.errors import ContractError
 
 Told = Callable[[Any], str]
 CONTRACTS: Final[dict[str, tuple[Any, Told]]] = {
@@ -102,3 +104,37 @@ def test_the_umask_is_the_hosts_of_now(daemon: Daemon, name: str) -> None:
             for mask in (0o27, 0, 0o777, 0o22):
                 with umask(mask):
                     assert told(tool({"command": "umask"})) == f"{mask:04o}\n"
+
+
+@pytest.mark.parametrize("state", ["true", "set -xv", "readonly PWD"])
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_what_cannot_be_begun_is_no_commands_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, state: str
+) -> None:
+    contract, told = CONTRACTS[name]
+    ran, gone = tmp_path / "ran", tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    with Session(cwd=tmp_path) as session:
+        session.run(state)
+        bash = contract.tool(session)
+        assert told(bash({"command": f"pwd; :>{ran}"})) == f"{gone}\n"
+        ran.unlink()
+        gone.rmdir()
+        monkeypatch.setattr(os.path, "isdir", lambda path: True)  # it was there when we looked
+        try:
+            found = str(bash({"command": f":>{ran}"}))
+        except ContractError as error:
+            found = str(error)
+        assert f"the working directory {gone} cannot be entered (No such file or directory): nothing was run" in found
+        assert "builtin" not in found
+        assert "exit" not in found.lower()
+        assert not ran.exists()
+
+
+def test_what_is_gone_from_the_hosts_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOES", "a secret")
+    with Session() as session:
+        session.run("readonly GOES")
+        monkeypatch.delenv("GOES")
+        assert spec.tool(session)({"command": "echo ${GOES-gone}"}) == {"stdout": "gone\n", "stderr": "", "exitCode": 0}

@@ -117,7 +117,9 @@ class _Bound(Located[P]):
                 prepared = self._prepared(request)
                 try:
                     result = await self._wait("run", *prepared, cancel)
-                    return await self._wait("run", *prepared, cancel) if _is_lost(request, result) else result
+                    if _is_lost(request, result):
+                        result = await self._wait("run", *prepared, cancel)
+                    return self._read(request, prepared[1], result)
                 except SessionClosed:
                     if not isinstance(self._where, Agents | AsyncAgents) or not prepared[0].closed:
                         raise

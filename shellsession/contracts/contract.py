@@ -193,11 +193,6 @@ def to_text(name: str, value: str) -> bytes:
         raise BadCall(f"{name}: holds half of a surrogate pair, which is no text") from None
 
 
-def after(prelude: str, text: bytes) -> bytes:
-    """The text, run where the prelude has succeeded."""
-    return b"%b && {\n%b\n}" % (prelude.encode("utf-8", "surrogateescape"), text)
-
-
 def quoted(text: bytes) -> bytes:
     """One word of bash that means just this text."""
     return shlex.quote(text.decode("latin-1")).encode("latin-1")

@@ -9,7 +9,7 @@ they may have been set for it.
 from __future__ import annotations
 
 import os
-import shlex
+import secrets
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic
@@ -17,14 +17,15 @@ from typing import Any, Final, Generic
 from ..agents import Agents, AsyncAgents
 from ..engine.environment import inherited
 from ..errors import InvalidRequest
-from ..models import Request
+from ..models import Request, Result
 from ..policy.rules import Policy
-from .contract import Contract, Dressed, P, after, definition, display
-from .one_shot import bash_c
-from .surroundings import changes, cwd, enter, its_bash, since_start
+from .contract import Contract, Dressed, P, definition, display
+from .one_shot import bash_c, without
+from .surroundings import begun, changes, cwd, dressed, its_bash, since_start
 
 _PLACE: Final = "{working_directory}"  # in a description
 _TITLE_MAX: Final = 200  # bytes of a command that others are told first
+_NOT_RUN: Final = "nothing was run; go to another"
 
 
 class Located(Generic[P]):
@@ -39,7 +40,7 @@ class Located(Generic[P]):
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
         self.contract, self._where, self._policy = contract, where, policy
-        self._agent = _held(agent)
+        self._agent, self._nonce = _held(agent), secrets.token_hex(8)
 
     @property
     def name(self) -> str:
@@ -105,15 +106,27 @@ class Located(Generic[P]):
             return request.command if text is None else text
         place = self._place()
         if not os.path.isdir(place):
-            shown = display(place)
-            raise InvalidRequest(f"the working directory {shown} does not exist: nothing was run; go to another")
+            raise InvalidRequest(f"the working directory {display(place)} does not exist: {_NOT_RUN}")
         environ = self._session_options(now)["env"]
-        prelude = its_bash(session) + enter(place, environ)
+        text = bash_c(request.command, self.contract.shell) if text is None else text
+        prelude = its_bash(session) + dressed(place, environ)
         prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))
         if self._policy is not None:  # who made this session may have hidden less
             prelude += changes(self.contract.session_options(now)["env"], environ)
-        prelude.insert(0, _title(request.command))
-        return after(" && ".join(prelude), bash_c(request.command, self.contract.shell) if text is None else text)
+        begin = begun(_title(request.command), place, self._nonce)
+        ours = f"{begin}\n{{ {'; '.join(prelude)}; }} >/dev/null 2>&1\n"
+        return ours.encode("utf-8", "surrogateescape") + text
+
+    def _read(self, request: Request, text: bytes, result: Result) -> Result:
+        """What came of the command itself. Raises InvalidRequest where it was not begun."""
+        if not isinstance(request, Dressed) and not request.isolated:
+            return result
+        result = without(result, (text.partition(b"\n")[0] if request.isolated else text) + b"\n")
+        said = (result.stdout_bytes if request.merge_stderr else result.stderr_bytes).decode("utf-8", "replace")
+        if not request.isolated or not said.endswith(f"\n{self._nonce}\n"):
+            return result
+        why = said.splitlines()[-2].rpartition(": ")[2]
+        raise InvalidRequest(f"the working directory {display(self._place())} cannot be entered ({why}): {_NOT_RUN}")
 
 
 def _held(agent: object) -> Callable[[], object]:
@@ -128,10 +141,9 @@ def _held(agent: object) -> Callable[[], object]:
 
 
 def _title(command: bytes) -> str:
-    """Bash text that does nothing: by it who looks on (lists, logs, jobs) sees at once what all the rest is to run."""
     line, _, more = command.strip().partition(b"\n")
     shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
-    return f"\\builtin : {shlex.quote(shown + ' ...' if more or len(line) > _TITLE_MAX else shown)}"
+    return shown + " ..." if more or len(line) > _TITLE_MAX else shown
 
 
 def _options(request: Request) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from pydantic import Field
 
-from ..models import Limits, Result, check_flag
+from ..models import Limits, Result, check_flag, streams_of
 from .contract import BadCall, Contract, Dressed, Input, P, quoted, to_text
 
 # Longer than this, and the kernel takes it for no argument of a program (MAX_ARG_STRLEN, 128 KiB): bash reads it then.
@@ -74,6 +74,15 @@ def ended(result: Result, nonce: bytes) -> Result:
     signal = result.signal if said["exited"] else result.exit_code - 128
     cut = {f"{stream}_bytes": rest, f"{stream}_cut": min(getattr(result, f"{stream}_cut"), len(rest))}
     return replace(result, signal=signal, **cut)
+
+
+def without(result: Result, echo: bytes) -> Result:
+    """The result without what ``set -v`` has shown of our text, which comes before all else."""
+    for stream, data, _, cut in streams_of(result):
+        if data.startswith(echo):
+            rest: dict[str, Any] = {f"{stream}_bytes": data[len(echo) :], f"{stream}_cut": max(cut - len(echo), 0)}
+            return replace(result, **rest)
+    return result
 
 
 class CommandInput(Input):

@@ -217,7 +217,7 @@ class Phoenix(Contract[ToolResult]):
 
 
 _RECREATE: Final = " (conversation may need to be recreated)"
-_NAMES: Final = " ".join(f"${{!{prefix}@}}" for prefix in SECRET_PREFIXES)
+_NAMES: Final = " ".join(f'"${{!{prefix}@}}"' for prefix in SECRET_PREFIXES)
 # What a bash that somebody else has started may know. One that may not be unset is at least not handed on.
 _CLEAN: Final = f"\\builtin unset -v {_NAMES} 2>/dev/null || \\builtin export -n {_NAMES} >/dev/null\n" + "".join(
     f"\\builtin export {name}={value} 2>/dev/null || :\n" for name, value in _NO_EDITOR.items()

@@ -1,16 +1,19 @@
 """Surroundings: the host's directory, umask and environment of now, and bash text that takes a call there.
 
-Law: all text is quoted, and no value gets into the words of a program, where everybody could read it.
+Law: all text is quoted, no value gets into the words of a program, where everybody could read it, and nothing is said
+but why a call could not be begun.
 
 What the host's environment has now and the session did not start with is set in the subshell of a call, functions that
 were exported too. A name that bash cannot hold (``X-Y``) it only hands on: one that is gone is taken away by ``env -u``
-in front of the call's bash; one that has come since, or has another value, is not there in this session.
+in front of the call's bash; one that has come since, or has another value, is not there in this session. A variable
+that a command has made read-only stays as it is, or is not handed on.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,9 +27,24 @@ from .one_shot import WITHOUT
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"BASH_FUNC_([\w.:+@-]+)%%")
 # Bash sets these itself, and lets nobody else.
-_READ_ONLY: Final = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+_ITS_OWN: Final = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 # What the session's bash sets itself: of its own life, not of the command's.
 _CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
+# What of a session would be heard at our words, or change what they mean. No function stands before a special builtin
+# in posix mode, which an assignment can begin.
+_CALM: Final = (
+    r"POSIXLY_CORRECT=1; \unset -f builtin",
+    r"\builtin trap - DEBUG ERR RETURN",
+    r"\builtin set +aefkuvxCEPT +o posix",
+    r"\builtin shopt -u expand_aliases cdspell",
+)
+# A `cd` that goes there fails all the same where PWD or OLDPWD is read-only. One that does not says why.
+_GO: Final = """\\builtin set -- %s %s
+{ \\builtin cd -- "$1" || [[ . -ef $1 ]]; } 2>/dev/null || {
+\\builtin cd -- "$1" >/dev/null
+\\builtin printf '%%s\\n' "$2" >&2
+\\builtin exit 1
+}"""
 
 
 def cwd() -> str:
@@ -38,14 +56,23 @@ def cwd() -> str:
         return processes.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
 
 
-def enter(place: str, environ: Mapping[str, str]) -> list[str]:
-    """Bash text that goes there, with the host's umask, and undoes what a bash has changed in its environment; it takes
-    a directory only."""
+def begun(title: str, place: str, nonce: str) -> str:
+    """Bash text that begins a call: in silence, whatever the session is set to, and there; or says why it cannot, and
+    the nonce, and ends. The title does nothing: by it who looks on (lists, logs, jobs) sees at once what all the rest
+    is to run.
+
+    ``set -v`` shows the first line, as bash shows a line before it runs anything of it, and no other.
+    """
+    calm = "; ".join((f"\\builtin : {shlex.quote(title)}", *_CALM))
+    return f"{{ {calm}; }} >/dev/null 2>&1\n{_GO % (_word(place), nonce)}"
+
+
+def dressed(place: str, environ: Mapping[str, str]) -> list[str]:
+    """Bash text that takes the host's umask, and undoes what a bash has changed in its environment."""
     before = {name: environ[name] for name in _CHANGED if name in environ}
     if (path := environ.get("PWD", "")) and _is_same(path, place):
         before["PWD"] = path  # perhaps another name of it
     return [
-        f"\\builtin cd -- {_word(place)}",
         f"\\builtin umask {processes.umask():04o}",
         f"\\builtin unset -v {' '.join(_CHANGED)} {WITHOUT}",
         *changes({}, before),
@@ -107,10 +134,10 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def _without(name: str) -> list[str]:
-    if name in _READ_ONLY:
+    if name in _ITS_OWN:
         return []
     if _NAME.fullmatch(name):
-        return [f"\\builtin unset -v {name}"]
+        return [f"\\builtin unset -v {name} || \\builtin export -n {name}"]  # a read-only one is not handed on
     if function := _FUNCTION.fullmatch(name):
         return [f"\\builtin unset -f -- {function[1]}"]
     program = _word(shutil.which("env", path=os.defpath) or "env")
@@ -118,14 +145,12 @@ def _without(name: str) -> list[str]:
 
 
 def _with(name: str, value: str) -> list[str]:
-    if name in _READ_ONLY:
+    if name in _ITS_OWN:
         return []
     if _NAME.fullmatch(name):
         return [f"\\builtin export {name}={_word(value)}"]
     if (function := _FUNCTION.fullmatch(name)) and value.startswith("() {"):
-        # Aliases of the session are none of the function's. One that is no function does not stop the command.
-        made = f"\\builtin eval {_word(f'function {function[1]} {value}')} && \\builtin export -f -- {function[1]}"
-        return ["\\builtin shopt -u expand_aliases", f"{{ {made} || :; }}"]
+        return [f"\\builtin eval {_word(f'function {function[1]} {value}')} && \\builtin export -f -- {function[1]}"]
     return []
 
 
