@@ -41,7 +41,8 @@ STATES: Final = [
     "trap 'echo T; echo T >&2' DEBUG",
     "readonly PWD OLDPWD SHLVL COLUMNS LINES",
     "builtin() { echo own; }; unset() { echo own; }",
-    "readonly COMES",
+    "declare -i COMES=1; declare -a GOES=(a b)",
+    "readonly -a COMES; readonly GOES",
 ]
 
 

@@ -132,6 +132,18 @@ def test_what_cannot_be_begun_is_no_commands_end(
         assert not ran.exists()
 
 
+@pytest.mark.parametrize("name", ["BASH", "DIRSTACK", "GROUPS", "HISTCMD", "OPTIND", "RANDOM", "SRANDOM", "UID"])
+@pytest.mark.parametrize("value", ["/no where", "2"])
+def test_what_bash_sets_itself_may_be_in_the_hosts_environment(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    with Agents() as agents:
+        agents.run("a1", "true")
+        monkeypatch.setenv(name, value)
+        for contract, told in CONTRACTS.values():
+            assert told(contract.tool(agents, agent="a1")({"command": "echo hi"})) == "hi\n"
+
+
 def test_what_is_gone_from_the_hosts_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOES", "a secret")
     with Session() as session:

@@ -26,8 +26,8 @@ from .one_shot import WITHOUT
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"BASH_FUNC_([\w.:+@-]+)%%")
-# Bash sets these itself, and lets nobody else.
-_ITS_OWN: Final = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+# Bash sets these itself, whatever it is given; all but BASH are read-only, and by that we know which program to run.
+_ITS_OWN: Final = frozenset({"BASH", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 # What the session's bash sets itself: of its own life, not of the command's.
 _CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
 # What of a session would be heard at our words, or change what they mean. No function stands before a special builtin
@@ -148,7 +148,8 @@ def _with(name: str, value: str) -> list[str]:
     if name in _ITS_OWN:
         return []
     if _NAME.fullmatch(name):
-        return [f"\\builtin export {name}={_word(value)}"]
+        # Not as the session has it: an array, or a number, which a value that is none would end our text with.
+        return [f"\\builtin unset -v {name}; \\builtin export {name}={_word(value)}"]
     if (function := _FUNCTION.fullmatch(name)) and value.startswith("() {"):
         return [f"\\builtin eval {_word(f'function {function[1]} {value}')} && \\builtin export -f -- {function[1]}"]
     return []
