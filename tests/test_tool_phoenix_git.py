@@ -63,6 +63,7 @@ COMMITS: Final[dict[str, list[str]]] = {
     f"git commit -qm 'a\n\n{TRAILER.lower()}\nReviewed-by: B <b@c>' && git commit -q --amend --no-edit": ["a"],
     "git commit -qs -m signed": ["signed"],
     "git commit -q --fixup=HEAD": ["fixup! base"],
+    "git commit -q --fixup HEAD -m ''": ["fixup! base"],
     "git commit -qm only -- file": ["only"],
     "git commit -qam all": ["all"],
     "git commit -qm -- && git status --short": ["--"],

@@ -64,6 +64,12 @@ def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: st
         "git commit -qm x",
         "git commit",
         "git commit --nonsense",
+        'git commit --allow-empty -m "$UNSET"',
+        "git commit --allow-empty -qm '' -m ' ' --message=",
+        "git commit --allow-empty --amend --message $'\\n'",
+        "git commit -aqm '' --allow-empty",
+        "echo >empty; git commit --allow-empty -F empty",
+        "echo >empty; git commit --allow-empty --file=$PWD/empty",
         "git nonsense commit",
         "type nothing && git commit -qm x",
         "PATH=/nonexistent\nsudo -n git commit -m x",
@@ -116,6 +122,16 @@ def test_the_environment_holds_nothing_of_it(
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
     found = bash({"command": "git commit -qm m; env"})
     assert not re.search("_phoenix|BASH_FUNC|o-authored", found.output)
+
+
+@pytest.mark.parametrize(
+    "command", ["git commit -qm '' -m x", ": >x; echo x >repository/x; git -C repository commit -qFx"]
+)
+def test_a_message_with_something_in_it_is_none_of_the_empty_ones(
+    bash: Bash, repository: Repository, command: str
+) -> None:
+    assert bash({"command": f"{'cd ..; ' if '-C' in command else ''}{command}"}) == ToolResult("")
+    assert [bare(message) for message in repository.messages()] == ["x"]
 
 
 def test_a_git_function_of_the_session_stays(repository: Repository) -> None:

@@ -3,8 +3,9 @@
 Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched. A message
 with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit,
 and so does one by an alias with options (``commit -m``); one from a file or a pipe, which cannot be seen before, gets
-it where git puts it. Lines that begin with ``#`` are text as any other where git keeps them; in what an editor gets the
-trailer stands before them, as git has it.
+it where git puts it. An empty message gets none, so that git refuses it; what comes from a pipe does. Lines that begin
+with ``#`` are text as any other where git keeps them; in what an editor gets the trailer stands before them, as git has
+it.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls, where the command says ``commit`` behind ``git``, also by an
@@ -38,10 +39,12 @@ _BASH: Final = re.compile(r"\bbash\b")
 _QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
 # git puts a trailer before comments at the end of a message. Does this one keep them as text? So it is where nobody
 # edits it, unless they are to be stripped; then none is a comment, as no line begins with the character that we name.
+# What is said to be the message is in `_phoenix_said`, and a "?" for what cannot be seen: git commits no empty one.
 _KEEPS: Final = r"""function _phoenix_keeps {
-\builtin local _phoenix_edited=1 _phoenix_asked= _phoenix_cleanup _phoenix_flags
+\builtin local _phoenix_edited=1 _phoenix_asked= _phoenix_cleanup _phoenix_flags _phoenix_kind _phoenix_value
 _phoenix_cleanup=$(\builtin command "${_phoenix_git[@]}" config --get commit.cleanup)
 while (( $# )) && [[ $1 != -- ]]; do
+  _phoenix_kind= _phoenix_value=
   case $1 in
     --e*) _phoenix_asked=1 ;;
     --no-e*) _phoenix_asked=0 ;;
@@ -49,17 +52,35 @@ while (( $# )) && [[ $1 != -- ]]; do
     --c*)
       _phoenix_cleanup=$2
       \builtin shift ;;
-    --message=* | --file=* | --reuse-message=*) _phoenix_edited=0 ;;
+    --message=* | --file=* | --reuse-message=*) _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=${1#*=} ;;
     --message | --file | --reuse-message)
-      _phoenix_edited=0
+      _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=$2
       \builtin shift ;;
-    --author | --date | --fixup | --pathspec-from-file | --reedit-message | --squash | --template | --trailer)
+    --fixup=* | --reedit-message=* | --squash=*) _phoenix_kind=c ;;
+    --fixup | --reedit-message | --squash)
+      _phoenix_kind=c
+      \builtin shift ;;
+    --author | --date | --pathspec-from-file | --template | --trailer)
       \builtin shift ;;
     -[!-]*)
       _phoenix_flags=${1%%[CFScmtu]*}
       [[ $_phoenix_flags == *e* ]] && _phoenix_asked=1
-      [[ ${1#"$_phoenix_flags"} == [CFm]* ]] && _phoenix_edited=0
-      [[ ${1#"$_phoenix_flags"} == [CFcmt] ]] && \builtin shift ;;
+      _phoenix_value=${1#"$_phoenix_flags"}
+      _phoenix_kind=${_phoenix_value:0:1} _phoenix_value=${_phoenix_value:1}
+      [[ $_phoenix_kind == [CFm] ]] && _phoenix_edited=0
+      if [[ ! $_phoenix_value && $_phoenix_kind == [CFcmt] ]]; then
+        _phoenix_value=$2
+        \builtin shift
+      fi ;;
+  esac
+  case $_phoenix_kind in
+    m) _phoenix_said+=$_phoenix_value$'\n' ;;
+    [Ff]) if [[ -f $_phoenix_value && " ${_phoenix_git[*]} " != *[[:space:]]-C[[:space:]]* ]]; then
+      { _phoenix_said+=$(<"$_phoenix_value")$'\n'; } 2>/dev/null
+    else
+      _phoenix_said+='?'
+    fi ;;
+    [Ccr]) _phoenix_said+='?' ;;
   esac
   \builtin shift
 done
@@ -69,6 +90,7 @@ done
 _MAIN: Final = r"""function _phoenix_git {
 %(quiet)s
 \builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_means _phoenix_version _phoenix_git _phoenix_rest
+\builtin local _phoenix_said=
 while (( _phoenix_at <= $# )); do
   case ${!_phoenix_at} in
     -C | -c | --git-dir | --work-tree | --namespace | --super-prefix | --config-env | --attr-source)
@@ -108,6 +130,10 @@ if [[ $_phoenix_means == commit ]] &&
   { _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B 2>/dev/null) || :; } &&
   [[ $'\n'"${_phoenix_rest[*]}"$'\n'"$_phoenix_known"$'\n' != *$'\n'---[[:space:]]* ]]; then
   _phoenix_keeps "${_phoenix_rest[@]}" && _phoenix_git+=(-c core.commentChar=$'\1')
+  if [[ $_phoenix_said && $_phoenix_said != *[![:space:]]* ]]; then
+    \builtin command "$@"
+    \builtin return
+  fi
   \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
   \builtin return
 fi
