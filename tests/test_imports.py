@@ -78,7 +78,7 @@ _LAYERS: Final = (
     ("contracts.surroundings", "contracts.asking"),
     ("contracts.located",),
     ("contracts.binding",),
-    ("contracts.failing", "contracts.phoenix_background", "contracts.phoenix_git"),
+    ("contracts.failing", "contracts.phoenix_background", "contracts.phoenix_git", "contracts.phoenix_lasting"),
     ("contracts.bashtool", "contracts.langchain", "contracts.phoenix", "contracts.spec", "contracts.strands"),
     ("integrations.extras", "integrations.telling", "integrations.threads"),
     ("integrations.turn",),
@@ -109,6 +109,7 @@ _CONTRACTS: Final = {
     "contracts.phoenix",
     "contracts.phoenix_background",
     "contracts.phoenix_git",
+    "contracts.phoenix_lasting",
     "contracts.spec",
     "contracts.strands",
 }

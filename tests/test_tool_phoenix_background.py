@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import phoenixes
 import pytest
@@ -247,6 +247,37 @@ def test_it_knows_what_the_session_knows(tmp_path: Path) -> None:
         bash({"command": f"cd {tmp_path}; V=var; f() {{ echo func; }}; (exit 7)"})
         assert start(bash, "pwd; echo $V; f; V=lost").ended() == f"{tmp_path}\nvar\nfunc\n{END}"
         assert bash({"command": "echo $V"}) == ToolResult("var\n")
+
+
+# A trace has one "+" for each level; what the session traces is the command alone.
+TRACE: Final = "+ echo hi\nhi\n+ exit 4\n"
+COMMAND: Final = "echo hi; exit 4"
+
+
+@pytest.mark.parametrize(
+    ("state", "output"),
+    [
+        ("set -x", TRACE),
+        ("set -v", f"{COMMAND}\nhi\n"),
+        ("set -xv", f"{COMMAND}\n{TRACE}"),
+        ("set -e", "hi\n"),
+        ("set -a", "hi\n"),
+        ("set -o posix", "hi\n"),
+        ("readonly SHLVL", "hi\n"),
+        ("trap 'echo T; echo T >&2' DEBUG", "hi\n"),
+        ("trap 'echo T; echo T >&2' DEBUG; set -T", "hi\n"),
+        ("trap 'echo bye' EXIT ERR", "hi\n"),
+    ],
+)
+def test_what_the_session_is_set_to_is_the_commands_alone(state: str, output: str) -> None:
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=True)
+        bash({"command": state})
+        ended = start(bash, COMMAND).ended()
+    assert (
+        re.sub(r"^\++ ", "+ ", ended, flags=re.MULTILINE)
+        == f"{output}{END.replace('completed', 'failed: exit status: 4')}"
+    )
 
 
 def test_long_commands_and_strange_text(bash: Bash) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from phoenixes import Bash
 from repositories import Repository, bare, git
 
-from shellsession import Session
+from shellsession import Agents, Session
 from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import TRAILER, ToolResult
 from shellsession.contracts.phoenix_git import prelude
@@ -132,6 +132,17 @@ def test_a_message_with_something_in_it_is_none_of_the_empty_ones(
 ) -> None:
     assert bash({"command": f"{'cd ..; ' if '-C' in command else ''}{command}"}) == ToolResult("")
     assert [bare(message) for message in repository.messages()] == ["x"]
+
+
+def test_each_of_two_tools_over_one_bash_has_its_own_trailer(repository: Repository) -> None:
+    trailers = [TRAILER, "Assisted-by: B <b@c>", None]
+    with Agents() as agents:
+        tools = [phoenix.tool(agents, agent="a1", persistent=True, trailer=trailer) for trailer in trailers]
+        tools[0]({"command": "KEPT=1; set -e"})
+        for bash in (*tools, *reversed(tools)):
+            assert bash({"command": "git commit -q --allow-empty -m $KEPT"}) == ToolResult("")
+    messages = [f"1\n\n{trailer}\n" if trailer else "1\n" for trailer in trailers]
+    assert repository.messages() == [*messages, *reversed(messages)]
 
 
 def test_a_git_function_of_the_session_stays(repository: Repository) -> None:

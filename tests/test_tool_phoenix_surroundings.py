@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -168,10 +169,37 @@ def test_with_persistent_everything_is_kept(tmp_path: Path) -> None:
 def test_a_session_that_the_caller_made_may_be_in_any_state(options: str) -> None:
     with Session() as session:
         session.run(options)
+        pid = session.pid
         for persistent in (False, True):
             bash = phoenix.tool(session, persistent=persistent)
             assert bash({"command": 'echo hi; echo "$EDITOR" | cat'}) == ToolResult("hi\n/bin/false\n")
-        assert bash({"command": "echo again"}) == ToolResult("again\n")
+        assert bash({"command": "echo again $$"}) == ToolResult(f"again {session.pid}\n")
+        assert session.pid == pid
+
+
+@pytest.mark.parametrize(
+    ("state", "output"),
+    [
+        ("set -x", "+ false\n+ echo 1\n1\n"),
+        ("set -v", "false\necho $?\n1\n"),
+        ("set -xv", "false\n+ false\necho $?\n+ echo 1\n1\n"),
+    ],
+)
+def test_the_trace_is_the_commands_alone(state: str, output: str) -> None:
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=True)
+        bash({"command": state})
+        for _ in range(2):
+            found = bash({"command": "false\necho $?"})
+            assert re.sub(r"^\++ ", "+ ", found.output, flags=re.MULTILINE) == output
+        bash({"command": "git rebase -i nothing; (exit 5)"})
+        assert bash({"command": "echo $?"}).output.endswith("5\n")
+
+
+def test_a_name_in_the_environment_prepares_no_bash() -> None:
+    with Session(extra_env={"_phoenix": "", "OPENAI_KEY": "s"}) as session:
+        bash = phoenix.tool(session, persistent=True)
+        assert bash({"command": "echo ${OPENAI_KEY-none} $EDITOR"}) == ToolResult("none /bin/false\n")
 
 
 def test_a_bash_that_cannot_be_prepared_is_an_error() -> None:

@@ -15,7 +15,8 @@ Where the document is silent, or its parts differ:
   of the caller's own. Start it without them.
 * A policy masks what a call returns; the output file of a background command holds secrets as they were printed.
 * ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see
-  ``phoenix_git``) at the first call. The working directory that is checked is still the one it was given.
+  ``phoenix_git``) at the first call, and again where another tool of the same agent has other trailers. The working
+  directory that is checked is still the one it was given.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from .failing import notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .phoenix_background import launch, started
 from .phoenix_git import function, prelude
+from .phoenix_lasting import Lasting
 
 TIMEOUT: Final = 30.0  # seconds
 SLOW_TIMEOUT: Final = 15 * 60.0  # seconds
@@ -128,6 +130,7 @@ class Phoenix(Contract[ToolResult]):
         check_flag("persistent", persistent)
         self._nonce = secrets.token_hex(8).encode()
         self.persistent, self.cwd, self.trailer = persistent, to_path("working_dir", working_dir), trailer
+        self._lasting = Lasting(_CLEAN + function(trailer), self._nonce)
 
     @property
     def description(self) -> str:
@@ -178,19 +181,19 @@ class Phoenix(Contract[ToolResult]):
 
     def _ended(self, result: Result) -> Result | None:
         """None: the bash that all calls share is yet to be prepared."""
-        asks = self.persistent and result.stdout_bytes.endswith(b"_phoenix: %b\n" % self._nonce)
+        asks = self.persistent and self._lasting.asks(result.stdout_bytes)
         return None if asks else ended(result, self._nonce)
 
     def _launched(self, result: Result) -> Result | tuple[int, str] | None:
         """Process id and output file of a background command; the result of one that was not started."""
-        return (started(result.stdout) if result.ok else None) or self._ended(result)
+        return (started(result.stdout, self._nonce) if result.ok else None) or self._ended(result)
 
     def _run(self, request: Dressed) -> Generator[Action, Any, Result | tuple[int, str]]:
         """Run it; in a bash that all calls share, which was not prepared yet or anew, prepare it and run it then."""
         result: Result | tuple[int, str] | None = yield request
         if result is None:
             request = replace(request, command=b"")  # it has been judged
-            yield replace(request, text=_CLEAN.encode() + self._function() + b"_phoenix=", reads=None)
+            yield replace(request, text=self._lasting.preparation, reads=None)
             result = yield request
         if result is None:
             raise ShellUnavailable("the session's bash cannot be prepared: use another, or a fresh one")
@@ -200,20 +203,14 @@ class Phoenix(Contract[ToolResult]):
         command = wanted.command.encode()
         guard = _REBASE if not wanted.background and "git rebase -i" in wanted.command else ""
         if self.persistent:
-            text = launch(command, stateful=True) if wanted.background else command
-            # An expansion, and not a command of its own: `$?` is still the last call's.
-            # What stands before `builtin eval` is gone behind the first builtin in it; before `eval` it is not.
-            way = b"%b \\eval" % guard.encode() if guard else b"\\builtin eval"
-            return b"%b ${_phoenix?%b}%b" % (way, self._nonce, quoted(text))
+            text = launch(command, self._nonce, stateful=True) if wanted.background else command
+            return self._lasting.run(text, guard)
         before = _evaluated(_CLEAN + (f"\\builtin export {guard}\n" if guard else ""))
         trailer = "" if self.trailer is None else prelude(wanted.command, self.trailer)
         if trailer:
             command = b"%b; \\builtin eval %b" % (_evaluated(trailer), quoted(command))
-        start = launch(command, stateful=False) if wanted.background else watched(command, self._nonce)
+        start = launch(command, self._nonce, stateful=False) if wanted.background else watched(command, self._nonce)
         return b"%b; %b" % (before, start)
-
-    def _function(self) -> bytes:
-        return b"" if self.trailer is None else function(self.trailer).encode()
 
 
 _RECREATE: Final = " (conversation may need to be recreated)"

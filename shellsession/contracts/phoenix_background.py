@@ -6,21 +6,27 @@ so that the end is told even of a group that was killed.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ..engine.framing import quote
 from .contract import quoted
 from .one_shot import become
 
-_SUBSHELL: Final = r'\builtin eval "$_phoenix_command"'
+# The launch is heard nowhere (see ``phoenix_lasting``), and the command as the session has it. With `set -T` a DEBUG
+# trap would speak in our substitutions.
+_QUIET: Final = rb"{ \builtin trap - DEBUG; _phoenix_options=$-; \builtin set +avx; } >/dev/null 2>&1; "
+_SUBSHELL: Final = (
+    r'{ \builtin set -"${_phoenix_options//[!avx]}"; \builtin eval "$_phoenix_command" 2>&1; } 2>/dev/null'
+)
 
 # Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
 # `wait` gives cannot tell `exit 137` from a SIGKILL; what `jobs` says while the job is not yet forgotten can, and
-# that is in a trap of SIGCHLD alone. What it says goes to a file without a name: nothing is left when we are killed.
-# Since bash 5.3 what a substitution runs ignores an interrupt, and so would the command. (Before that, this would take
-# back what the session itself ignores.) The document opens the file for its last line without creating it: one that
-# somebody has removed stays gone. It is open for the command before its pid is told, as who removes it then is quicker
-# than a process that was only just forked.
+# that is in a trap of SIGCHLD alone, which would end the wait in posix mode. What it says goes to a file without a
+# name: nothing is left when we are killed. Since bash 5.3 what a substitution runs ignores an interrupt, and so would
+# the command. (Before that, this would take back what the session itself ignores.) The document opens the file for its
+# last line without creating it: one that somebody has removed stays gone. It is open for the command before its pid is
+# told, as who removes it then is quicker than a process that was only just forked.
 _WATCH: Final = r"""
 \builtin set -m
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || \builtin trap - INT QUIT
@@ -31,6 +37,7 @@ _WATCH: Final = r"""
 _phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
 \builtin printf '%%s\n' "$_phoenix_pid"
 \exec </dev/null >/dev/null 2>&1 {_phoenix_output}>&-
+\builtin set +o posix
 \builtin wait "$_phoenix_pid" || _phoenix_status=$?
 \builtin trap - CHLD
 while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"/dev/fd/$_phoenix_jobs" || :
@@ -55,22 +62,23 @@ _LAUNCH: Final = r"""_phoenix_place=$(\command mktemp -d "${TMPDIR:-/tmp}/phoeni
 ( \builtin umask 077; >>"$_phoenix_place/output" ) || \builtin exit 1
 \builtin exec {_phoenix_watch}< <(%(watch)s) || \builtin exit 1
 IFS= \builtin read -r -u "$_phoenix_watch" _phoenix_pid || \builtin exit 1
-\builtin printf '%%s %%s' "$_phoenix_pid" "$_phoenix_place/output"
+\builtin printf '\n%(nonce)s%%s %%s%(nonce)s\n' "$_phoenix_pid" "$_phoenix_place/output"
 """
 
 
-def launch(command: bytes, stateful: bool) -> bytes:
-    """Bash text that starts the command, with the stdin of the call, and prints its process id and output file.
+def launch(command: bytes, nonce: bytes, stateful: bool) -> bytes:
+    """Bash text that starts the command, with the stdin of the call, and says its process id and output file.
 
     The command runs in a bash of its own, so that its process id is the command's; ``stateful``: in a subshell, which
     knows the functions and variables of the session.
     """
     watch = _WATCH % {"start": _SUBSHELL if stateful else become("_phoenix_command", command)}
-    script = _LAUNCH % {"watch": watch}
-    return b"( _phoenix_command=%b; \\builtin eval %b )" % (quoted(command), quote(script.encode()))
+    script = _LAUNCH % {"watch": watch, "nonce": nonce.decode()}
+    return b"( %b_phoenix_command=%b; \\builtin eval %b )" % (_QUIET, quoted(command), quote(script.encode()))
 
 
-def started(said: str) -> tuple[int, str] | None:
-    """Process id and output file, as ``launch`` prints them; None when it did not get so far."""
-    pid, space, path = said.partition(" ")
-    return (int(pid), path) if space and pid.isascii() and pid.isdigit() else None
+def started(said: str, nonce: bytes) -> tuple[int, str] | None:
+    """Process id and output file, as ``launch`` says them, whatever else is said; None when it did not get so far."""
+    fence = nonce.decode()
+    found = re.search(rf"^{fence}(\d+) (.*){fence}$", said, re.MULTILINE | re.DOTALL | re.ASCII)
+    return (int(found[1]), found[2]) if found else None

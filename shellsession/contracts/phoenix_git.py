@@ -155,6 +155,10 @@ _phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --no
 _phoenix_git git "$@"
 }
 """
+_PLAIN: Final = """\\builtin declare -F _phoenix_git >/dev/null && function _phoenix_git {
+\\builtin command "$@"
+}
+"""
 # What starts git with another name in front: that one starts a bash which knows our function; so does a `sh -c`, whose
 # text gets a function of POSIX sh before it.
 _WRAP: Final = r"""function _phoenix_ask {
@@ -224,8 +228,10 @@ fi
 """
 
 
-def function(trailer: str) -> str:
-    """Bash text: from here on, commits carry the trailer."""
+def function(trailer: str | None) -> str:
+    """Bash text: from here on, commits carry the trailer; or, with None, no other than they are given."""
+    if trailer is None:  # another tool's function may stand for git
+        return _PLAIN
     return _KEEPS + _MAIN % {"quiet": _QUIET, "trailer": quoted(trailer.encode()).decode()}
 
 
