@@ -62,11 +62,12 @@ def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
         with Session() as session:
             seconds = unique_seconds()
             bash = langchain.tool(session)
-            first = asyncio.create_task(call_in_thread(bash, {"command": f"sleep {seconds} & sleep 0.5; echo whole"}))
+            call = {"command": f"sleep {seconds} & sleep 0.5; echo whole"}
+            first = asyncio.create_task(asyncio.to_thread(bash, call))  # of another loop, or of none
             await started(seconds)
             second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
-            queue = vars(waiting._turn(session).changed)["_waiters"]
-            await asyncio.to_thread(wait_until, lambda: len(queue) == 1, "its place in the queue")
+            line = waiting._turn(session).line
+            await asyncio.to_thread(wait_until, lambda: len(line) == 2, "its place in the queue")
             second.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await second

@@ -43,6 +43,12 @@ Deeds = Mapping[Deed, Callable[..., Any]]
 class _Bound(Located[P]):
     """A contract's calls, judged by its policy and performed."""
 
+    @property
+    def owner(self) -> tuple[object, ...]:
+        """Whose calls these are, while it lives: those of one owner are run one after the other."""
+        agent = self._agent()
+        return id(self._where), agent if isinstance(agent, str) else id(agent)
+
     async def _wait(self, deed: Deed, *arguments: Any) -> Any:
         """Do it. Threads wait right here, so that their coroutines come to the end at once."""
         raise NotImplementedError

@@ -70,11 +70,12 @@ class CancelToken:
 
 
 class _Turn:
-    """Which tool call a session is at: a cancelled one in the queue must not end another's command."""
+    """Which tool call a session is at, and which come next: in order of arrival, as what a model asks for in one breath
+    builds on what came before. A cancelled one in the queue must not end another's command."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.holder = 0  # a thread's identity
+        self.line: list[int] = []  # threads, by their identities; the first has the turn
 
     def wake(self) -> None:
         with self.changed:
@@ -83,21 +84,22 @@ class _Turn:
     @contextmanager
     def taken(self, cancel: CancelToken | None) -> Iterator[None]:
         """Raises CallCancelled, when that comes before the turn."""
-        me = threading.get_ident()
-        if self.holder == me:  # a signal handler within a call: the session tells it that it is busy
+        me, line = threading.get_ident(), self.line
+        if line[:1] == [me]:  # a signal handler within a call: the session tells it that it is busy
             yield
             return
         try:
             with self.changed:
-                self.changed.wait_for(lambda: not self.holder or (cancel is not None and cancel.cancelled))
+                # A signal handler in the queue comes before its thread, which waits for its end.
+                line.insert(line.index(me) if me in line else len(line), me)
+                self.changed.wait_for(lambda: line[0] == me or (cancel is not None and cancel.cancelled))
                 if cancel is not None and cancel.cancelled:
                     raise CallCancelled
-                self.holder = me
             yield
         finally:
+            with suppress(ValueError):  # struck by Ctrl-C before it was in the line
+                line.remove(me)
             with self.changed:
-                if self.holder == me:
-                    self.holder = 0
                 # To all: one that was told of its turn may be cancelled just then, or struck by Ctrl-C.
                 self.changed.notify_all()
 

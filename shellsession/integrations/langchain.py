@@ -28,7 +28,9 @@ def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER,
     """The tool of document 002, ready for an agent.
 
     ``where``: the agents in whose sessions it runs (default: some of its own, for this one tool, which go with it), and
-    ``agent``: which of them. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all calls.
+    ``agent``: which of them. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all. The calls of
+    one message are run in their order where the agent is awaited (``ainvoke``); with ``invoke`` LangChain begins all at
+    once, each in a thread, and any of them may be first: await it, or have the model make one call at a time.
     Put it among an agent's tools only where bash was asked for: it runs whatever the model says, as you.
     """
     return structured_tool(contract.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))

@@ -1,6 +1,7 @@
 """A tool whose session is for threads, called from asyncio.
 
-Law: a call that is cancelled ends its own command, and comes back when that has ended.
+Law: a call that is cancelled ends its own command, and comes back when that has ended; calls of one agent are made in
+the order in which they were asked for. A thread for each, started at once, would come to the session in any order.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
+from weakref import WeakValueDictionary
 
 from ..contracts.asking import elsewhere
 from ..contracts.binding import Tool
 from ..contracts.contract import P
-from ..contracts.waiting import CancelToken
+from ..contracts.waiting import CallCancelled, CancelToken, cancellable
+from ..turns import Turns
 
 # How soon a wish to cancel is seen that comes without an event of the loop, in seconds.
 _LOOK: Final = 0.1
+# Whose turn it is among an agent's calls in a loop; held by the calls.
+_turns: Final = WeakValueDictionary[tuple[object, ...], Turns]()
 
 
 async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bool] | None = None) -> P:
@@ -25,7 +30,7 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
     ``cancelled`` is asked ten times a second; when it says yes, or this task is cancelled, the call is.
     """
     token, left, done = CancelToken(), False, asyncio.Event()
-    work: asyncio.Future[P] = asyncio.ensure_future(elsewhere(tool, call, token))
+    work: asyncio.Future[P] = asyncio.ensure_future(_in_turn(tool, call, token))
     work.add_done_callback(lambda _: done.set())
     while not done.is_set():
         try:
@@ -38,4 +43,20 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
     if left:
         work.exception()  # seen: nobody is told of it any more
         raise asyncio.CancelledError
-    return work.result()
+    try:
+        return work.result()
+    except CallCancelled:  # in the queue: it is called to tell that in its contract's words, and runs nothing
+        payload: P = await elsewhere(tool, call, token)
+        return payload
+
+
+async def _in_turn(tool: Tool[P], call: object, token: CancelToken) -> P:
+    """Raises CallCancelled too, when that comes before the turn."""
+    loop = asyncio.get_running_loop()
+    turns = _turns.setdefault((id(loop), *tool.owner), Turns(loop))
+    await cancellable(turns.take(), None, token)
+    try:
+        payload: P = await elsewhere(tool, call, token)
+        return payload
+    finally:
+        turns.give_up()
