@@ -53,6 +53,10 @@ class _Agents(Generic[S]):
         """The agent's session, if there is one: none is made. Raises SessionClosed."""
         return self._registry.find(agent)
 
+    def _take_loss(self, agent: object) -> bool:
+        """Has a session of this agent expired that somebody relied on? It is told once, or made up for."""
+        return self._registry.take_loss(agent)
+
     def _forget(self, agent: object, session: S) -> None:
         """That one is closed, and is the agent's no more."""
         self._registry.forget(agent, session)
@@ -97,6 +101,7 @@ class Agents(_Agents[Session]):
 
     def restart(self, agent: object) -> None:
         """A fresh bash for the agent."""
+        self._take_loss(agent)
         self.session(agent).restart()
 
     def close(self, agent: object = None) -> None:
@@ -157,6 +162,7 @@ class AsyncAgents(_Agents[AsyncSession]):
 
     async def restart(self, agent: object) -> None:
         """As ``Agents.restart``."""
+        self._take_loss(agent)
         await self.session(agent).restart()
 
     async def close(self, agent: object = None) -> None:

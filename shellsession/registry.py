@@ -21,6 +21,8 @@ from .models import State, check_seconds
 
 S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all of this process
+# So many names of agents are kept whose state was lost, of a host that makes up new ones for ever.
+_LOSSES: Final = 100_000
 # No more idle agents are named in an error than a person reads.
 _NAMED: Final = 20
 
@@ -48,7 +50,7 @@ class Entry(Generic[S]):
     """One agent: its session, and since when. ``agent`` tells of the end of an object, while this is its entry."""
 
     def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
-        self.name, self.session, self.made, self._agent = name, session, time.monotonic(), agent
+        self.name, self.session, self.made, self.agent = name, session, time.monotonic(), agent
 
     def info(self) -> AgentInfo:
         session, age = self.session, time.monotonic() - self.made
@@ -70,6 +72,8 @@ class Registry(Generic[S]):
         self.closed = False
         self.lock = threading.RLock()  # reentrant: a collection can strike inside, and take an entry away
         self._entries: dict[str | int, Entry[S]] = {}
+        # Whose state was lost, as their sessions had expired; an agent that is an object is still held weakly here.
+        self._lost: dict[str | int, weakref.ref[object] | None] = {}
         self._inherited: list[object] = []
         _registries.add(self)
 
@@ -79,7 +83,7 @@ class Registry(Generic[S]):
         The parent's are kept, and never used: each collected one would take 0.1 s (ptyprocess waits for its end).
         """
         self._inherited.append(self._entries)
-        self._entries = {}
+        self._entries, self._lost = {}, {}
         self.lock = threading.RLock()  # another thread of the parent may have had it
 
     def find(self, agent: object) -> S | None:
@@ -97,6 +101,7 @@ class Registry(Generic[S]):
         with self.lock:
             if (session := self.find(agent)) is not None:
                 return session
+            self._drop_closed(key)
             if key not in self._entries and len(self._entries) >= self.max_sessions:
                 self.drop_closed()
                 if len(self._entries) >= self.max_sessions:
@@ -115,9 +120,17 @@ class Registry(Generic[S]):
             names,
         )
 
+    def take_loss(self, agent: object) -> bool:
+        """Has a session of this agent expired that somebody relied on? It is told once, or made up for."""
+        key = _key(agent)
+        with self.lock:
+            self._drop_closed(key)
+            return self._lost.pop(key, ...) is not ...
+
     def drop(self, agent: object) -> S:
         """Take the agent out; its session. Raises NoSuchAgent."""
         with self.lock:
+            self.take_loss(agent)
             if (entry := self._entries.pop(_key(agent), None)) is None:
                 raise NoSuchAgent(f"no session of agent {_name(agent)!r}: it has run nothing yet, or was closed")
             return entry.session
@@ -139,6 +152,7 @@ class Registry(Generic[S]):
             self.closed = True
             sessions = [entry.session for entry in self._entries.values()]
             self._entries.clear()
+            self._lost.clear()
             return sessions
 
     def infos(self) -> list[AgentInfo]:
@@ -157,9 +171,18 @@ class Registry(Generic[S]):
 
     def drop_closed(self) -> None:
         with self.lock:
-            for key, entry in list(self._entries.items()):
-                if entry.session.closed:
-                    del self._entries[key]
+            for key in list(self._entries):
+                self._drop_closed(key)
+
+    def _drop_closed(self, key: str | int) -> None:
+        if (entry := self._entries.get(key)) is None or not entry.session.closed:
+            return
+        del self._entries[key]
+        engine = entry.session._engine
+        if entry.session.relied_on and engine.expired and engine.last is not None:
+            self._lost[key] = entry.agent
+            if len(self._lost) > _LOSSES:
+                del self._lost[next(iter(self._lost))]
 
     def next_look(self) -> float | None:
         """In how many seconds one may have been idle too long; None while there is none."""
@@ -187,6 +210,7 @@ def _forget(registry: weakref.ref[Registry[Any]], key: int, _: weakref.ref[objec
     if (alive := registry()) is not None:
         with alive.lock:
             alive._entries.pop(key, None)
+            alive._lost.pop(key, None)
 
 
 def _after_fork() -> None:

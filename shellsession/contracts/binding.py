@@ -20,6 +20,7 @@ from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from . import asking, waiting
 from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
+from .failing import LOST
 from .located import Located
 from .surroundings import cwd
 from .waiting import CallCancelled, CancelToken
@@ -109,6 +110,7 @@ class _Bound(Located[P]):
             return self._shown(result, action, request) if isinstance(result, Result) else result
         if isinstance(action, Restart):
             session = self._present()
+            self._take_loss()
             return None if session is None or session.state == "new" else await self._wait("restart", session)
         if isinstance(action, Judge):
             self._judged(action.request)
@@ -121,6 +123,8 @@ class _Bound(Located[P]):
         try:
             while True:
                 prepared = self._prepared(request)
+                if not request.isolated:
+                    self._rely_on(prepared[0])
                 try:
                     result = await self._wait("run", *prepared, cancel)
                     if _is_lost(request, result):
@@ -134,6 +138,16 @@ class _Bound(Located[P]):
             if error.result is not None and (secrets := self._secrets()) is not None:
                 error.result = secrets.mask_result(error.result)
             raise
+
+    def _rely_on(self, session: Any) -> None:
+        """The model counts on what it keeps. Raises ShellUnavailable, once, where the one before it has expired."""
+        if self._take_loss():
+            raise ShellUnavailable(f"nothing was run: the session was closed, as it had been idle for too long; {LOST}")
+        session.relied_on = True
+
+    def _take_loss(self) -> bool:
+        """Has this agent's session expired, and is that yet to be told? A daemon tells it itself."""
+        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._who())
 
     async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judged(action)

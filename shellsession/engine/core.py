@@ -40,6 +40,7 @@ class Core:
         self.jobs: list[Job] = []
         self.status = 0
         self.closed = False
+        self.expired = False  # it was closed, or is about to be, as nothing had run in it for so long
         self.kill_reason = ""  # another thread ends the shell under a running command, and why
         self.terminal_job: Job | None = None  # left by a command that had the terminal, and still at it
         self.size = options.size

@@ -249,4 +249,5 @@ class Engine(Core):
         """Close the session if nothing has run in it for so many seconds, and nothing does."""
         busy = self.call is not None or any(job.running for job in self.jobs)
         if not busy and not self.closed and time.monotonic() - self.idle_since >= idle:
+            self.expired = True
             yield from self.close()
