@@ -9,7 +9,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
@@ -22,7 +22,7 @@ from . import asking, waiting
 from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
 from .failing import LOST
 from .located import Located
-from .surroundings import cwd
+from .surroundings import cwd, started
 from .waiting import CallCancelled, CancelToken
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ Deeds = Mapping[Deed, Callable[..., Any]]
 
 class _Bound(Located[P]):
     """A contract's calls, judged by its policy and performed."""
+
+    _known: tuple[list[Mapping[str, str]], Secrets] | None = None  # by these environments
 
     @property
     def owner(self) -> tuple[object, ...]:
@@ -74,15 +76,25 @@ class _Bound(Located[P]):
         except TimeoutError:
             raise refused(f"it was not confirmed within {seconds} s") from None
 
-    def _shown(self, result: Result, asked: Request, ran: Request) -> Result:
-        if (secrets := self._secrets()) is not None:
-            result = secrets.mask_result(result)
-        return result if ran.timeout == asked.timeout else limited(result, ran.timeout)
+    def _masked(self, result: Result, before: Secrets | None) -> Result:
+        """The result without secrets: those of now, and of before it was run."""
+        for secrets in {before, self._secrets()}:
+            result = result if secrets is None else secrets.mask_result(result)
+        return result
 
     def _secrets(self) -> Secrets | None:
+        """Those of the host's environment as it is now, and of the session's: what the host has changed there since, or
+        taken out, its bash still has."""
         if self._policy is None or not (self._policy.mask_secrets or self._policy.secrets):
             return None
-        return self._policy.known_secrets(inherited())
+        environs: list[Mapping[str, str]] = [inherited()]
+        with suppress(ShellSessionError):  # the agent is gone, or all sessions are
+            if (session := self._present()) is not None:
+                environs.append(started(session))
+        known = self._known
+        if known is None or known[0] != environs:  # they take long to make
+            self._known = known = environs, self._policy.known_secrets(*environs)
+        return known[1]
 
     async def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> P:
         """What a call does, told once for threads and for asyncio; its payload."""
@@ -104,10 +116,18 @@ class _Bound(Located[P]):
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             request = await self._approved(action, cancel)
-            result = await self._run(request, cancel)
+            before = self._secrets()
+            try:
+                result = await self._run(request, cancel)
+            except CallCancelled as error:
+                error.result = None if error.result is None else self._masked(error.result, before)
+                raise
             if isinstance(action, Dressed) and action.reads is not None:
                 result = action.reads(result)
-            return self._shown(result, action, request) if isinstance(result, Result) else result
+            if not isinstance(result, Result):
+                return result
+            result = self._masked(result, before)
+            return result if request.timeout == action.timeout else limited(result, request.timeout)
         if isinstance(action, Restart):
             session = self._present()
             self._take_loss()
@@ -120,24 +140,19 @@ class _Bound(Located[P]):
         return self._answer(action)
 
     async def _run(self, request: Request, cancel: CancelToken | None) -> Any:
-        try:
-            while True:
-                prepared = self._prepared(request)
-                if not request.isolated:
-                    self._rely_on(prepared[0])
-                try:
+        while True:
+            prepared = self._prepared(request)
+            if not request.isolated:
+                self._rely_on(prepared[0])
+            try:
+                result = await self._wait("run", *prepared, cancel)
+                if _is_lost(request, result):
                     result = await self._wait("run", *prepared, cancel)
-                    if _is_lost(request, result):
-                        result = await self._wait("run", *prepared, cancel)
-                    return self._read(request, prepared[1], result)
-                except SessionClosed:
-                    if not isinstance(self._where, Agents | AsyncAgents) or not prepared[0].closed:
-                        raise
-                    # As in ``Agents.run``: its time was up just now, and nothing was run.
-        except CallCancelled as error:
-            if error.result is not None and (secrets := self._secrets()) is not None:
-                error.result = secrets.mask_result(error.result)
-            raise
+                return self._read(request, prepared[1], result)
+            except SessionClosed:
+                if not isinstance(self._where, Agents | AsyncAgents) or not prepared[0].closed:
+                    raise
+                # As in ``Agents.run``: its time was up just now, and nothing was run.
 
     def _rely_on(self, session: Any) -> None:
         """The model counts on what it keeps. Raises ShellUnavailable, once, where the one before it has expired."""

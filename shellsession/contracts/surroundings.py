@@ -96,6 +96,12 @@ def its_bash(session: Any) -> list[str]:
     return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
 
 
+def started(session: Any) -> Mapping[str, str]:
+    """The environment that the session's bash was started with, or will be."""
+    environ: Mapping[str, str] = _given(session)["started"]
+    return environ
+
+
 def _given(session: Any) -> dict[str, Any]:
     """With which options somebody made the session, here or in a daemon; and ``started``, its bash's environment."""
     if (engine := getattr(session, "_engine", None)) is None:

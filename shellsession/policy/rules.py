@@ -10,12 +10,13 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, check_flag, check_seconds, to_bytes
 from .commands import Run, commands, shown
-from .secrets import Secrets
+from .secrets import Secrets, secret_values
 from .subcommands import subcommands
 from .words import Word
 
@@ -200,12 +201,12 @@ class Policy:
             or any(_compiled("", pattern).search(value) for pattern in self.hide_values)
         )
 
-    def known_secrets(self, environ: Mapping[str, str]) -> Secrets:
-        """What is masked, by this environment."""
+    def known_secrets(self, *environs: Mapping[str, str]) -> Secrets:
+        """What is masked, by these environments."""
         if not self.mask_secrets:
             return Secrets({}, named=self.secrets)
-        hidden = [value for name, value in environ.items() if self._hides(name, value)]
-        return Secrets(environ, hidden, self.secrets)
+        hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
+        return Secrets({}, [*hidden, *chain.from_iterable(map(secret_values, environs))], self.secrets)
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

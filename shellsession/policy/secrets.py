@@ -61,7 +61,7 @@ class Secrets:
         # A line of a private key is as secret as all of it; what surrounds it is another matter.
         pieces = {
             piece
-            for value in (*_secret_values(environment), *more, *named)
+            for value in (*secret_values(environment), *more, *named)
             for piece in (value, *map(str.strip, value.split("\n")))
             if len(piece) >= SHORTEST and not piece.isspace()
         }
@@ -171,7 +171,8 @@ def _begun_at_end(data: bytes, secret: bytes) -> int:
     return len(tail) - at if at >= 0 else 0
 
 
-def _secret_values(environment: Mapping[str, str]) -> Iterator[str]:
+def secret_values(environment: Mapping[str, str]) -> Iterator[str]:
+    """What of it is secret, by the names of its variables and as passwords in URLs."""
     for name, value in environment.items():
         if _SECRET_NAME.search(name):
             yield value

@@ -1,0 +1,88 @@
+"""A tool that masks secrets: those of the host's environment as it is, and of what its bash was started with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import PATIENCE, wait_until
+
+from shellsession import Agents, Session
+from shellsession.contracts import spec, strands
+from shellsession.policy.rules import Policy
+from shellsession.policy.secrets import Secrets
+
+MASKING = Policy(mask_secrets=True)
+
+
+@pytest.fixture
+def agents() -> Iterator[Agents]:
+    with Agents() as agents:
+        yield agents
+
+
+@pytest.mark.parametrize("where", ["agents", "session", "a session's own"])
+def test_secrets_that_the_host_has_changed_or_taken_out_are_still_those_of_its_bash(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Also in a shell that came after a first one: it has that one's environment."""
+    monkeypatch.setenv("MY_API_TOKEN", "first-value")
+    look = "echo $MY_API_TOKEN ''second''-value"
+    with Agents() as agents, Session(env={**os.environ} if where == "a session's own" else None) as session:
+        place: Any
+        place, named = (agents, {"agent": "a1"}) if where == "agents" else (session, {})
+        kept = strands.tool(place, policy=MASKING, **named)
+        one_shot = spec.tool(place, policy=MASKING, **named)
+
+        def said(command: str) -> str:
+            return str(kept({"mode": "execute", "command": command})["output"])
+
+        assert said(look) == "*** second-value"
+        monkeypatch.setenv("MY_API_TOKEN", "second-value")
+        assert said(look) == "*** ***"
+        assert one_shot({"command": f"{look}; echo first''-value"})["stdout"] == "*** ***\n***\n"
+        monkeypatch.delenv("MY_API_TOKEN")
+        assert said(look) == "*** second-value"
+        with pytest.raises(strands.BashSessionError, match=r"\*\*\*"):
+            said("echo $MY_API_TOKEN; exit 3")
+        assert said(look) == "*** second-value"
+
+
+def test_a_secret_that_is_changed_while_a_call_runs_is_still_one(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MY_API_TOKEN", "first-value")
+    bash = spec.tool(agents, agent="a1", policy=MASKING)
+    assert bash({"command": "true"})["stdout"] == ""
+    monkeypatch.setenv("MY_API_TOKEN", "second-value")
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(
+            bash, {"command": f"touch {tmp_path}/up; until [ -e {tmp_path}/go ]; do :; done; echo $MY_API_TOKEN"}
+        )
+        wait_until((tmp_path / "up").exists, "the call")
+        monkeypatch.setenv("MY_API_TOKEN", "third-value")
+        (tmp_path / "go").touch()
+        assert call.result(PATIENCE)["stdout"] == "***\n"
+
+
+def test_the_secrets_are_looked_for_once_for_each_environment(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[Secrets]()
+
+    def known(policy: Policy, *environs: Any) -> Secrets:
+        looked.append(Secrets(*environs[:1]))
+        return looked[-1]
+
+    monkeypatch.setattr(Policy, "known_secrets", known)
+    bash = spec.tool(agents, agent="a1", policy=MASKING)
+    for _ in range(3):
+        bash({"command": "true"})
+    before = len(looked)
+    bash({"command": "true"})
+    assert len(looked) == before
+    monkeypatch.setenv("MY_API_TOKEN", "other-value")
+    bash({"command": "true"})
+    assert len(looked) == before + 1
