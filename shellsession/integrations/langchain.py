@@ -36,6 +36,14 @@ def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER,
     return structured_tool(contract.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
 
 
+class _Whole(StructuredTool):
+    """Gives its functions the arguments as they came. Each on its own would meet LangChain's names: what a model calls
+    ``config`` is dropped otherwise, and ``self`` is a TypeError that ends the agent."""
+
+    def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (tool_input,), {}
+
+
 def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
     """A LangChain tool that calls ``bound``, a contract's tool over sessions, for threads and for asyncio.
 
@@ -43,7 +51,7 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
     contract, whose error tells the model what is wrong with them. A task that is cancelled ends its command.
     """
 
-    def call(**arguments: Any) -> Any:
+    def call(arguments: object) -> Any:
         try:
             return _content(bound(arguments))
         except ShellSessionError as error:
@@ -51,7 +59,7 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
         finally:
             _tell(tool, bound)
 
-    async def acall(**arguments: Any) -> Any:
+    async def acall(arguments: object) -> Any:
         try:
             answer = bound(arguments) if isinstance(bound, AsyncTool) else call_in_thread(bound, arguments)
             return _content(await answer)
@@ -60,7 +68,7 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
         finally:
             _tell(tool, bound)
 
-    tool = StructuredTool(
+    tool = _Whole(
         name=bound.name,
         description=bound.description,
         args_schema=bound.definition["input_schema"],

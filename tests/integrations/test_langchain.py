@@ -20,10 +20,11 @@ from shellsession.contracts import langchain, phoenix, spec, strands
 from shellsession.integrations.langchain import bash_tool, structured_tool
 
 
-def work(tool: Any, *script: Any) -> tuple[list[Any], Scripted]:
+def work(tool: Any, *script: Any, awaited: bool = False) -> tuple[list[Any], Scripted]:
     """What an agent with this tool comes to: all messages, and the model that said its part of them."""
     model = Scripted(script=list(script))
-    found = create_agent(model, [tool]).invoke({"messages": [("user", "go")]})
+    agent, asked = create_agent(model, [tool]), {"messages": [("user", "go")]}
+    found = asyncio.run(agent.ainvoke(asked)) if awaited else agent.invoke(asked)
     return found["messages"], model
 
 
@@ -53,12 +54,17 @@ def test_the_agent_recovers_from_an_error() -> None:
         ({}, "command: is missing; the arguments are command"),
         ({"command": 7}, "command: should be a valid string; the arguments are command"),
         ({"command": "ls", "cwd": "/"}, "cwd: is unknown; the arguments are command"),
+        *[
+            ({"command": "ls", name: 1}, f"{name}: is unknown; the arguments are command")
+            for name in ("self", "config", "run_manager", "callbacks", "args", "tool_input", "arguments")
+        ],
         ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
         ({"command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
     ],
 )
-def test_a_wrong_call_is_told_to_the_model(arguments: dict[str, object], said: str) -> None:
-    messages, _ = work(bash_tool(), runs(arguments), says("sorry"))
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_wrong_call_is_told_to_the_model(arguments: dict[str, object], said: str, awaited: bool) -> None:
+    messages, _ = work(bash_tool(), runs(arguments), says("sorry"), awaited=awaited)
     assert results(messages) == [(f"Invalid input: {said}", "error")]
 
 
