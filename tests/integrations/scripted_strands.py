@@ -9,11 +9,14 @@ from typing import Any
 
 from strands.models import Model
 
+Said = str | dict[str, Any] | list[dict[str, Any]]
+
 
 class Scripted(Model):  # type: ignore[misc]
-    """Answers with ``script``: a text, or the arguments of a call of the tool ``bash``; one after the other."""
+    """Answers with ``script``: a text, or the arguments of a call of the tool ``bash``, or of several in one message;
+    one after the other."""
 
-    def __init__(self, *script: str | dict[str, Any]) -> None:
+    def __init__(self, *script: Said) -> None:
         self.script = list(script)
         self.asked: list[Any] = []
         self.tools: list[Any] = []
@@ -35,11 +38,12 @@ class Scripted(Model):  # type: ignore[misc]
         if isinstance(said, str):
             yield {"contentBlockStart": {"start": {}}}
             yield {"contentBlockDelta": {"delta": {"text": said}}}
-        else:
-            use = {"name": "bash", "toolUseId": f"call-{len(self.asked)}"}
+            yield {"contentBlockStop": {}}
+        for number, call in enumerate([said] if isinstance(said, dict) else [] if isinstance(said, str) else said):
+            use = {"name": "bash", "toolUseId": f"call-{len(self.asked)}-{number}"}
             yield {"contentBlockStart": {"start": {"toolUse": use}}}
-            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(said)}}}}
-        yield {"contentBlockStop": {}}
+            yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(call)}}}}
+            yield {"contentBlockStop": {}}
         yield {"messageStop": {"stopReason": "end_turn" if isinstance(said, str) else "tool_use"}}
 
     @property

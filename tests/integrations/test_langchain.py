@@ -102,6 +102,15 @@ def test_calls_side_by_side() -> None:
     assert [status for _, status in results(messages)] == ["success", "error", "success"]
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_calls_of_one_message_are_run_in_their_order_where_they_are_awaited(tmp_path: Path, persistent: bool) -> None:
+    numbers = [str(number) for number in range(8)]
+    calls = runs(*(f"echo {number} >>{tmp_path}/log" for number in numbers))
+    messages, _ = work(bash_tool(persistent=persistent), calls, says("done"), awaited=True)
+    assert results(messages) == [("", "success")] * len(numbers)
+    assert (tmp_path / "log").read_text().split() == numbers
+
+
 def test_a_session_goes_with_its_tool() -> None:
     tool = bash_tool()
     seconds = unique_seconds()

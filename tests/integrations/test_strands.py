@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_strands import Scripted
+from scripted_strands import Said, Scripted
 from strands import Agent
 from support import is_alive, unique_seconds, wait_until, with_argument
 
@@ -22,11 +22,11 @@ def execute(command: str, **fields: object) -> dict[str, Any]:
     return {"mode": "execute", "command": command, **fields}
 
 
-def make(*script: str | dict[str, Any], tool: Any = bash) -> Any:
+def make(*script: Said, tool: Any = bash) -> Any:
     return Agent(model=Scripted(*script), tools=[tool], callback_handler=None)
 
 
-def work(*script: str | dict[str, Any], tool: Any = bash) -> list[tuple[str, str]]:
+def work(*script: Said, tool: Any = bash) -> list[tuple[str, str]]:
     """What the tool told the model of an agent."""
     agent = make(*script, tool=tool)
     agent("go")
@@ -44,6 +44,15 @@ def test_an_agent_uses_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "one").touch()
     assert work(execute("ls"), execute('echo "Hello World" > notes.txt'), "done") == [output("one"), output("")]
     assert (tmp_path / "notes.txt").read_text() == "Hello World\n"
+
+
+def test_the_calls_of_one_message_are_run_in_their_order(tmp_path: Path) -> None:
+    lines = [f"mkdir -p {tmp_path}/a", f"cd {tmp_path}/a", "echo one >f", "cp f g", "echo two >f", "cat g f; X=1"]
+    calls = [*map(execute, lines), {"mode": "restart"}, execute("echo ${X-gone}")]
+    heard = work(calls, "done")
+    assert sorted(heard) == sorted(
+        [*[output("")] * 5, output("one\ntwo"), ("Bash session restarted", "success"), output("gone")]
+    )
 
 
 def test_the_model_is_told_of_it() -> None:
