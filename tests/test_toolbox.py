@@ -267,6 +267,22 @@ def test_one_call_at_a_time() -> None:
     play(story)
 
 
+def test_a_command_whose_turn_comes_too_late_to_run_for_a_moment_is_not_begun() -> None:
+    """It would be handed back when the patience of its client has ended."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, patience=0.6, tick=0.4)
+            async with tools._alone():  # as another call would be
+                late = asyncio.create_task(tools.bash("X=begun"))
+                await asyncio.wait({late}, timeout=0.45)
+            with pytest.raises(SessionBusy, match="of another call still runs"):
+                await late
+            assert await tools.bash("echo ${X-never}") == "never"
+
+    asyncio.run(main())
+
+
 def test_all_that_is_not_shown_is_counted() -> None:
     async def main() -> None:
         async with AsyncSession() as session:

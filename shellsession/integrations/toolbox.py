@@ -1,6 +1,7 @@
 """Toolbox: a session's verbs as a model calls them; what several SDKs' tools are made of.
 
 Law: no call outlasts ``patience``; a command that does is handed back running, and its own time limit still holds.
+Only what other tasks of this process run in an ``AsyncSession`` is waited for to its end.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class Toolbox:
         _check("timeout", seconds, f"; where none is named it is {self._timeout:g}")
         stdin = TTY if interactive else None
         brief = min(self._brief, seconds)
-        async with self._alone() as until:
+        async with self._alone(brief) as until:
             options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
             run = partial(self._session.run, command, timeout=brief, on_timeout="yield", **options)
             return await self._stay(self._begun(run, until, seconds), until)
@@ -188,11 +189,12 @@ class Toolbox:
         return []
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[float]:
-        """When the calls before it have been answered; the moment at which its own patience ends."""
+    async def _alone(self, least: float = 0.0) -> AsyncIterator[float]:
+        """When the calls before it have been answered, and so many seconds are left; the moment at which its own
+        patience ends."""
         until = time.monotonic() + self._patience
         try:
-            await asyncio.wait_for(self._turn.acquire(), self._patience)
+            await asyncio.wait_for(self._turn.acquire(), self._patience - least)
         except TimeoutError:
             raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
         try:
