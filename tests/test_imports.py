@@ -66,6 +66,7 @@ _LAYERS: Final = (
         "daemon.journal",
         "daemon.eager",
     ),
+    ("daemon.giving_up",),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
     ("daemon.audience", "daemon.outcomes"),
     ("daemon.shared", "daemon.nesting", "daemon.observing", "daemon.administration"),
@@ -187,7 +188,7 @@ _RESERVED: Final = {
     "tree_sitter_bash": {"policy.grammar"},
 }
 # Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
-# descriptor that another thread has for a moment, for another client's command.
+# descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon.
 _WAITING: Final = {
     "contracts.asking",
     "contracts.waiting",
@@ -197,6 +198,7 @@ _WAITING: Final = {
     "engine.spare",
     "engine.alarm",
     "daemon.server",
+    "daemon.giving_up",
     "daemon.shared",
     "daemon.hold",
     "daemon.listener",

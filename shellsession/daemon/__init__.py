@@ -11,6 +11,7 @@ autostart         a client finds its daemon, or starts one
 opening           what a client opens a session with
 link              one connection to the daemon, from the client's side
 exchange          one request and its answer, over as many connections as it takes
+giving_up         how the daemon is told that a request's caller has left it
 search            expect over the wire
 remote, jobs      how each verb is said, and how its answer is read
 client            RemoteSession; async_client is the same for asyncio

@@ -19,6 +19,7 @@ from .autostart import find
 from .client import RemoteSession
 from .endpoint import reach, socket_path
 from .exchange import LOST, Exchange
+from .giving_up import Cancellation
 from .link import Wire
 from .opening import opening
 from .remote import Asked, Followed, Remote
@@ -91,20 +92,25 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
         exchange = Exchange(self._pool, self._path, *said, expected)
         try:
             while not exchange.done:
-                wire = exchange.wire or await self._connect(exchange)
-                message = await adrive(exchange.next(), cast(LoopPoller, wire.poller))
-                if message is not LOST:
+                if (message := await self._next(exchange)) is not LOST:
                     yield message
         except ShellSessionError as error:
             exchange.done = True
             self._unlearn(said, error)
             raise self._meaning(error) from None
         finally:
-            try:
-                if not exchange.done:
-                    await to_its_end(self._cancel(exchange))
-            finally:
-                exchange.close()
+            if not (exchange.done or exchange.cancelled):
+                try:
+                    await self._cancel(exchange)
+                except BaseException:
+                    if not exchange.cancelled:  # a second Ctrl-C was quicker than we
+                        await self._cancel(exchange)
+                    raise
+            exchange.close()
+
+    async def _next(self, exchange: Exchange) -> Message:
+        wire = exchange.wire or await self._connect(exchange)
+        return await adrive(exchange.next(), cast(LoopPoller, wire.poller))
 
     async def _connect(self, exchange: Exchange) -> Wire:
         try:
@@ -116,12 +122,28 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
             raise exchange.unreachable(error) from error
 
     async def _cancel(self, exchange: Exchange) -> None:
+        """As ``RemoteSession._cancel``; begun before anything is awaited: a second Ctrl-C ends the loop."""
         exchange.close()
-        if exchange.request:
-            with suppress(ShellSessionError):
-                async for answer in self._exchange(({"verb": "cancel", "request": exchange.request}, ())):
-                    if exchange.given_up is not None:
-                        exchange.given_up.note(answer)
+        if not exchange.request:
+            return
+        loop, said = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_said() -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+                loop.call_soon_threadsafe(said.set)
+
+        cancellation = Cancellation(exchange, self._path, LoopPoller(), on_said)
+        try:
+            await to_its_end(self._hear_out(exchange, cancellation, said))
+        finally:
+            cancellation.leave()
+
+    async def _hear_out(self, exchange: Exchange, cancellation: Cancellation, said: asyncio.Event) -> None:
+        with suppress(ShellSessionError):
+            await said.wait()
+            cancellation.until_said()
+            while not cancellation.exchange.done:
+                exchange.note(await self._next(cancellation.exchange))
 
     async def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

@@ -18,6 +18,7 @@ from ..models import OnOutput, Result, Stream, check_flag, to_bytes
 from .autostart import find
 from .endpoint import socket_path
 from .exchange import LOST, Exchange, GivenUp
+from .giving_up import Cancellation
 from .link import Wire
 from .opening import opening
 from .remote import Asked, Followed, Remote
@@ -65,9 +66,7 @@ class RemoteSession(Remote, ThreadSession[Asked]):
         told = False  # not while it is on its way: Ctrl-C may strike there, too
         try:
             while not exchange.done:
-                wire = exchange.wire or self._connect(exchange)
-                message = drive(exchange.next(), cast(Poller, wire.poller))
-                if message is not LOST:
+                if (message := self._next(exchange)) is not LOST:
                     yield message
             told = True
         except ShellSessionError as error:
@@ -75,9 +74,18 @@ class RemoteSession(Remote, ThreadSession[Asked]):
             self._unlearn(said, error)
             raise self._meaning(error) from None
         finally:
-            if not told:
-                self._cancel(exchange)
+            if not (told or exchange.cancelled):
+                try:
+                    self._cancel(exchange)
+                except BaseException:
+                    if not exchange.cancelled:  # a second Ctrl-C was quicker than we
+                        self._cancel(exchange)
+                    raise
             exchange.close()
+
+    def _next(self, exchange: Exchange) -> Message:
+        wire = exchange.wire or self._connect(exchange)
+        return drive(exchange.next(), cast(Poller, wire.poller))
 
     def _connect(self, exchange: Exchange) -> Wire:
         try:
@@ -86,16 +94,24 @@ class RemoteSession(Remote, ThreadSession[Asked]):
             raise exchange.unreachable(error) from error
 
     def _cancel(self, exchange: Exchange) -> None:
+        """Have what it asked for ended, whether it runs or waits for its turn, and hear what came of it."""
         exchange.close()
-        if exchange.request:
-            self._end(exchange.request, exchange.given_up)
+        if not exchange.request:
+            return
+        cancellation = Cancellation(exchange, self._path, Poller())
+        try:
+            with suppress(ShellSessionError):
+                cancellation.until_said()
+                while not cancellation.exchange.done:
+                    exchange.note(self._next(cancellation.exchange))
+        finally:
+            cancellation.leave()
 
-    def _end(self, request: str, given_up: GivenUp | None) -> None:
-        """Have that very request ended, whether it runs or waits for its turn."""
+    def _end(self, request: str, given_up: GivenUp) -> None:
+        """As ``_cancel``, of a request that another thread is in."""
         with suppress(ShellSessionError):
             for answer in self._exchange(({"verb": "cancel", "request": request}, ())):
-                if given_up is not None:
-                    given_up.note(answer)
+                given_up.note(answer)
 
     def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

@@ -68,10 +68,11 @@ class Exchange:
     ) -> None:
         self._pool, self._path = pool, path
         self._header, self._parts = header, parts
-        # To give up a cancellation, too, says nothing of what was to be cancelled.
-        self.given_up = None if header["verb"] == "cancel" else _TELLS.get()
+        # What comes of a cancellation says nothing of what was to be cancelled, and it is never cancelled itself.
+        self.cancelled = header["verb"] == "cancel"  # the daemon is being told to end what it asked for
+        self._given_up = None if self.cancelled else _TELLS.get()
         self._expected = expected
-        self._sent = self._resent = False
+        self.sent = self._resent = False
         self.request = ""  # its id, once it was sent
         self.done = False  # it has its answer
         self._attempts = 0  # in a row that came to nothing: nobody took the request
@@ -84,6 +85,15 @@ class Exchange:
     def may_start(self) -> bool:
         """May a daemon be started for it? Not once it was sent to one."""
         return not self.request
+
+    def cancellation(self) -> Exchange:
+        """The request that has this one ended, whether it runs or waits for its turn."""
+        return Exchange(self._pool, self._path, {"verb": "cancel", "request": self.request})
+
+    def note(self, answer: Message) -> None:
+        """The daemon's to that cancellation, for who wants to know what came of it."""
+        if self._given_up is not None:
+            self._given_up.note(answer)
 
     def use(self, ours: socket.socket, poller: Poller | LoopPoller) -> Wire:
         self.wire = Wire(ours, poller)
@@ -98,16 +108,9 @@ class Exchange:
         wire = self.wire
         assert wire is not None
         try:
-            if not wire.hello:
-                # A second try may not give up: what was asked for may be running.
-                yield from wire.greet(self._path, patient=bool(self.request))
-            if not self._sent:
-                yield from self._send(wire)
+            yield from self._say(wire)
             message = yield from self._receive(wire)
         except ConnectionLost as lost:
-            if lost.untouched and not self._resent:
-                self.request = ""
-            self.close()
             yield from self._again(lost)
             return LOST
         if "event" not in message.header:
@@ -118,8 +121,27 @@ class Exchange:
                 raise to_error(field(message.header, "error", dict), message.parts)
         return message
 
+    def say(self) -> Steps[None]:
+        """Have it ``sent``, for ``next`` to go on from there; else it needs another connection. Raises as that does."""
+        wire = self.wire
+        assert wire is not None
+        try:
+            yield from self._say(wire)
+        except ConnectionLost as lost:
+            yield from self._again(lost)
+
+    def _say(self, wire: Wire) -> Steps[None]:
+        if not wire.hello:
+            # A second try may not give up: what was asked for may be running.
+            yield from wire.greet(self._path, patient=bool(self.request))
+        if not self.sent:
+            yield from self._send(wire)
+
     def _again(self, lost: ConnectionLost) -> Steps[None]:
-        """Pause before another connection is tried; raises where it is time to give up."""
+        """Leave the connection, and pause before another is tried; raises where it is time to give up."""
+        if lost.untouched and not self._resent:
+            self.request = ""
+        self.close()
         now = time.monotonic()
         if now - self._since > _LONGEST_PAUSE:
             self._pause = 0.0
@@ -167,9 +189,9 @@ class Exchange:
             )
         self._resent = bool(self.request)
         self.request = self.request or wire.next_id()
-        self._sent = True
-        if self.given_up is not None:
-            self.given_up.request = self.request
+        self.sent = True
+        if self._given_up is not None:
+            self._given_up.request = self.request
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}
         yield from wire.send(encode(header, *self._parts))
         self._attempts = 0  # it lives, and has it: what was begun will be heard of
@@ -182,7 +204,7 @@ class Exchange:
         """Leave its connection."""
         if self.wire is not None:
             self.wire.close()
-        self.wire, self._sent = None, False
+        self.wire, self.sent = None, False
 
 
 LOST: Final = Message({"event": "lost"}, ())
