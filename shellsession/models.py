@@ -247,3 +247,4 @@ class Options(Record):
     bash: str = "bash"
     timeout: float | None = None
     sandbox: Sandbox | None = None
+    umask: int | None = None  # of the client that opened it; None: the host's

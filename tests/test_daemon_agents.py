@@ -202,3 +202,11 @@ def test_a_forked_child_takes_nothing_of_its_parents_loop(daemon: Daemon) -> Non
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert parent.run(asyncio.wait_for(session.run("echo parent"), PATIENCE)).stdout == "parent\n"
         parent.run(session.close())
+
+
+def test_what_a_client_opens_a_session_with_has_no_time_limit(client: Client) -> None:
+    """Its umask is no startup command, of which it would be told."""
+    session = client("a", timeout=1e-9)
+    for _ in range(50):
+        session.restart()
+    assert session.run("echo on", timeout=PATIENCE).stdout == "on\n"

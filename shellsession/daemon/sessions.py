@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from ..agents import AsyncAgents
 from ..engine.environment import AGENT_ENV
@@ -78,11 +79,12 @@ class Sessions:
             on_timeout=request.on_timeout,
             tty=request.tty,
             limits=None if request.limits is None else request.limits.made(),
-            startup=(f"umask {request.umask:04o}", *request.startup),
+            startup=request.startup,
             size=(request.size[0], request.size[1]),
             bash=request.bash,
             sandbox=sandbox,
         )
+        session._engine.options = replace(session._engine.options, umask=request.umask)
         known = Secrets({**request.env, **(request.extra_env or {})})
         audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
         self._shared[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)

@@ -66,15 +66,17 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
 
     Who launches it removes its control groups.
     """
-    sandbox = options.sandbox
+    sandbox, umask = options.sandbox, b""
+    if options.umask is not None:
+        umask = b"\\builtin umask %04o\n" % options.umask
     if sandbox is None:
-        return Launch(bash, ["bash", *_ARGUMENTS])
+        return Launch(bash, ["bash", *_ARGUMENTS], umask)
     facts, command = _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS]
     with ExitStack() as on_failure:
         prelude, groups = _limits(sandbox, seat, on_failure)
         argv = command_line(sandbox, facts, command, grouped=bool(groups))
         on_failure.pop_all()
-    return Launch(argv[0], argv, USABLE.encode() + b"\n" + prelude, groups, apart=True)
+    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, apart=True)
 
 
 def _script(bash: str, text: str) -> tuple[str, ...]:
