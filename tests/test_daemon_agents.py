@@ -7,13 +7,14 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import Daemon, Raw, running
-from support import PATIENCE, descendants, unique_seconds
+from support import PATIENCE, descendants, unique_seconds, wait_until, with_argument
 
 from shellsession import DaemonUnavailable, InvalidRequest, RemoteSession, ShellUnavailable, aconnect, connect
 
@@ -202,6 +203,25 @@ def test_a_forked_child_takes_nothing_of_its_parents_loop(daemon: Daemon) -> Non
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert parent.run(asyncio.wait_for(session.run("echo parent"), PATIENCE)).stdout == "parent\n"
         parent.run(session.close())
+
+
+def test_a_first_start_that_another_clients_restart_ended_keeps_the_session_for_that_one(
+    client: Client, place: Path
+) -> None:
+    seconds = unique_seconds()
+    once = f"[ -e {place}/once ] || {{ touch {place}/once; sleep {seconds}; }}"
+    first, second = client("a", startup=[once]), client("a")
+    with ThreadPoolExecutor(1) as threads:
+        started = threads.submit(first.run, "true")
+        wait_until(lambda: with_argument(seconds), "its startup")
+        second.restart()
+        with pytest.raises(ShellUnavailable) as error:
+            started.result(PATIENCE)
+    assert str(error.value) == (
+        "the session was restarted meanwhile, before its shell had started: nothing was run, ask again"
+    )
+    second.run("X=kept")
+    assert first.run("echo $X").stdout == "kept\n"
 
 
 def test_what_a_client_opens_a_session_with_has_no_time_limit(client: Client) -> None:

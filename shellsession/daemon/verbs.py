@@ -49,12 +49,13 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             check_seconds("turn_within", seconds)
             incoming.listener.give_up_in(seconds)
         try:
-            if type(request) not in _UNHELD:
-                with incoming.listener.queueing():
-                    await shared.hold.enter(request.holder, isinstance(request, requests.OfCommand))
-            answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
+            with shared.in_use():
+                if type(request) not in _UNHELD:
+                    with incoming.listener.queueing():
+                        await shared.hold.enter(request.holder, isinstance(request, requests.OfCommand))
+                answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         except ShellUnavailable as error:
-            if not shared.opened and shared.session.state == "new":  # it would keep a place for nothing
+            if not (shared.opened or shared.users) and shared.session.state == "new":  # it would take up a place
                 await shared.session.close()
                 server.sessions.dismiss(shared)
             raise of_the_daemon(error) from error

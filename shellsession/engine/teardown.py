@@ -52,7 +52,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
         take_own_output(call)
     mark = _final_mark(call)
     call.note_killed(_announced(shell, call))
-    call.reason, engine.kill_reason = call.reason or engine.kill_reason, ""
+    call.reason = call.reason or engine.kill_reason
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
