@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from daemons import Daemon
 from loops import seen, session
 from support import stat_fields, unique_seconds, with_argument
 
-from shellsession import AsyncSession
+from shellsession import TTY, AsyncSession, NotRunning, aconnect
 
 
 def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> None:
@@ -51,6 +54,32 @@ def test_cancelling_a_wait_ends_the_command_that_was_waited_for(place: Path) -> 
                 await asyncio.wait_for(sh.wait(), 0.1)
             assert with_argument(seconds) == []
             assert (await sh.run("echo free")).stdout == "free\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["here", "in the daemon"])
+@pytest.mark.parametrize("verb", ["wait", "send", "expect"])
+def test_what_a_cancelled_verb_has_ended_is_not_told_by_a_later_one(daemon: Daemon, kind: str, verb: str) -> None:
+    verbs: dict[str, Callable[[Any], Any]] = {
+        "wait": lambda sh: sh.wait(),
+        "send": lambda sh: sh.send("again\n"),
+        "expect": lambda sh: sh.expect("never"),
+    }
+
+    async def main() -> None:
+        here = AsyncSession(cwd="/")
+        async with here if kind == "here" else aconnect(verb, daemon.socket, False, cwd="/") as sh:
+            asked = await sh.run(f"read x; sleep {unique_seconds()}", stdin=TTY)
+            assert asked.outcome == "input"
+            if verb != "send":
+                await sh.type("x\n")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(verbs[verb](sh), 0.1)
+            for command in (None, "echo free"):
+                assert command is None or (await sh.run(command)).stdout == "free\n"
+                with pytest.raises(NotRunning, match="there is no running command to wait for"):
+                    await sh.poll()
 
     asyncio.run(main())
 

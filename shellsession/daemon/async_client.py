@@ -143,7 +143,7 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
             await said.wait()
             cancellation.until_said()
             while not cancellation.exchange.done:
-                exchange.note(await self._next(cancellation.exchange))
+                self._ended(exchange.note(await self._next(cancellation.exchange)))
 
     async def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:
         """One request and its reply; its output is given to ``on_output`` as it comes."""

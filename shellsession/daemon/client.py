@@ -103,7 +103,7 @@ class RemoteSession(Remote, ThreadSession[Asked]):
             with suppress(ShellSessionError):
                 cancellation.until_said()
                 while not cancellation.exchange.done:
-                    exchange.note(self._next(cancellation.exchange))
+                    self._ended(exchange.note(self._next(cancellation.exchange)))
         finally:
             cancellation.leave()
 

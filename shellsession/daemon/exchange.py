@@ -90,10 +90,11 @@ class Exchange:
         """The request that has this one ended, whether it runs or waits for its turn."""
         return Exchange(self._pool, self._path, {"verb": "cancel", "request": self.request})
 
-    def note(self, answer: Message) -> None:
-        """The daemon's to that cancellation, for who wants to know what came of it."""
+    def note(self, answer: Message) -> str:
+        """The daemon's to that cancellation, for who wants to know what came of it; the command that it has ended."""
         if self._given_up is not None:
             self._given_up.note(answer)
+        return str(self._header.get("command", "")) if "result" in answer.header else ""
 
     def use(self, ours: socket.socket, poller: Poller | LoopPoller) -> Wire:
         self.wire = Wire(ours, poller)

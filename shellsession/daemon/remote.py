@@ -200,6 +200,11 @@ class Remote(AnySession[Asked]):
         if asked and isinstance(error, NotRunning):
             self._handed = ""
 
+    def _ended(self, command: str) -> None:
+        """Who was with that one, and left, has ended it: as here, it is not asked for any more."""
+        if command == self._handed:
+            self._handed = ""
+
     def _meaning(self, error: ShellSessionError) -> ShellSessionError:
         """What an error of a request means for the session."""
         if isinstance(error, DaemonUnavailable | OutcomeUnknown | ShellUnavailable):
