@@ -15,7 +15,7 @@ from support import PATIENCE, command_line, descendants, wait_until
 
 from shellsession.cli.terminal import ESCAPE
 
-LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
+LEAVE, CTRL_C, CTRL_D, UP = "\x1d", "\x03", "\x04", "\x1b[A"
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
 TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
 
@@ -33,6 +33,7 @@ class Person:
             cwd=str(home),
             dimensions=(24, 80),
             encoding="utf-8",
+            codec_errors="surrogateescape",
             timeout=PATIENCE,
         )
         self.screen.delaybeforesend = None

@@ -84,6 +84,7 @@ def test_what_a_program_set_is_undone_when_he_leaves_it(sits: Sits) -> None:
         (b"no\x15yes", "yes"),
         (b"a\x1b[Ab\x1bOCc", "abc"),
         ("Zoë".encode(), "Zoë"),
+        (b"Zo\xeb", "Zo\udceb"),
     ],
 )
 def test_keys_that_no_command_took_begin_the_next_line(keys: bytes, line: str) -> None:

@@ -22,10 +22,12 @@ from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, SessionClosed, ShellSessionError
 from ..models import Limits
 from .completeness import wants_more
+from .editing import as_bytes, as_text
+from .history import History
 from .keys import BUSY, Typing
 from .listing import escaped
 from .spectator import LEAVE, Line
-from .terminal import ESCAPE, Disturbed, History, Terminal
+from .terminal import ESCAPE, Disturbed, Terminal
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
 # once, with "input".) Until then, but not for twice as long, keys are left for the next prompt: they may be pasted.
@@ -56,7 +58,7 @@ class Attached(Typing):
         meanwhile = "wait" if others == "wait" else "are refused"
         self.say(f"at the session of {self.name}, whose own calls {meanwhile} meanwhile: Ctrl-] leaves it as it is")
         if running["value"]:
-            self.begun(running["value"].encode("utf-8", "surrogateescape"), running["person"])
+            self.begun(as_bytes(running["value"]), running["person"])
             self._kept = []
             self._at(BUSY, self._show_kept)
         self.line.holder = secrets.token_hex(8)
@@ -104,7 +106,7 @@ class Attached(Typing):
                 if not enter:
                     line = self.terminal.line(prompt, begun, self.line.fd)
                 else:
-                    self.terminal.say(prompt + (line := begun))
+                    self.terminal.say_line(prompt, line := begun)
             except Disturbed as disturbed:
                 self._ahead = disturbed.text
             except KeyboardInterrupt:
@@ -131,7 +133,7 @@ class Attached(Typing):
             self.say("that would end the agent's shell, with all that it knows: Ctrl-] leaves; `exit 0` is meant so")
             return
         self._resize()
-        self._command = text.encode("utf-8", "surrogateescape")
+        self._command = as_bytes(text)
         term = {"term": os.environ["TERM"]} if os.environ.get("TERM") else {}
         how = {**term, "timeout": _QUICK, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
         self._quick = time.monotonic() + 2 * _QUICK
@@ -271,11 +273,11 @@ class Attached(Typing):
 def as_a_line(keys: bytes) -> str:
     """What was typed, as the prompt would have it."""
     line: list[str] = []
-    for key in ESCAPE.sub(b"", keys).decode("utf-8", "replace"):
+    for key in as_text(ESCAPE.sub(b"", keys)):
         if key in "\x03\x15":
             line = []
         elif key == "\x7f":
             del line[-1:]
-        elif key.isprintable() or key in "\r\n":
+        elif key.isprintable() or key in "\r\n" or "\udc80" <= key <= "\udcff":
             line.append("\n" if key == "\r" else key)
     return "".join(line)

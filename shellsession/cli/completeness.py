@@ -9,6 +9,8 @@ import os
 import re
 from typing import Final
 
+from .editing import as_bytes
+
 # What bash says of what is not whole, at the start of a line: further on is what was typed, which may say anything.
 _SIGNS: Final = (
     rb"syntax error: unexpected end of file",
@@ -33,9 +35,7 @@ def _is_open(text: str) -> bool:
     words = ["bash", "--norc", "--noprofile", "-n", "-O", "extglob"]
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}  # no BASH_ENV
     try:
-        said = subprocess.run(
-            words, input=text.encode("utf-8", "surrogateescape") + b"\n", env=env, capture_output=True, check=False
-        ).stderr
+        said = subprocess.run(words, input=as_bytes(text) + b"\n", env=env, capture_output=True, check=False).stderr
     except (OSError, ValueError):
         return False
     return _WANTS_MORE.search(said) is not None

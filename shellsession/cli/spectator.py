@@ -14,6 +14,7 @@ from ..daemon.link import Wire
 from ..daemon.records import to_error
 from ..daemon.wire import PROTOCOL, Message, encode
 from ..engine.waiting import Poller, drive
+from .editing import as_bytes
 from .listing import escaped
 from .terminal import Terminal
 
@@ -90,7 +91,7 @@ class Spectator:
         running, shown = self.watch()
         self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")
         if running["value"]:
-            self.begun(running["value"].encode("utf-8", "surrogateescape"), running["person"])
+            self.begun(as_bytes(running["value"]), running["person"])
             self.printed(shown)
         while True:
             self.hear()

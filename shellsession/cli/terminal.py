@@ -13,17 +13,15 @@ from contextlib import ExitStack, suppress
 from types import FrameType
 from typing import Any, Final, Self
 
-from ..engine.directories import make_private
 from ..engine.waiting import Poller, Wait
 from ..errors import InvalidRequest
+from .editing import as_bytes, encoded, for_readline, from_readline, take_any_character
 
 _IN: Final = 0
 _OUT: Final = 1
 # How often it is seen, while a line is typed, whether there is something to show, in seconds. Readline waits in C: only
 # a signal reaches us there, and one that comes just before it waits is not heard before the next.
 _GLANCE: Final = 0.1
-# Lines of history that are kept.
-_REMEMBERED: Final = 2000
 # What does not move the cursor: colours, titles, modes (ECMA-48, 5.4 and 5.6; and xterm's own).
 ESCAPE: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-~])")
 _UNFINISHED: Final = re.compile(rb"\x1b[\[\]]?[^\x1b]{0,60}\Z")
@@ -162,7 +160,12 @@ class Terminal:
     def say(self, text: str) -> None:
         """A line of ours."""
         self.begin_line()
-        self.show(text.encode("utf-8", "replace") + b"\n")
+        self.show(encoded(text) + b"\n")
+
+    def say_line(self, prompt: str, line: str) -> None:
+        """A line that was typed before its prompt could be there, as if it had been typed at that."""
+        self.begin_line()
+        self.show(encoded(prompt) + as_bytes(line) + b"\n")
 
     def begin_line(self) -> None:
         """Go to a line of its own, unless the cursor is at the start of one."""
@@ -192,8 +195,8 @@ class Terminal:
         import readline  # not before there is a handler for SIGWINCH
 
         self._readline = readline
+        take_any_character()
         readline.set_auto_history(False)
-        readline.set_history_length(_REMEMBERED)
         # A macro may not name a function: it goes by a key that no keyboard has. The line is emptied, then ended.
         readline.parse_and_bind(r'"\e[9001~": kill-whole-line')
         # A completion is the one thing that calls us: Ctrl-] is known from Ctrl-D by it.
@@ -212,7 +215,7 @@ class Terminal:
         self.begin_line()
         self._asking = True
         self.cook()
-        self._begun, self.leaves = begun, False
+        self._begun, self.leaves = for_readline(begun), False
         lines: list[str] = []
         blocking = os.get_blocking(_OUT)
         os.set_blocking(_OUT, True)  # what readline writes to a full terminal that does not block is lost
@@ -275,7 +278,7 @@ class Terminal:
             raise KeyboardInterrupt
         if number == signal.SIGCONT or self._poller.wait(Wait((self._disturber,), 0)):
             self._disturber = None
-            raise Disturbed(self._readline.get_line_buffer() if self._begun is None else self._begun)
+            raise Disturbed(from_readline(self._readline.get_line_buffer() if self._begun is None else self._begun))
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._ended = number
@@ -294,25 +297,3 @@ def _first_raised(error: BaseException) -> BaseException:
     while isinstance(error, SystemError) and error.__cause__ is not None:
         error = error.__cause__
     return error
-
-
-class History:
-    """The lines of earlier times, in a file that is its owner's alone; without it where there can be none."""
-
-    def __init__(self, path: str) -> None:
-        import readline
-
-        self._readline = readline
-        self._path = path
-        with suppress(OSError):
-            make_private(os.path.dirname(path))
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            readline.read_history_file(path)
-
-    def add(self, line: str) -> None:
-        """Remember a line, unless it is the last one again."""
-        length = self._readline.get_current_history_length()
-        if line.strip() and line != self._readline.get_history_item(length):
-            self._readline.add_history(line)
-            with suppress(OSError):
-                self._readline.append_history_file(1, self._path)
