@@ -224,3 +224,21 @@ def test_who_interrupts_a_restart_and_leaves_takes_nothing_from_the_command_behi
         answer = other.receive()
         assert (answer.header["id"], answer.header["result"]["outcome"], answer.parts[0]) == (run, "exited", b"mine\n")
         sh.close()
+
+
+def test_what_was_typed_in_vain_is_told_also_where_its_client_has_missed_a_piece(
+    raw: Raw, daemon: Daemon, sh: RemoteSession, tmp_path: Path
+) -> None:
+    """A terminal was closed in the moment in which its command was handed back."""
+    text = f"cd {tmp_path}; until [ -e asks ]; do sleep 0.05; done; read x; until [ -e ends ]; do sleep 0.05; done"
+    with Raw(daemon.socket) as left:
+        left.say("run", text.encode(), agent=sh.agent, stdin="tty", on_timeout="yield")
+        wait_until(lambda: sh.state == "running", "its beginning")
+        before = connections(raw)
+    wait_until(lambda: connections(raw) < before, "that it is seen to have left")
+    (tmp_path / "asks").touch()
+    assert "error" not in raw.ask("type", b"line\nkeys", agent=sh.agent).header
+    (tmp_path / "ends").touch()
+    wait_until(lambda: sh.state == "idle", "its end")
+    polled = raw.ask("poll", agent=sh.agent).header
+    assert (polled["result"]["outcome"], polled["unread"]) == ("exited", "keys")

@@ -62,7 +62,7 @@ def answer_with(shared: SharedSession, incoming: Incoming, result: Result, comma
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
         answer["command"] = command or shared.outcomes.current
-    if unread := shared.unread(result):
+    if unread := shared.unread(result, command):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)
 
