@@ -111,3 +111,22 @@ def test_keys_that_a_command_cannot_take_are_for_the_prompt(sits: Sits, client: 
     person.sees("echo par")
     person.types("t''ial\r")
     person.sees("partial\r\n")
+
+
+def test_keys_that_a_command_of_his_did_not_read_are_for_the_prompt(sits: Sits, tmp_path: Path) -> None:
+    """Also when he has left it, and come back."""
+    person = sits()
+    person.prompt()
+    person.types("echo h''ere; until [ -e go ]; do sleep 0.05; done; (exit 3)\r")
+    person.sees("here\r\n")
+    person.leaves()
+    person = sits()
+    person.sees(r"person\$ echo h''ere")
+    person.types("echo ah''ead\recho par")
+    person.sees("echo ah''ead\r\n.*echo par")  # the terminal's echo: they have arrived
+    (tmp_path / "go").touch()
+    person.sees("person: status 3")
+    person.sees("\nahead\r\n")
+    person.sees("echo par")
+    person.types("t''ial\r")
+    person.sees("partial\r\n")

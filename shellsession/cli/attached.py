@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..daemon.audit import default_path
 from ..daemon.link import ConnectionLost
 from ..daemon.opening import limits_fields
+from ..daemon.pieces import end_of
 from ..daemon.records import to_error
 from ..daemon.remote import told
 from ..daemon.wire import Message
@@ -234,13 +235,15 @@ class Attached(Typing):
             self._show_kept()
         if result.runs_on:
             self._doze()
-        elif self.runs:
-            self.runs = ""
+        elif self._is_ours:
             self._untyped = message.header.get("unread", "").encode("latin-1") + self._untyped
-            if result.outcome != "exited":
+            if self.runs == "person":
+                super().came_back(end_of(result))
+            elif result.outcome != "exited":
                 self.terminal.calm()
                 fresh = "" if result.state_kept else "; its shell has ended, and the next command gets a fresh one"
                 self.say(escaped(result.reason or f"status {result.exit_code}") + fresh)
+            self.runs = ""
 
     def begun(self, command: bytes, person: bool) -> None:
         """Our own is not told to us."""
@@ -257,9 +260,14 @@ class Attached(Typing):
             f"the session of agent {self.line.agent!r} was closed meanwhile: attach again for a new one"
         )
 
+    @property
+    def _is_ours(self) -> bool:
+        """Did a person begin what runs: we here, or who left it to us? (Keys for an agent's may be a password.)"""
+        return self.runs == "own" or (self.runs == "person" and self._found is not None)
+
     def came_back(self, header: dict[str, Any]) -> None:
-        """Of our own, the answer tells more."""
-        if self.runs != "own":
+        """Of what is ours, the answer tells more: keys that it has not read."""
+        if not self._is_ours:
             super().came_back(header)
 
     def _show_kept(self) -> None:
