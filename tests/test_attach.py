@@ -216,19 +216,6 @@ def test_lines_that_come_at_once_are_run_one_after_the_other(sits: Sits) -> None
     person.sees("two\r\n")
 
 
-def test_the_history_is_his_alone_and_lasts(sits: Sits, tmp_path: Path) -> None:
-    person = sits()
-    person.prompt()
-    person.runs("echo remem''bered")
-    person.leaves()
-    person = sits()
-    person.prompt()
-    assert person.runs("\x1b[A") == "remembered\r\n"
-    [file] = (tmp_path / "state" / "shellsession").iterdir()
-    assert (file.name, file.stat().st_mode & 0o777) == ("attach_history", 0o600)
-    assert file.read_text() == "echo remem''bered\n"
-
-
 def test_a_terminal_that_does_not_block_shows_all(sits: Sits, tmp_path: Path) -> None:
     start = tmp_path / "start"
     start.write_text(f"unset BASH_ENV; {sys.executable} -c 'import os; os.set_blocking(0, False)'\n")

@@ -1,4 +1,4 @@
-"""The lines of earlier times at attach's prompt.
+"""The commands of earlier times at attach's prompt.
 
 Law: they are their owner's alone, and where there can be no file they last until the end of this one.
 """
@@ -10,30 +10,47 @@ from contextlib import suppress
 from typing import Final
 
 from ..engine.directories import make_private
-from .editing import for_readline, from_readline
+from .editing import as_bytes, as_text, for_readline, from_readline
 
-# Lines that are kept.
+# Commands that are kept, and how many more there may be before the file is cut: to write it anew for each takes long.
 _REMEMBERED: Final = 2000
+_MORE: Final = 500
+# In the file each is a line. What stands for a line's end within one can be typed nowhere.
+_WITHIN: Final = b"\0"
 
 
 class History:
-    """The lines of earlier times, in a file."""
+    """The commands of earlier times, in a file."""
 
     def __init__(self, path: str) -> None:
         import readline
 
         self._readline = readline
         self._path = path
-        readline.set_history_length(_REMEMBERED)
         with suppress(OSError):
             make_private(os.path.dirname(path))
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            readline.read_history_file(path)
+            lines = self._lines()
+            for line in lines[-_REMEMBERED:]:
+                readline.add_history(for_readline(as_text(line.replace(_WITHIN, b"\n"))))
+            if len(lines) > _REMEMBERED + _MORE:
+                self._write(lines[-_REMEMBERED:])
 
-    def add(self, line: str) -> None:
-        """Remember a line, unless it is the last one again."""
+    def add(self, command: str) -> None:
+        """Remember a command, unless it is the last one again."""
         last = self._readline.get_history_item(self._readline.get_current_history_length())
-        if line.strip() and (last is None or line != from_readline(last)):
-            self._readline.add_history(for_readline(line))
-            with suppress(OSError):
-                self._readline.append_history_file(1, self._path)
+        if command.strip() and (last is None or command != from_readline(last)):
+            self._readline.add_history(for_readline(command))
+            with suppress(OSError), open(self._path, "ab") as file:
+                file.write(as_bytes(command).replace(b"\n", _WITHIN) + b"\n")
+
+    def _lines(self) -> list[bytes]:
+        with open(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as file:
+            return [line for line in file.read().split(b"\n") if line]
+
+    def _write(self, lines: list[bytes]) -> None:
+        """Whole, or not at all."""
+        path = os.path.realpath(self._path)  # a link stays one
+        beside = f"{path}.{os.getpid()}"
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        os.replace(beside, path)
