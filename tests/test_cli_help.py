@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pexpect
 import pytest
 from commands import PROGRAM, cli, environment, finish, running
 from daemons import Daemon
@@ -153,23 +155,44 @@ def program(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run -- ls --", []),
         ("attach --others ", ["wait", "refuse"]),
         ("attach ag", ["agent-1", r"agent\ \'2\'"]),
+        ("attach --others=", ["wait", "refuse"]),
+        ("attach --others=w", ["wait"]),
+        ("kill pro", ["pro:ject:1"]),
+        ("kill pro:", ["ject:1"]),
+        ("run -s pro:ject:", ["1"]),
+        ("attach pro:j", ["ject:1"]),
+        ("kill pro::", []),
         ("completion ", ["bash"]),
     ],
 )
 def test_bash_completes(daemon: Daemon, program: Path, words: str, offered: list[str]) -> None:
-    for name in ("agent-1", "agent '2'", "other"):
+    for name in ("agent-1", "agent '2'", "other", "pro:ject:1"):
         connect(name, daemon.socket, False).disconnect()
-    typed = [str(program), *words.split(" ")]
+    line = f"{program} {words}"
+    parts = re.findall(r"[:=]+|[^:=\s]+|(?<=\s)$", line)  # as bash takes it apart
     script = f"""
         set -u
         eval "$({program} completion bash)" && complete -p shellsession >/dev/null || exit
-        COMP_WORDS=({shlex.join(typed)}) COMP_CWORD={len(typed) - 1}
+        COMP_LINE={shlex.quote(line)} COMP_WORDS=({shlex.join(parts)}) COMP_CWORD={len(parts) - 1}
         _shellsession
         ((${{#COMPREPLY[@]}})) && printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == offered
+
+
+def test_a_name_with_a_colon_is_completed_at_a_prompt(daemon: Daemon, program: Path) -> None:
+    connect("house:room", daemon.socket, False).disconnect()
+    env = {"PATH": f"{program.parent}:{os.environ['PATH']}", "TERM": "dumb", "PS1": "$ ", "INPUTRC": "/dev/null"}
+    bash: pexpect.spawn[str] = pexpect.spawn("bash", ["--norc"], env=env, encoding="utf-8", timeout=PATIENCE)
+    try:
+        bash.sendline('eval "$(shellsession completion bash)"; echo re""ady')
+        bash.expect("ready")
+        bash.send("shellsession kill house:\t")
+        bash.expect("kill house:room ")
+    finally:
+        bash.close(force=True)
 
 
 # -- what a call loads

@@ -18,24 +18,33 @@ EXAMPLES: Final = (
 )
 _DESCRIPTION: Final = "Print a script that makes bash complete the verbs, their options, and the agents that are there."
 
-# In bash, a case for each verb; where COMPREPLY stays empty, bash offers files.
+# In bash, a case for each verb; where COMPREPLY stays empty, bash offers files. Bash takes words apart at each of
+# COMP_WORDBREAKS, a colon among them, and what it puts in is for the last part alone: hence the words are put together
+# again, and of what is found, what is there already is left out.
 _SCRIPT: Final = """\
 # bash completion of shellsession, printed by `shellsession completion bash`
 _shellsession() {
-    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} verb=${COMP_WORDS[1]}
-    local choices= name index
+    local line=$COMP_LINE words=() part word before verb choices= name kept index
     COMPREPLY=()
-    for ((index = 2; index < COMP_CWORD; index++)); do
-        [[ ${COMP_WORDS[index]} == -- ]] && return # a command of its own follows
+    for part in "${COMP_WORDS[@]:0:COMP_CWORD + 1}"; do
+        if [[ ! ${words-} || $line == [[:space:]]* ]]; then words+=("$part"); else words[-1]+=$part; fi
+        line=${line#"${line%%[![:space:]]*}"}
+        line=${line#"$part"}
     done
+    word=${words[-1]} before=${words[-2]} verb=${words[1]}
+    for ((index = 2; index < ${#words[@]} - 1; index++)); do
+        [[ ${words[index]} == -- ]] && return # a command of its own follows
+    done
+    if [[ $word == --*=* ]]; then before=${word%%=*} word=${word#*=}; fi
+    kept=${word%"${word##*[$COMP_WORDBREAKS]}"}
     case "$verb $before" in
-    "$verb ${COMP_WORDS[0]}") choices='@VERBS@' ;;
+    "$verb ${words[0]}") choices='@VERBS@' ;;
 @CASES@
     esac
     if [[ $choices == AGENTS ]]; then
         while IFS= read -r name; do
-            [[ $name == "$word"* ]] && COMPREPLY+=("$(printf %q "$name")")
-        done < <("${COMP_WORDS[0]}" ls --names 2>/dev/null)
+            [[ $name == "$word"* ]] && name=$(printf %q "$name") && COMPREPLY+=("${name#"$kept"}")
+        done < <("${words[0]}" ls --names 2>/dev/null)
     elif [[ $choices ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$word")
     fi
