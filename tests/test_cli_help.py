@@ -17,6 +17,7 @@ from daemons import Daemon
 from support import PATIENCE
 
 from shellsession import connect
+from shellsession.cli import listing
 from shellsession.cli.arguments import VERBS, parser_of
 from shellsession.cli.listing import escaped, span
 from shellsession.cli.main import main
@@ -30,6 +31,7 @@ def test_the_bare_word_prints_help(words: list[str]) -> None:
     done = cli("", *words)
     assert (done.returncode, done.stderr) == (0, b"")
     assert [verb for verb in VERBS if f"\n  {verb} " not in done.stdout.decode()] == []
+    assert max(map(len, done.stdout.decode().splitlines())) <= 80
 
 
 def test_help_of_a_verb_is_the_verbs_own() -> None:
@@ -241,6 +243,28 @@ def modules(path: str, words: list[str]) -> set[str]:
 )
 def test_escaped(text: str, shown: str) -> None:
     assert escaped(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("most", "shown"),
+    [
+        (
+            40,
+            [
+                "AGENT     PID    CWD       COMMAND",
+                "longlon…  12345  /home/x…  make make ma…",
+                "日本      7      /         日日日日日日…",
+                "Zoe\u0308       1      /         ls",
+            ],
+        ),
+        (12, ["AGENT     P…", "longlon…  1…", "日本      7…", "Zoe\u0308       1…"]),
+    ],
+)
+def test_a_table_fits_its_terminal(monkeypatch: pytest.MonkeyPatch, most: int, shown: list[str]) -> None:
+    """The last column keeps a third of it; wide characters take two columns, accents none."""
+    monkeypatch.setattr(listing, "width", lambda: most)
+    rows = [("long" * 64, 12345, f"/home/{'x' * 60}", "make " * 40), ("日本", 7, "/", "日" * 100)]
+    assert listing.table(("AGENT", "PID", "CWD", "COMMAND"), [*rows, ("Zoe\u0308", 1, "/", "ls")]) == shown
 
 
 @pytest.mark.parametrize(

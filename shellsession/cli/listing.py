@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-# Characters of a cell on a terminal, but for the last column's: one name of 256 would push all others out of sight.
+# Columns that a cell takes on a terminal at the most, but for the last one's: a name of 256 characters would push all
+# others out of sight. On a narrow one it is less, down to what still tells names apart.
 _CELL: Final = 40
+_LEAST: Final = 8
 _COLOURS: Final = {"running": "32", "new": "2", "closed": "2"}
 
 
@@ -34,25 +36,52 @@ def span(seconds: float) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]], state: int | None = None) -> list[str]:
-    """Lines with aligned columns, escaped; on a terminal no longer than that is wide: the last column may be long.
+    """Lines with aligned columns, escaped; on a terminal no longer than that is wide.
 
     ``state``: which column says how something is, and may be coloured.
     """
     cells = [list(titles), *([escaped(str(cell)) for cell in row] for row in rows)]
+    widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
     if (most := width()) is not None:
-        cells = [[*map(_shortened, row[:-1]), row[-1]] for row in cells]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    if most is not None:
-        lines = [line if len(line) <= most else line[: most - 1] + "…" for line in lines]
-    if state is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
-        return lines
-    start = sum(widths[:state]) + 2 * state
-    return [_painted(line, start, row[state]) for line, row in zip(lines, cells, strict=True)]
+        widths = _fitted(widths, most)
+        cells = [list(map(_cut, row, widths)) for row in cells]
+    lines = []
+    for row in cells:
+        padded = [cell + " " * (width - _columns(cell)) for cell, width in zip(row, widths, strict=True)]
+        line = "  ".join(padded).rstrip()
+        line = line if most is None else _cut(line, most)
+        if state is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+            line = _painted(line, sum(len(cell) + 2 for cell in padded[:state]), row[state])
+        lines.append(line)
+    return lines
 
 
-def _shortened(cell: str) -> str:
-    return cell if len(cell) <= _CELL else cell[: _CELL - 1] + "…"
+def _columns(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    return sum(0 if category(one) in ("Mn", "Me") else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+def _fitted(widths: Sequence[int], most: int) -> list[int]:
+    """The last column is to have a third of a line, if it is as long: the longest of the others give way."""
+    *others, last = widths
+    others = [min(one, _CELL) for one in others]
+    room = most - 2 * len(others)
+    while sum(others) > room - min(last, most // 3) and max(others) > _LEAST:
+        others[others.index(max(others))] -= 1
+    return [*others, min(last, max(1, room - sum(others)))]
+
+
+def _cut(text: str, most: int) -> str:
+    if _columns(text) <= most:
+        return text
+    text = text[:most]
+    while _columns(text) >= most:
+        text = text[:-1]
+    return text + "…"
 
 
 def _painted(line: str, start: int, state: str) -> str:

@@ -115,7 +115,8 @@ def _help() -> list[str]:
         "  shellsession run -- 'cd /tmp; word=hello'",
         "  shellsession run -- 'echo $PWD $word'",
         "",
-        "`shellsession VERB --help` tells more of each. The daemon behind it is started when it is first needed.",
+        "`shellsession VERB --help` tells more of each. The daemon behind it is started",
+        "when it is first needed.",
     ]
 
 
