@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,7 +13,7 @@ from typing import Any, cast
 import pytest
 from commands import cli
 from daemons import Daemon, stopped
-from persons import CTRL_C, Sits
+from persons import CTRL_C, LEAVE, Sits
 from support import PATIENCE, unique_seconds, wait_until
 
 from shellsession import TTY, RemoteSession, Result, SessionBusy
@@ -60,6 +61,24 @@ def test_a_second_person_is_next(sits: Sits, client: RemoteSession) -> None:
     first.leaves()
     second.prompt()
     assert second.runs("echo m''ine") == "mine\r\n"
+
+
+def test_who_gives_up_his_turn_leaves_no_command_behind(sits: Sits, agent: str) -> None:
+    first = sits()
+    first.prompt()
+    second = sits()
+    second.sees("Ctrl-] gives up")
+    second.types(LEAVE)
+    second.sees(f"left {agent}: `shellsession attach {agent}` comes back to it")
+    assert second.ends() == 0
+
+
+@pytest.mark.parametrize("option", ["", "--read-only"])
+def test_nobody_attaches_to_the_session_in_which_he_sits(sits: Sits, daemon: Daemon, agent: str, option: str) -> None:
+    person = sits()
+    person.prompt()
+    person.types(f"{sys.executable} -m shellsession attach {agent} {option} --socket {daemon.socket}\r")
+    person.sees("shellsession: attach was asked for inside its own session")
 
 
 def test_he_is_told_when_the_session_is_closed_and_types_into_no_other(sits: Sits, client: RemoteSession) -> None:

@@ -75,7 +75,7 @@ class Attached(Typing):
         if self._found is not None:
             self._ask("resize", columns=self._found[0], rows=self._found[1])
         self._let_go()
-        goes_on = "its command goes on, and " if self._busy else ""
+        goes_on = "its command goes on, and " if self._busy and self._found is not None else ""
         self.say(f"left {self.name}: {goes_on}`shellsession attach {shlex.quote(self.name)}` comes back to it")
 
     def _let_go(self) -> None:
@@ -131,7 +131,7 @@ class Attached(Typing):
 
     def _run(self, text: str) -> None:
         if text.strip() in ("exit", "logout"):
-            self.say("that would end the agent's shell, with all that it knows: Ctrl-] leaves; `exit 0` is meant so")
+            self.say("that would end the agent's shell, and its state: Ctrl-] leaves; `exit 0` ends it")
             return
         self._resize()
         self._command = as_bytes(text)

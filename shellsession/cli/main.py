@@ -33,6 +33,8 @@ _IN_WORDS: Final = {
     "connect again for a new one": "`shellsession run` opens a new one",
     "the host's own working directory is gone": "the directory that this runs in was removed",
     "run it with stdin=TTY": "start it with `shellsession run -i`",
+    "hold was asked for inside": "attach was asked for inside",
+    "watch was asked for inside": "attach was asked for inside",
 }
 
 
