@@ -114,14 +114,12 @@ class _Text:
         found: list[str] = []
         for place in places_of(root):
             node = place.node
-            self.commands += _commands(place, self._documents)
-            self.assignments += _assignments(node)
+            if not node.is_named and not node.is_missing:
+                continue  # a sign: what it is a part of tells what it means
             inner += _overlooked(place)
-            if node.type == "function_definition":
-                self.functions.append(text_of(node.named_children[0]))
-            if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
-                self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
-            found += [name for name in [target(node)] if name in text.documents]
+            if node.child_count:
+                self._compound(place)
+                found += [name for name in [target(node)] if name in text.documents]
             if not self.fault and (node.is_error or node.is_missing or _is_doubtful(place)):
                 self._faults(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
         for gap in _gaps(root):
@@ -135,6 +133,16 @@ class _Text:
                 self.unknown.append("what ${...@P} in a here-document runs")
             inner += live or []
         return inner
+
+    def _compound(self, place: Place) -> None:
+        """What a node with others in it is."""
+        node = place.node
+        self.commands += _commands(place, self._documents)
+        self.assignments += _assignments(node)
+        if node.type == "function_definition":
+            self.functions.append(text_of(node.named_children[0]))
+        if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
+            self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
 
     def _faults(self, fault: str) -> None:
         self.fault = self.fault or fault

@@ -66,7 +66,7 @@ def places_of(root: Node) -> Iterator[Place]:
     while todo:
         place = todo.pop()
         yield place
-        if not is_in_backticks(place.node):
+        if place.node.child_count and not is_in_backticks(place.node):
             kind, children = place.node.type, place.node.children
             within = place.within | {kind} if kind in _MATTERS else frozenset() if kind in _TEXTS else place.within
             befores = [None, *children[:-1]]
@@ -135,27 +135,27 @@ def word_of(group: list[Node]) -> Word:
 
 
 def _value(node: Node) -> Word:
-    text = text_of(node)
-    if node.type in _LIVE or node.type in ("brace_expression", "$"):
+    kind, text = node.type, text_of(node)
+    if kind in _LIVE or kind in ("brace_expression", "$"):
         return None
-    if node.type == "raw_string":
+    if kind == "raw_string":
         return text[1:-1]
-    if node.type == "ansi_c_string":
+    if kind == "ansi_c_string":
         said = _ESCAPED_ANSI.sub(_ansi, text[2:-1]).partition("\0")[0]  # bash ends the word there
         return said.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")  # of bytes, characters
-    if node.type == "string":
+    if kind == "string":
         if any(child.type in _LIVE for child in node.named_children) or "`" in ESCAPED.sub("", text):
             return None
         return _ESCAPED_IN_QUOTES.sub(r"\1", text[1:-1])
-    if node.type in ("command_name", "concatenation", "translated_string", "variable_assignment"):
+    if kind in ("command_name", "concatenation", "translated_string", "variable_assignment"):
         if _has_braces("".join(text_of(leaf) for leaf in _bare(node))):
             return None
         # the dollar of $"..." is none
         parts = [one for one in node.children if not is_dollar(one)]
         return word_of(parts) if parts else ESCAPED.sub(_unescaped, text)
-    if any(place.node.type in _LIVE for place in places_of(node)):
+    if node.child_count and any(place.node.type in _LIVE for place in places_of(node)):
         return None
-    if node.type == "array":
+    if kind == "array":
         return text
     return None if _has_braces(text) else ESCAPED.sub(_unescaped, text)
 
