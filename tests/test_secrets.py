@@ -206,4 +206,4 @@ def test_a_secret_of_thousands_of_lines_is_known_at_once() -> None:
     for salt in range(3):
         value = json.dumps({f"{salt}-{number}": f'value "{number}" $x' for number in range(3000)}, indent=2)
         assert Secrets({"A_CREDENTIALS": value}).mask(f"[{value}]", 9) == "[***]"
-    assert time.process_time() - began < 3  # takes 0.7 s; with one regular expression of them all, 15 s
+    assert time.process_time() - began < 6  # takes 0.7 s; with one regular expression of them all, 15 s
