@@ -19,10 +19,15 @@ from shellsession.engine.spare import SPARE
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """Around every test here: the descriptors are as before."""
-    before, threads = descriptors(), set(threading.enumerate())
+    wait_until(nobody_reads_for_jobs, "the end of who reads for those of earlier tests")
+    before = descriptors()
     yield
-    wait_until(lambda: set(threading.enumerate()) <= threads, "the end of who reads for jobs")
+    wait_until(nobody_reads_for_jobs, "the end of who reads for jobs")
     assert descriptors() == before
+
+
+def nobody_reads_for_jobs() -> bool:
+    return all(thread.name != "shellsession-jobs" for thread in threading.enumerate())
 
 
 @pytest.fixture
