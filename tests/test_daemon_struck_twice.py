@@ -4,40 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
+from typing import Any
 
 import pytest
 from support import unique_seconds, wait_until, with_argument
 
-import shellsession
 from shellsession import RemoteSession, aconnect
+from shellsession.daemon import giving_up
+from shellsession.daemon.exchange import Exchange
+from shellsession.daemon.giving_up import Cancellation
+from shellsession.daemon.link import Pool, Wire
 
-_OURS = os.path.dirname(shellsession.__file__)
+# What who leaves a request does, from the first Ctrl-C on.
+_PLACES = (
+    (Exchange, "close"),
+    (Wire, "close"),
+    (Exchange, "cancellation"),
+    (Pool, "take"),
+    (giving_up, "undisturbed"),
+    (threading.Thread, "start"),
+    (Cancellation, "until_said"),
+    (Wire, "receive"),
+    (Pool, "give_back"),
+    (Exchange, "note"),
+    (Cancellation, "leave"),
+)
 
 
 class Second:
-    """Ctrl-C, as this thread calls the function of ours that is the ``number``th from ``arm`` on."""
+    """Ctrl-C, once it is armed, as this function is called, or as it comes back."""
 
-    def __init__(self, number: int) -> None:
-        self._left = number
-        self.struck = False
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, where: object, name: str, late: bool) -> None:
+        self._armed = False
+        real = getattr(where, name)
+
+        def struck(*values: Any, **named: Any) -> Any:
+            strikes = self._armed and threading.current_thread() is threading.main_thread()
+            self._armed = self._armed and not strikes
+            if strikes and not late:
+                raise KeyboardInterrupt
+            came = real(*values, **named)
+            if strikes:
+                raise KeyboardInterrupt
+            return came
+
+        monkeypatch.setattr(where, name, struck)
 
     def arm(self) -> None:
-        sys.settrace(self._trace)
-
-    def _trace(self, frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code  # at its first line, as Python looks for signals there, and not where an ``await`` goes on
-        if event == "call" and code.co_filename.startswith(_OURS) and frame.f_lineno == code.co_firstlineno:
-            self._left -= 1
-            if self._left < 0:
-                self.struck = True
-                sys.settrace(None)
-                raise KeyboardInterrupt
+        self._armed = True
 
 
 def run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
@@ -80,28 +97,32 @@ def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None
 
 
 @pytest.fixture
-def _signals() -> Iterator[None]:
-    before, trace = signal.getsignal(signal.SIGINT), sys.gettrace()
+def _handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT)
     yield
-    sys.settrace(trace)
     signal.signal(signal.SIGINT, before)
 
 
 # Of Python: what it closes because nobody has it any more, it warns of.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("_signals")
+@pytest.mark.usefixtures("_handler")
+@pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("where", "name"), _PLACES, ids=[f"{place[0].__name__}.{place[1]}" for place in _PLACES])
 @pytest.mark.parametrize("strike", [run_and_strike, arun_and_strike], ids=["sync", "async"])
-def test_wherever_it_strikes(remote: RemoteSession, strike: Callable[[RemoteSession, str, Second], None]) -> None:
+def test_wherever_it_strikes(
+    remote: RemoteSession,
+    monkeypatch: pytest.MonkeyPatch,
+    strike: Callable[[RemoteSession, str, Second], None],
+    where: Any,
+    name: str,
+    late: bool,
+) -> None:
     remote.run("X=kept")
-    struck = True
-    number = 0
-    while struck:
-        seconds, second = unique_seconds(), Second(number)
+    seconds = unique_seconds()
+    with monkeypatch.context() as patch:
+        second = Second(patch, where, name, late)
         with pytest.raises(KeyboardInterrupt):
             strike(remote, seconds, second)
-        sys.settrace(None)
-        wait_until(lambda seconds=seconds: not with_argument(seconds), f"its end, struck at {number}")  # type: ignore[misc]
-        struck, number = second.struck, number + 1
+    wait_until(lambda: not with_argument(seconds), "its end")
     gc.collect()
-    assert number > 10
     assert remote.run("echo $X").stdout == "kept\n"
