@@ -129,9 +129,10 @@ class Registry(Generic[S]):
 
     def drop(self, agent: object) -> S:
         """Take the agent out; its session. Raises NoSuchAgent."""
+        key = _key(agent)
         with self.lock:
-            self.take_loss(agent)
-            if (entry := self._entries.pop(_key(agent), None)) is None:
+            self._lost.pop(key, None)
+            if (entry := self._entries.pop(key, None)) is None:
                 raise NoSuchAgent(f"no session of agent {_name(agent)!r}: it has run nothing yet, or was closed")
             return entry.session
 

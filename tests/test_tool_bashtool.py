@@ -234,7 +234,8 @@ def test_foreign_calls_run_or_are_invalid_args(call: dict[str, Any]) -> None:
 @given(st.binary(max_size=50), st.binary(max_size=50), st.none() | st.integers(0, 255), st.integers(0, 60))
 def test_every_result_has_its_payload(stdout: bytes, stderr: bytes, exit_code: int | None, limit: int) -> None:
     payload = bashtool.render(Result(stdout, stderr, exit_code, None, "/", 0.0, "exited"), limit)
-    assert payload["details"]["exit_code"] == (-1 if exit_code is None else exit_code)
+    assert payload["details"] == {"exit_code": -1 if exit_code is None else exit_code, "success": exit_code == 0}
+    assert payload["content"] == [{"type": "text", "text": text_of(payload)}]
     head, _, text = text_of(payload).partition("\n")
     assert head == f"Exit code: {payload['details']['exit_code']}"
     if not stderr:

@@ -26,6 +26,7 @@ from shellsession.policy.rules import Policy
 pytestmark = pytest.mark.usefixtures("company")
 
 Bash = Tool[str]
+MB = 1_048_576  # the document's, 1024 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -108,13 +109,13 @@ def test_after_30_seconds_the_command_is_ended(bash: Bash, monkeypatch: pytest.M
 @pytest.mark.parametrize("redirection", ["", ">&2"])
 def test_the_buffer_holds_1_mb_of_each_stream(bash: Bash, redirection: str) -> None:
     command = "echo kept; head -c {} /dev/zero | tr '\\0' a " + redirection
-    size = langchain.MAX_BUFFER - (0 if redirection else len("kept\n"))
+    size = MB - (0 if redirection else len("kept\n"))
     found = bash({"command": command.format(size)})
     assert found == "kept\n" + ("" if redirection else "a" * size)
     error = failed(bash, command.format(size + 1))
     assert str(error).startswith("Command ended: it printed more than 1048576 bytes; ")
     assert error.exit_status is None
-    long = "a" * langchain.MAX_BUFFER
+    long = "a" * MB
     assert (error.stdout, error.stderr) == (("kept\n", long) if redirection else (("kept\n" + long)[: len(long)], ""))
 
 
@@ -122,20 +123,20 @@ def test_what_is_too_much_is_the_first_of_it(bash: Bash) -> None:
     begun = time.monotonic()
     error = failed(bash, "seq 10000000; sleep 1000")
     expected = "".join(f"{number}\n" for number in range(1, 170000))
-    assert error.stdout == expected[: langchain.MAX_BUFFER]
+    assert error.stdout == expected[:MB]
     assert time.monotonic() - begun < 10
 
 
 def test_so_it_is_in_a_daemon_and_for_asyncio(daemon: Daemon) -> None:
     with connect("tools", socket=daemon.socket) as remote:
         expected = failed(langchain.tool(remote), "seq 10000000").stdout
-    assert (expected[:6], len(expected)) == ("1\n2\n3\n", langchain.MAX_BUFFER)
+    assert (expected[:6], len(expected)) == ("1\n2\n3\n", MB)
 
     async def main() -> None:
         async with AsyncAgents() as agents:
             with pytest.raises(BashToolError) as raised:
                 await langchain.tool(agents, agent="a1", policy=Policy(secrets=["5"]))({"command": "seq 10000000"})
-            assert raised.value.stdout == expected.replace("5", "***")[: langchain.MAX_BUFFER]
+            assert raised.value.stdout == expected.replace("5", "***")[:MB]
 
     asyncio.run(main())
 

@@ -53,7 +53,7 @@ def _phoenix(agents: Agents, mine: Path) -> None:
     if shutil.which("git"):
         assert not bash({"command": f"git init -q . && {_GIT}"}).is_error
         done = subprocess.run(["git", "log", "--format=%B"], capture_output=True, text=True, check=True)
-        assert done.stdout == f"m\n\n{phoenix.TRAILER}\n\n"
+        assert done.stdout == "m\n\nCo-authored-by: Phoenix <phoenix@exe.dev>\n\n"
     found = bash({"command": "echo $BASHPID; sleep 1000", "background": True})
     output = Path(found.output.partition("<output_file>")[2].partition("<")[0])
     pid = wait_until(output.read_text, "its first line").strip()

@@ -13,12 +13,14 @@ from hypothesis import given, strategies as st
 
 from shellsession import Agents, Session
 from shellsession.contracts import bashtool, phoenix
-from shellsession.contracts.phoenix import MAX_OUTPUT_LENGTH, SNIP_SIZE, ToolResult
+from shellsession.contracts.phoenix import ToolResult
 from shellsession.models import Result
 
 Bash = phoenixes.Bash
 bash = phoenixes.bash
 lasting = phoenixes.lasting
+
+LIMIT, SNIP = 131_072, 4_096  # the document's 128 KB, and its 4 KB of each end
 
 DESCRIPTION = """\
 Executes shell commands via bash -c, returning combined stdout/stderr.
@@ -167,9 +169,7 @@ def test_time_limits(slow_ok: bool, seconds: int) -> None:
     assert said == ToolResult(f"[command timed out after {seconds}s]", True, "timed_out")
 
 
-@pytest.mark.parametrize(
-    "size", [MAX_OUTPUT_LENGTH - 1, MAX_OUTPUT_LENGTH, MAX_OUTPUT_LENGTH + 1, 10 * MAX_OUTPUT_LENGTH]
-)
+@pytest.mark.parametrize("size", [LIMIT - 1, LIMIT, LIMIT + 1, 10 * LIMIT])
 @pytest.mark.parametrize("status", [0, 3])
 def test_long_output_is_snipped_in_the_middle(bash: Bash, size: int, status: int) -> None:
     command = f"{{ yes 123456789 | head -c {size - 5}; echo tail; }} | sed '1s/^1234/head/'; exit {status}"
@@ -178,10 +178,10 @@ def test_long_output_is_snipped_in_the_middle(bash: Bash, size: int, status: int
     assert found.is_error == bool(status)
     assert found.output.startswith(prefix)
     whole = ("head56789\n" + "123456789\n" * (size // 10))[: size - 5] + "tail\n"
-    got = {MAX_OUTPUT_LENGTH + 1: "128.1KB", 10 * MAX_OUTPUT_LENGTH: "1.3MB"}.get(size)
+    got = {LIMIT + 1: "128.1KB", 10 * LIMIT: "1.3MB"}.get(size)
     if got is not None:
         header = f"[output truncated in middle: got {got}, max is 128KB]\n"
-        whole = f"{header}{whole[:SNIP_SIZE]}\n\n[snip]\n\n{whole[-SNIP_SIZE:]}"
+        whole = f"{header}{whole[:SNIP]}\n\n[snip]\n\n{whole[-SNIP:]}"
     assert found.output.removeprefix(prefix) == whole
 
 
@@ -205,19 +205,19 @@ def test_sizes_are_humanized(size: int, said: str) -> None:
 
 @given(
     st.binary(max_size=40) | st.text(max_size=20).map(str.encode),
-    st.integers(1, MAX_OUTPUT_LENGTH),
+    st.integers(1, LIMIT),
     st.integers(0, 1 << 40),
 )
 def test_output_never_exceeds_the_limit(piece: bytes, times: int, omitted: int) -> None:
     """The document's first property, for whatever bytes a command may print."""
-    data = (piece * times)[:MAX_OUTPUT_LENGTH]
+    data = (piece * times)[:LIMIT]
     for one in (
         result(data, 1, stdout_omitted=omitted, stdout_cut=len(data) // 2),
         result(data, 0),
         result(data, None, signal=9),
     ):
         shown = phoenix.render(one, slow_ok=True).output.encode()
-        assert len(shown) <= MAX_OUTPUT_LENGTH + 200
+        assert len(shown) <= LIMIT + 200
 
 
 def test_no_half_character_stands_at_the_snip(bash: Bash) -> None:

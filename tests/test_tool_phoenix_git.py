@@ -11,12 +11,12 @@ from typing import Final
 import pytest
 import repositories
 from phoenixes import Bash
-from repositories import Repository, bare, git
+from repositories import TRAILER, Repository, bare, git
 from support import wait_until
 
 from shellsession import Agents
 from shellsession.contracts import phoenix
-from shellsession.contracts.phoenix import TRAILER, ToolResult
+from shellsession.contracts.phoenix import ToolResult
 
 pytestmark = repositories.MARKS
 
@@ -313,6 +313,7 @@ def test_an_interactive_rebase_is_refused_in_the_foreground(
             assert "Interactive rebase requires background=true" in found.output
         assert bash({"command": "git status | head -1; printenv GIT_SEQUENCE_EDITOR"}).output.endswith("\ntrue\n")
         bash({"command": "git rebase --abort"})
+        assert not bash({"command": "git rebase --interactive HEAD~1"}).is_error, "that is not the document's text"
         found = bash({"command": "git rebase -i HEAD~1", "background": True})
         path = Path(re.findall("<output_file>(.*)</output_file>", found.output)[0])
         said = wait_until(lambda: (text := path.read_text()).endswith("]\n") and text, "its end")

@@ -12,11 +12,11 @@ import pytest
 import repositories
 from hypothesis import given, strategies as st
 from phoenixes import Bash
-from repositories import Repository, bare, git
+from repositories import TRAILER, Repository, bare, git
 
 from shellsession import Agents, Session
 from shellsession.contracts import phoenix
-from shellsession.contracts.phoenix import TRAILER, ToolResult
+from shellsession.contracts.phoenix import ToolResult
 from shellsession.contracts.phoenix_git import prelude
 
 pytestmark = repositories.MARKS

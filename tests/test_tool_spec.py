@@ -22,6 +22,7 @@ from shellsession.models import Request, Result
 pytestmark = pytest.mark.usefixtures("company")
 
 Bash = Tool[spec.Payload]
+MB = 1_048_576  # the document's, read as 2^20
 BASH = "/bin/bash: line 1: "  # how the document's bash calls itself
 
 
@@ -75,6 +76,11 @@ def test_examples(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 )
 def test_bad_calls_are_errors(bash: Bash, call: object, error: str) -> None:
     assert bash(call) == {"error": f"Invalid input: {error}"}
+
+
+@pytest.mark.parametrize("command", [" ", "\n", "\t \n", "# nothing"])
+def test_blanks_are_a_command_that_does_nothing(bash: Bash, command: str) -> None:
+    assert bash({"command": command}) == {"stdout": "", "stderr": "", "exitCode": 0}
 
 
 @pytest.mark.parametrize(
@@ -198,12 +204,12 @@ def test_a_script_without_its_interpreter_could_not_be_run(bash: Bash, tmp_path:
     )
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1, spec.MAX_OUTPUT, 5 * spec.MAX_OUTPUT])
+@pytest.mark.parametrize("more", [-1, 0, 1, MB, 5 * MB])
 @pytest.mark.parametrize("redirection", ["", ">&2"])
 def test_each_stream_is_cut_at_its_limit(bash: Bash, more: int, redirection: str) -> None:
-    size = spec.MAX_OUTPUT + more
+    size = MB + more
     found = bash({"command": f"head -c {size} /dev/zero | tr '\\0' a {redirection}"})
-    expected = "a" * min(size, spec.MAX_OUTPUT) + ("... (truncated)" if more > 0 else "")
+    expected = "a" * min(size, MB) + ("... (truncated)" if more > 0 else "")
     assert found["stderr" if redirection else "stdout"] == expected
     assert found["stdout" if redirection else "stderr"] == ""
     assert found["exitCode"] == 0
@@ -211,13 +217,13 @@ def test_each_stream_is_cut_at_its_limit(bash: Bash, more: int, redirection: str
 
 def test_no_half_character_stands_before_the_suffix(bash: Bash) -> None:
     found = bash({"command": "printf a; for ((i = 0; i < 600; i++)); do printf 'é%.0s' {1..1000}; done"})
-    assert found["stdout"] == "a" + "é" * ((spec.MAX_OUTPUT - 1) // 2) + "... (truncated)"
+    assert found["stdout"] == "a" + "é" * ((MB - 1) // 2) + "... (truncated)"
 
 
 def test_an_error_is_cut_as_its_stream_is(bash: Bash) -> None:
-    found = bash({"command": "x" * 3 * spec.MAX_OUTPUT})
+    found = bash({"command": "x" * 3 * MB})
     assert found["exitCode"] == 127
-    assert found["error"] == (BASH + "x" * spec.MAX_OUTPUT)[: spec.MAX_OUTPUT] + "... (truncated)"
+    assert found["error"] == (BASH + "x" * MB)[:MB] + "... (truncated)"
 
 
 def test_it_runs_as_the_host(bash: Bash) -> None:
@@ -235,6 +241,10 @@ def test_the_interaction_log_has_no_content(bash: Bash, caplog: pytest.LogCaptur
         "outputSize": 13,
     }
     assert "content" not in record.getMessage()
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
+        bash({"command": f"head -c {5 * MB} /dev/zero; head -c 7 /dev/zero >&2"})
+    assert caplog.records[0].__dict__["interaction"]["outputSize"] == 5 * MB + 7, "of what is not shown, too"
 
 
 def test_a_command_that_timed_out_has_no_exit_code_in_the_log(

@@ -41,7 +41,8 @@ def test_the_definition_is_one_flat_object(bash: Bash, agents: Agents) -> None:
 
 def test_the_description_warns(bash: Bash) -> None:
     assert "executes arbitrary bash commands without sandboxing or restrictions" in bash.description
-    assert "trusted input" in bash.description
+    assert "Security warning: " in bash.description
+    assert "Only use it with trusted input." in bash.description
     assert "persistent" in bash.description
 
 
