@@ -137,6 +137,10 @@ class Base(AnySession[Request]):
         engine = self._engine
         return 0.0 if engine.state == "running" else time.monotonic() - engine.idle_since
 
+    def _is_in_use(self) -> bool:
+        """Does somebody run a verb, or wait for its turn?"""
+        raise NotImplementedError
+
     @property
     def _handed(self) -> Call | None:
         """The command that was handed back."""

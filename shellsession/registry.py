@@ -143,8 +143,8 @@ class Registry(Generic[S]):
                 del self._entries[_key(agent)]
 
     def forget_unopened(self, agent: object, session: S) -> None:
-        """Its bash could not be started: where it never had one it takes no place."""
-        if session._engine.last is None is session.pid:
+        """Its bash could not be started: where it never had one, and nobody starts one just now, it takes no place."""
+        if session._engine.last is None is session.pid and not session._is_in_use():
             self.forget(agent, session)
 
     def clear(self) -> list[S]:

@@ -96,8 +96,12 @@ class Session(Base, ThreadSession[Request]):
     def _kill_running(self, why: str) -> None:
         """End a command that another thread is running: it returns with its shell gone."""
         self._refuse_callbacks()
-        if self._callers:
+        if self._is_in_use():
             self._engine.kill_running(why)
+
+    def _is_in_use(self) -> bool:
+        """Does a thread run a verb, or wait for its turn?"""
+        return bool(self._callers)
 
     def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""

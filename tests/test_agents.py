@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import is_alive, stat_fields, unique_seconds, until, wait_until, with_argument
+from support import PATIENCE, is_alive, stat_fields, unique_seconds, until, wait_until, with_argument
 
 from shellsession import (
     Agents,
@@ -39,6 +39,21 @@ def test_who_cannot_be_opened_takes_no_place() -> None:
             with pytest.raises(ShellUnavailable, match="bash"):
                 agents.run(name, "true")
         assert agents.list() == []
+
+
+def test_who_is_being_opened_by_another_keeps_its_place(new_agents: NewAgents, tmp_path: Path) -> None:
+    (slow := tmp_path / "bash").write_text(f'#!/bin/bash\nuntil [[ -e {tmp_path}/go ]]; do :; done; exec bash "$@"\n')
+    slow.chmod(0o700)
+    agents = new_agents(bash=str(slow))
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(agents.run, "a", "true")
+        session = agents.session("a")
+        wait_until(lambda: session._engine.shell, "its start")
+        restart = pool.submit(agents.restart, "a")
+        assert isinstance(run.exception(PATIENCE), ShellUnavailable)
+        (tmp_path / "go").touch()
+        restart.result(PATIENCE)
+    assert agents.session("a") is session
 
 
 def test_each_agent_has_a_session_of_its_own(new_agents: NewAgents) -> None:
@@ -174,7 +189,8 @@ def test_options_are_the_sessions(new_agents: NewAgents) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_sessions": 0}, {"max_sessions": True}, {"idle_ttl": 0}, {"timeout": -1}, {"cwd": "/nonexistent"}]
+    "options",
+    [{"max_sessions": 0}, {"max_sessions": True}, {"idle_ttl": 0}, {"timeout": -1}, {"cwd": "/dev/null/none"}],
 )
 def test_bad_options_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):

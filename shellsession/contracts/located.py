@@ -122,10 +122,10 @@ class Located(Generic[P]):
         if not isinstance(request, Dressed) and not request.isolated:
             return result
         result = without(result, (text.partition(b"\n")[0] if request.isolated else text) + b"\n")
-        said = (result.stdout_bytes if request.merge_stderr else result.stderr_bytes).decode("utf-8", "replace")
-        if not request.isolated or not said.endswith(f"\n{self._nonce}\n"):
+        said = result.stdout_bytes if request.merge_stderr else result.stderr_bytes
+        if not request.isolated or not said.endswith(b"\n%b\n" % self._nonce.encode()):
             return result
-        why = said.splitlines()[-2].rpartition(": ")[2]
+        why = said.split(b"\n")[-3].rpartition(b": ")[2].decode("utf-8", "replace")
         raise InvalidRequest(f"the working directory {display(self._place())} cannot be entered ({why}): {_NOT_RUN}")
 
 
