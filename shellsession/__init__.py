@@ -5,7 +5,8 @@
     Session.run --> Request --> engine.framing --> [ bash: terminal + FIFOs ] --> engine.framing --> Result
                     (models)    two typed lines      engine.shell owns it          the mark         (models)
 
-The public names, loaded when first used, so that a program pays only for what it uses.
+The public names, loaded when first used, so that a program pays only for what it uses. What the README does not name
+may change in any release.
 """
 
 TYPE_CHECKING = False  # to load ``typing`` for that would take most of the time that this takes

@@ -92,7 +92,8 @@ class ThreadSession(AnySession[R]):
         * ``idle_timeout``: seconds it may run without printing anything.
         * ``on_timeout``: "interrupt" ends the command and keeps the shell; "kill" ends the shell as well; "yield"
           lets the command run on and returns ``outcome="running"`` (go on with ``wait``, ``send``, ``interrupt``).
-        * ``stdin``: None is /dev/null; str or bytes are fed whole; ``TTY`` is the session's terminal in cooked mode.
+        * ``stdin``: None is /dev/null; str or bytes are fed whole; ``TTY`` is the session's terminal in cooked mode. A
+          command that waits for an answer there comes back with ``outcome="input"``: ``send`` it, or ``interrupt``.
         * ``tty``: stdout is a terminal (columns, colours), or with False a pipe, which is ten times as fast.
         * ``merge_stderr``: stderr goes where stdout goes, in the order in which it was written.
         * ``isolated``: in a subshell, which sees the session's state and leaves none behind; ``$$`` is still the

@@ -29,8 +29,8 @@ Sit down at an agent's session: see what runs there, and run commands yourself. 
 with --read-only). Keys go to the command that runs; Ctrl-] leaves at any time, and what runs goes on. Ctrl-C interrupts
 the command; if nothing happens within a second, press it again to kill it. What is typed to a command that the agent
 began is not echoed, unless the command does so itself: it may have asked for a password. Ctrl-Z at the prompt only
-suspends this: the session stays yours meanwhile. Lines typed at the prompt are kept as they are, secrets too, in
-attach_history, beside the audit log."""
+suspends this: the session stays yours meanwhile. A second person who attaches sees what runs, and is next when you
+leave. Lines typed at the prompt are kept as they are, secrets too, in attach_history, beside the audit log."""
 
 
 def own_parser() -> argparse.ArgumentParser:
