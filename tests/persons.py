@@ -31,7 +31,7 @@ class Person:
             ["-c", f'echo "modes $(stty -g)"; {words}; echo "status $?"; echo "modes $(stty -g)"'],
             env={**TERMINAL, "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
             cwd=str(home),
-            dimensions=(24, 80),
+            dimensions=(24, 160),  # no prompt fills a line, where readline begins the next one in its own way
             encoding="utf-8",
             codec_errors="surrogateescape",
             timeout=PATIENCE,

@@ -152,7 +152,7 @@ def test_a_dialogue(sits: Sits) -> None:
 def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
     person = sits()
     person.prompt()
-    assert person.runs("stty size") == "24 80\r\n"
+    assert person.runs("stty size") == "24 160\r\n"
     # No loop of sleeps in bash: that goes on where Ctrl-C comes just as one ends.
     # No print: the signal may come at the end of the one before, and Python refuses one within another.
     tell = r"signal.signal(signal.SIGWINCH, lambda *_: os.write(1, b'%d %d\n' % os.get_terminal_size()[::-1]))"
