@@ -15,6 +15,8 @@ from shellsession.cli.history import History
 def test_the_history_is_his_alone_and_lasts(sits: Sits, tmp_path: Path) -> None:
     person = sits()
     person.prompt()
+    person.runs("echo removed")
+    (tmp_path / "state" / "shellsession" / "attach_history").unlink()
     person.runs("echo remem''bered")
     person.leaves()
     person = sits()

@@ -169,20 +169,40 @@ def program(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_bash_completes(daemon: Daemon, program: Path, words: str, offered: list[str]) -> None:
+    assert completed(daemon, program, words) == offered
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("kill pro:", ["pro:ject:1"]),
+        ("run --session=ag", ["--session=agent-1", r"--session=agent\ \'2\'"]),
+        ("attach --others=w", ["--others=wait"]),
+    ],
+)
+def test_bash_completes_where_it_takes_no_word_apart(
+    daemon: Daemon, program: Path, words: str, offered: list[str]
+) -> None:
+    assert completed(daemon, program, words, breaks="") == offered
+
+
+def completed(daemon: Daemon, program: Path, words: str, breaks: str = ":=") -> list[str]:
+    """What bash is offered, which takes words apart at blanks and at these."""
     for name in ("agent-1", "agent '2'", "other", "pro:ject:1"):
         connect(name, daemon.socket, False).disconnect()
     line = f"{program} {words}"
-    parts = re.findall(r"[:=]+|[^:=\s]+|(?<=\s)$", line)  # as bash takes it apart
+    parts = re.findall(rf"[\0{breaks}]+|[^\0\s{breaks}]+|(?<=\s)$", line)
     script = f"""
         set -u
         eval "$({program} completion bash)" && complete -p shellsession >/dev/null || exit
+        COMP_WORDBREAKS=$' \\t\\n'{shlex.quote(breaks)}
         COMP_LINE={shlex.quote(line)} COMP_WORDS=({shlex.join(parts)}) COMP_CWORD={len(parts) - 1}
         _shellsession
         ((${{#COMPREPLY[@]}})) && printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == offered
+    return done.stdout.splitlines()
 
 
 def test_a_name_with_a_colon_is_completed_at_a_prompt(daemon: Daemon, program: Path) -> None:

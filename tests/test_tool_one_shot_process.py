@@ -40,6 +40,7 @@ STATES: Final = [
     "trap 'echo failed' ERR; set -E",
     "trap 'echo T; echo T >&2' DEBUG",
     "readonly PWD OLDPWD SHLVL COLUMNS LINES",
+    "readonly POSIXLY_CORRECT=1",
     "builtin() { echo own; }; unset() { echo own; }",
     "declare -i COMES=1; declare -a GOES=(a b)",
     "readonly -a COMES; readonly GOES",

@@ -68,6 +68,7 @@ def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: st
         "git commit --allow-empty -qm '' -m ' ' --message=",
         "git commit --allow-empty --amend --message $'\\n'",
         "git commit -aqm '' --allow-empty",
+        "git commit --allow-empty --mess '' --mes=",
         "echo >empty; git commit --allow-empty -F empty",
         "echo >empty; git commit --allow-empty --file=$PWD/empty",
         "git nonsense commit",

@@ -60,13 +60,12 @@ def test_a_secret_that_is_changed_while_a_call_runs_is_still_one(
     assert bash({"command": "true"})["stdout"] == ""
     monkeypatch.setenv("MY_API_TOKEN", "second-value")
     with ThreadPoolExecutor() as pool:
-        call = pool.submit(
-            bash, {"command": f"touch {tmp_path}/up; until [ -e {tmp_path}/go ]; do :; done; echo $MY_API_TOKEN"}
-        )
+        wait = f"touch {tmp_path}/up; until [ -e {tmp_path}/go ]; do :; done"
+        call = pool.submit(bash, {"command": f"{wait}; echo $MY_API_TOKEN; echo second''-value''-and-more"})
         wait_until((tmp_path / "up").exists, "the call")
-        monkeypatch.setenv("MY_API_TOKEN", "third-value")
+        monkeypatch.setenv("MY_API_TOKEN", "second-value-and-more")  # which the one of before begins
         (tmp_path / "go").touch()
-        assert call.result(PATIENCE)["stdout"] == "***\n"
+        assert call.result(PATIENCE)["stdout"] == "***\n***\n"
 
 
 def test_the_secrets_are_looked_for_once_for_each_environment(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,9 +101,16 @@ def test_a_task_that_is_cancelled_in_the_queue_asks_nobody_and_lets_the_next_one
 
 
 def test_one_that_is_told_to_end_in_the_queue_says_so_at_once_and_as_its_contract_does(place: Path) -> None:
+    asked = list[str]()
+
+    def confirm(command: str, *_: str) -> bool:
+        asked.append(command)
+        return True
+
     async def main() -> None:
         with Agents(cwd=place) as agents:
-            bash, seconds, told = strands.tool(agents, agent="a"), unique_seconds(), threading.Event()
+            bash = strands.tool(agents, agent="a", policy=Policy(confirm=confirm))
+            seconds, told = unique_seconds(), threading.Event()
             first = asyncio.create_task(call_in_thread(bash, execute(f"sleep {seconds}")))
             await asyncio.to_thread(wait_until, lambda: with_argument(seconds), "the first call")
             second = asyncio.create_task(call_in_thread(bash, execute("echo no"), told.is_set))
@@ -111,6 +118,7 @@ def test_one_that_is_told_to_end_in_the_queue_says_so_at_once_and_as_its_contrac
             with pytest.raises(strands.BashSessionError, match="cancelled"):
                 await second
             assert not first.done()
+            assert len(asked) == 1, "nobody is asked about what was cancelled"
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await first

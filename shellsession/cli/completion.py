@@ -24,7 +24,7 @@ _DESCRIPTION: Final = "Print a script that makes bash complete the verbs, their 
 _SCRIPT: Final = """\
 # bash completion of shellsession, printed by `shellsession completion bash`
 _shellsession() {
-    local line=$COMP_LINE words=() part word before verb choices= name kept index
+    local line=$COMP_LINE words=() part word before verb choices= name kept option index
     COMPREPLY=()
     for part in "${COMP_WORDS[@]:0:COMP_CWORD + 1}"; do
         if [[ ! ${words-} || $line == [[:space:]]* ]]; then words+=("$part"); else words[-1]+=$part; fi
@@ -35,19 +35,20 @@ _shellsession() {
     for ((index = 2; index < ${#words[@]} - 1; index++)); do
         [[ ${words[index]} == -- ]] && return # a command of its own follows
     done
-    if [[ $word == --*=* ]]; then before=${word%%=*} word=${word#*=}; fi
-    kept=${word%"${word##*[$COMP_WORDBREAKS]}"}
+    kept=${word%"${word##*[$COMP_WORDBREAKS]}"} option=
+    if [[ $word == --*=* ]]; then before=${word%%=*} option=${word%%=*}= word=${word#*=}; fi
     case "$verb $before" in
     "$verb ${words[0]}") choices='@VERBS@' ;;
 @CASES@
     esac
     if [[ $choices == AGENTS ]]; then
         while IFS= read -r name; do
-            [[ $name == "$word"* ]] && name=$(printf %q "$name") && COMPREPLY+=("${name#"$kept"}")
+            [[ $name == "$word"* ]] && COMPREPLY+=("$option$(printf %q "$name")")
         done < <("${words[0]}" ls --names 2>/dev/null)
     elif [[ $choices ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -P "$option" -W "$choices" -- "$word")
     fi
+    COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 complete -o default -F _shellsession shellsession
 """

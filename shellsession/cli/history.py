@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Final
+from typing import IO, Final, cast
 
 from ..engine.directories import make_private
 from .editing import as_bytes, as_text, for_readline, from_readline
@@ -40,17 +40,21 @@ class History:
         last = self._readline.get_history_item(self._readline.get_current_history_length())
         if command.strip() and (last is None or command != from_readline(last)):
             self._readline.add_history(for_readline(command))
-            with suppress(OSError), open(self._path, "ab") as file:
+            with suppress(OSError), self._open(os.O_WRONLY | os.O_APPEND | os.O_CREAT, "ab") as file:
                 file.write(as_bytes(command).replace(b"\n", _WITHIN) + b"\n")
 
+    def _open(self, flags: int, mode: str, path: str = "") -> IO[bytes]:
+        """For its owner alone, also where somebody has removed it meanwhile."""
+        return cast(IO[bytes], open(os.open(path or self._path, flags | os.O_CLOEXEC, 0o600), mode))
+
     def _lines(self) -> list[bytes]:
-        with open(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "rb") as file:
+        with self._open(os.O_RDONLY | os.O_CREAT, "rb") as file:
             return [line for line in file.read().split(b"\n") if line]
 
     def _write(self, lines: list[bytes]) -> None:
         """Whole, or not at all."""
         path = os.path.realpath(self._path)  # a link stays one
         beside = f"{path}.{os.getpid()}"
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+        with self._open(os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "wb", beside) as file:
             file.write(b"".join(line + b"\n" for line in lines))
         os.replace(beside, path)

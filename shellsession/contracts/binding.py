@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
@@ -76,25 +76,31 @@ class _Bound(Located[P]):
         except TimeoutError:
             raise refused(f"it was not confirmed within {seconds} s") from None
 
-    def _masked(self, result: Result, before: Secrets | None) -> Result:
+    def _masked(self, result: Result, before: list[Mapping[str, str]]) -> Result:
         """The result without secrets: those of now, and of before it was run."""
-        for secrets in {before, self._secrets()}:
-            result = result if secrets is None else secrets.mask_result(result)
-        return result
+        secrets = self._secrets(before)
+        return result if secrets is None else secrets.mask_result(result)
 
-    def _secrets(self) -> Secrets | None:
-        """Those of the host's environment as it is now, and of the session's: what the host has changed there since, or
-        taken out, its bash still has."""
+    def _secrets(self, before: Sequence[Mapping[str, str]] = ()) -> Secrets | None:
+        """Those of now, and of before: all at once, as one may begin with another."""
         if self._policy is None or not (self._policy.mask_secrets or self._policy.secrets):
             return None
-        environs: list[Mapping[str, str]] = [inherited()]
-        with suppress(ShellSessionError):  # the agent is gone, or all sessions are
-            if (session := self._present()) is not None:
-                environs.append(started(session))
+        environs = [*before, *(environ for environ in self._environs() if environ not in before)]
         known = self._known
         if known is None or known[0] != environs:  # they take long to make
             self._known = known = environs, self._policy.known_secrets(*environs)
         return known[1]
+
+    def _environs(self) -> list[Mapping[str, str]]:
+        """Where secrets are: the host's environment as it is now, and the session's: what the host has changed there
+        since, or taken out, its bash still has."""
+        if self._policy is None:
+            return []
+        environs: list[Mapping[str, str]] = [inherited()]
+        with suppress(ShellSessionError):  # the agent is gone, or all sessions are
+            if (session := self._present()) is not None:
+                environs.append(started(session))
+        return environs
 
     async def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> P:
         """What a call does, told once for threads and for asyncio; its payload."""
@@ -116,7 +122,7 @@ class _Bound(Located[P]):
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
             request = await self._approved(action, cancel)
-            before = self._secrets()
+            before = self._environs()
             try:
                 result = await self._run(request, cancel)
             except CallCancelled as error:
@@ -174,7 +180,9 @@ class _Bound(Located[P]):
         return request
 
     async def _asked(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
-        """What somebody said. Raises InvalidRequest for what was raised there."""
+        """What somebody said. Raises InvalidRequest for what was raised there, and CallCancelled."""
+        if cancel is not None and cancel._left_queue:
+            raise CallCancelled
         try:
             return await self._wait("ask", question.function, question.arguments, timeout, cancel)
         except ShellSessionError:

@@ -52,8 +52,8 @@ while (( $# )) && [[ $1 != -- ]]; do
     --c*)
       _phoenix_cleanup=$2
       \builtin shift ;;
-    --message=* | --file=* | --reuse-message=*) _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=${1#*=} ;;
-    --message | --file | --reuse-message)
+    --m*=* | --fil*=* | --reu*=*) _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=${1#*=} ;;
+    --m* | --fil* | --reu*)
       _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=$2
       \builtin shift ;;
     --fixup=* | --reedit-message=* | --squash=*) _phoenix_kind=c ;;

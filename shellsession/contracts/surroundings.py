@@ -33,7 +33,7 @@ _CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
 # What of a session would be heard at our words, or change what they mean. No function stands before a special builtin
 # in posix mode, which an assignment can begin.
 _CALM: Final = (
-    r"POSIXLY_CORRECT=1; \unset -f builtin",
+    r"(( POSIXLY_CORRECT = 1 )); \unset -f builtin",
     r"\builtin trap - DEBUG ERR RETURN",
     r"\builtin set +aefkuvxCEPT +o posix",
     r"\builtin shopt -u expand_aliases cdspell",

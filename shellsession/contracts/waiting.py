@@ -38,6 +38,8 @@ class CancelToken:
     cancelled. A command that has ended by itself in the meantime has its result.
     """
 
+    _left_queue = False  # its call was cancelled before its turn came: nobody is to be asked about that
+
     def __init__(self) -> None:
         self._cancelled = False
         self._listeners: list[Callable[[], object]] = []

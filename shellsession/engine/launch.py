@@ -68,7 +68,7 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
     """
     sandbox, umask = options.sandbox, b""
     if options.umask is not None:
-        umask = b"\\builtin umask %04o\n" % options.umask
+        umask = b"\\umask %04o\n" % options.umask  # not `builtin`, which may be a function of the environment's
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
     facts, command = _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS]

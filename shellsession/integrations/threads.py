@@ -46,6 +46,7 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
     try:
         return work.result()
     except CallCancelled:  # in the queue: it is called to tell that in its contract's words, and runs nothing
+        token._left_queue = True
         payload: P = await elsewhere(tool, call, token)
         return payload
 

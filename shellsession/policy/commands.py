@@ -6,6 +6,7 @@ Law: what cannot be known before it runs is said to be unknown, and never taken 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -45,7 +46,6 @@ class Run:
 
 # Half of a setting of git: its name or its value, by a number.
 _GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
-_COMMANDS: Final = re.compile(r"[;&|\n]")
 _READING: Final = frozenset({"read", "mapfile", "readarray"})
 # Those that make names mean other programs: what is allowed by name is not what it was.
 _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
@@ -76,7 +76,7 @@ class _Reader:
         self._started: set[tuple[tuple[Word, ...], str | None]] = set()
         self._of_git: dict[tuple[str, str], Word] = {}
         self._functions: frozenset[str] = frozenset()
-        self._aliases: dict[str, list[Word]] = {}
+        self._aliases: dict[str, str] = {}
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
         self.fault = ""
@@ -114,7 +114,8 @@ class _Reader:
             self._command(passed, depth)
 
     def _command(self, simple: Simple, depth: int) -> None:
-        todo = [simple.words, *self._meant(simple.words)]
+        self._as_aliased(simple, depth)
+        todo = [simple.words]
         while todo:
             words = _named(todo.pop() if self._blanked else tuple(map(_told, todo.pop())))
             if not words:
@@ -140,13 +141,15 @@ class _Reader:
                     self._started.add((inner, simple.fed))
                     todo.append(inner)
 
-    def _meant(self, words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-        """The command that an alias of the text makes of this one, if it does."""
-        seen: set[Word] = {None}
-        while words and words[0] not in seen and (alias := self._aliases.get(words[0] or "")):
-            seen.add(words[0])
-            words = (*alias, *words[1:])
-            yield words
+    def _as_aliased(self, simple: Simple, depth: int) -> None:
+        """What an alias of the text makes of this command, if it does: text, which may begin or end with a part of one
+        (``alias n='if a; then b;'``)."""
+        name = simple.words[0] if simple.words else None
+        if name is None or (text := self._aliases.pop(name, None)) is None:  # in its own text it is none
+            return
+        rest = shlex.join(BLANK if word is None else word for word in simple.words[1:])
+        self._script("an alias", f"{text} {rest}", depth, simple.fed)
+        self._aliases.setdefault(name, text)
 
     def _follow(self, finding: Finding, simple: Simple, depth: int) -> None:
         match finding:
@@ -158,8 +161,8 @@ class _Reader:
                 self._input(simple, known, depth)
             case Assigns(name, value):
                 self._assigned(name, value, depth)
-            case Renames(name, text):  # for the words that follow, the last command of it
-                self._aliases[name] = [*(_COMMANDS.split(text)[-1].split())]
+            case Renames(name, text):
+                self._aliases[name] = text
             case Starts(words):
                 self._command(Simple(_matching(words)), depth)
 
