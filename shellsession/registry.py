@@ -178,12 +178,12 @@ class Registry(Generic[S]):
     def _drop_closed(self, key: str | int) -> None:
         if (entry := self._entries.get(key)) is None or not entry.session.closed:
             return
-        del self._entries[key]
         engine = entry.session._engine
         if entry.session.relied_on and engine.expired and engine.last is not None:
             self._lost[key] = entry.agent
             if len(self._lost) > _LOSSES:
                 del self._lost[next(iter(self._lost))]
+        self._entries.pop(key, None)  # last: a collection may end the agent anywhere here, and take out what it finds
 
     def next_look(self) -> float | None:
         """In how many seconds one may have been idle too long; None while there is none."""

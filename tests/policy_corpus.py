@@ -257,6 +257,7 @@ TAKEN: Final = (Case("a ;; b", ("a", "b")), Case("a; & b", ("a", "b")))
 
 # What loads or reads something that the text does not tell.
 UNTOLD: Final = (
+    "docker run --entrypoint sh $O image -c 'rm x'",
     "BASH_ENV=x bash -c ls",
     "export LD_PRELOAD=x",
     "env BASH_ENV=x ls",

@@ -62,6 +62,8 @@ class _Words:
                 yield Starts((*self._starter.behind.split(), *self._rest))
                 return
             if self._named and (word is None or word == "--" or not word.startswith("-")):
+                if word is None:  # an option, the image, or more than that
+                    yield Untold(f"what {self._name} starts")
                 yield from self._of_named(self._operands - (word != "--"))
                 return
             if word is not None and word.startswith("-") and len(word) > 1:
