@@ -58,6 +58,14 @@ def test_who_reads_bashs_own_is_asked_for_no_second_mark(sh: Session) -> None:
     assert "/forged" not in result.cwd
 
 
+@pytest.mark.parametrize("options", [{}, {"stdin": TTY}], ids=repr)
+def test_a_shell_that_lost_its_stderr_at_its_prompt_asks_for_no_input(sh: Session, options: dict[str, Any]) -> None:
+    result = sh.run("PROMPT_COMMAND='exec 2>/dev/null'", **options)
+    assert (result.outcome, result.state_kept) == ("shell_exited", False)
+    assert "no longer runs" in result.reason
+    assert sh.run("echo on").stdout == "on\n"
+
+
 def test_bash_that_comes_back_to_its_prompt_as_it_is_looked_at_asks_for_nothing(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,8 +290,8 @@ def test_a_stream_that_another_thread_waits_for_ends_with_its_result(sh: Session
 def test_jobs_can_be_asked_while_they_end(sh: Session) -> None:
     """Another thread takes their streams away meanwhile."""
     seen = 0
-    for _ in range(60):
-        sh.run("sleep 0.001 &")
+    for number in range(60):
+        sh.run(f"sleep 0.00{number % 9 + 1} &")
         for job in sh.jobs()[-1:]:  # on a busy machine it may have ended before we look
             seen += 1
             while job.running:

@@ -212,8 +212,11 @@ class Shell:
         return self._own_names() == self._names
 
     def idle(self) -> bool:
-        """Does bash sit at its prompt with nothing left to read? Not in `read <&10`, while it has its own elsewhere."""
-        return processes.idle_at(self.pid, self.control_name) and self.is_whole()
+        """Does bash sit at its prompt with nothing left to read? In a text (`read <&10`) it keeps its own elsewhere."""
+        if not processes.idle_at(self.pid, self.control_name):
+            return False
+        others = (f"/proc/{self.pid}/fd/{fd}" for fd in processes.descriptors(self.pid) if fd > 2)
+        return self.control_name not in map(processes.link, others)
 
     def is_at_our_line(self, older: Mapping[int, int]) -> bool:
         """Has bash its own input still, or again, with nothing below it that is not ``older``?"""
@@ -221,7 +224,7 @@ class Shell:
 
     def prepares_prompt(self) -> bool:
         """Is bash, after a command, not yet where it reads the next one? False where the kernel forbids the look."""
-        return not self.idle() and processes.may_look(self.pid)
+        return not processes.idle_at(self.pid, self.control_name) and processes.may_look(self.pid)
 
     def continue_stopped(self) -> bool:
         """Had somebody stopped bash (`kill -STOP $$`)? Then it goes on."""
