@@ -67,7 +67,7 @@ class Record:
         """The fields that were given, and the defaults of the others. Raises TypeError."""
         placed = dict(zip(self._types, values, strict=False))
         fields = {**self._defaults, **placed, **named}
-        if fields.keys() != self._types.keys() or len(placed) < len(values) or placed.keys() & named.keys():
+        if fields.keys() != self._types.keys() or len(placed) < len(values) or not placed.keys().isdisjoint(named):
             kind: Any = type(self)
             _dataclass(kind)(*values, **named)  # says what is wrong
         return fields
@@ -76,7 +76,13 @@ class Record:
         """Refuse what cannot be meant."""
 
     def __replace__(self, **changes: Any) -> Self:
-        return type(self)(**{**self.__dict__, **changes})
+        fields = {**self.__dict__, **changes}
+        if len(fields) > len(self._types):
+            return type(self)(**fields)  # says what is wrong
+        made = object.__new__(type(self))
+        made.__dict__.update(fields)
+        made.__post_init__()
+        return made
 
     def __setattr__(self, name: str, value: object) -> None:
         raise _frozen(f"cannot assign to field {name!r}")

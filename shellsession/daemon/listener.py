@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ..models import Result, Stream
@@ -32,7 +30,9 @@ class Listener:
 
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
-        self.queued = False  # for its turn: nothing was begun for it
+        self.queued = (
+            False  # for its turn: nothing was begun for it, and it is given up when its client leaves for good
+        )
         self.late = False  # its turn did not come in time
         self.begun = False  # its task has had its first turn
         self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
@@ -70,13 +70,6 @@ class Listener:
         if self.queued and self.task is not None:
             self.late = self.late or late
             self.task.cancel()
-
-    @contextmanager
-    def queueing(self) -> Iterator[None]:
-        """For its turn: should its client leave for good, it is given up. It stays queued where that never came."""
-        self.queued = True
-        yield
-        self.queued = False
 
     async def until_connected(self) -> None:
         """Until its client is back, or has left for good."""

@@ -54,7 +54,7 @@ class SharedSession:
         self.hold = Hold(session, self.engine)
         self.outcomes = Outcomes()
         self.opened = False  # has it had a bash?
-        self.users = 0  # verbs that are in it, or wait for their turn
+        self.users = 0  # verbs that are in it, or wait for their turn: it is not given up under one
         self.turn = asyncio.Lock()  # of commands: the oldest request first
         self._looks: set[asyncio.Task[None]] = set()  # one, while it is seen whether what was handed back has ended
         session._on_change(self._look_at_end)
@@ -120,15 +120,6 @@ class SharedSession:
         """A command as others are told of it, and whether a person typed it."""
         text, line = self._typed_line
         return (line, True) if text and command == text else (command, False)
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """While a verb is being done: the session is not given up under it."""
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
 
     @property
     def _running(self) -> tuple[bytes, bool]:

@@ -49,11 +49,15 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             check_seconds("turn_within", seconds)
             incoming.listener.give_up_in(seconds)
         try:
-            with shared.in_use():
+            shared.users += 1
+            try:
                 if type(request) not in _UNHELD:
-                    with incoming.listener.queueing():
-                        await shared.hold.enter(request.holder, isinstance(request, requests.OfCommand))
+                    incoming.listener.queued = True
+                    await shared.hold.enter(request.holder, isinstance(request, requests.OfCommand))
+                    incoming.listener.queued = False
                 answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
+            finally:
+                shared.users -= 1
         except ShellUnavailable as error:
             if not (shared.opened or shared.users) and shared.session.state == "new":  # it would take up a place
                 await shared.session.close()
@@ -78,23 +82,23 @@ async def _start(shared: SharedSession, _: Incoming) -> None:
 
 async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
     listener = incoming.listener
-    with listener.queueing():
-        while True:
-            async with shared.turn:
-                await shared.until_unattended()
-                if not (listener.connection.is_gone or listener.connection.congested):
-                    listener.queued = False
-                    return await _run_now(shared, incoming)
-            # Whoever asked may have given up, and asked anew: to run it now could be to run it twice. And who does not
-            # read the last answers is to have no more of them piled up here.
-            await listener.taken()
-            if listener.abandoned.done():  # it is being cancelled; to go round again would never let that happen
-                raise SessionBusy(LEFT)
+    listener.queued = True
+    while True:
+        async with shared.turn:
+            await shared.until_unattended()
+            if not (listener.connection.is_gone or listener.connection.congested):
+                listener.queued = False
+                return await _run_now(shared, incoming)
+        # Whoever asked may have given up, and asked anew: to run it now could be to run it twice. And who does not
+        # read the last answers is to have no more of them piled up here.
+        await listener.taken()
+        if listener.abandoned.done():  # it is being cancelled; to go round again would never let that happen
+            raise SessionBusy(LEFT)
 
 
 async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
-    options = request.model_dump(exclude_unset=True, exclude=_NO_OPTIONS)
+    options = {name: getattr(request, name) for name in request.model_fields_set - _NO_OPTIONS}
     if request.limits is not None:
         options["limits"] = request.limits.made()
     command = incoming.part if request.term is None else shared.with_terminal_type(incoming.part, request.term)
@@ -168,17 +172,19 @@ async def _type(shared: SharedSession, incoming: Incoming) -> None:
 
 async def _typed(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
     text = incoming.part
-    with incoming.listener.queueing():
-        await shared.until_handed_back(until)
+    incoming.listener.queued = True
+    await shared.until_handed_back(until)
+    incoming.listener.queued = False
     shared.outcomes.check(incoming.request.command)
     await shared.type(text, until)
 
 
 async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     until = _moment(shared, incoming)
-    with incoming.listener.queueing():
-        if not await shared.until_unattended(until):
-            return Answer({"value": False}, (b"",))
+    incoming.listener.queued = True
+    if not await shared.until_unattended(until):
+        return Answer({"value": False}, (b"",))
+    incoming.listener.queued = False
     shared.outcomes.check(incoming.request.command)
     with shared.attending(), observing(shared.engine, incoming.listener):
         text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
