@@ -31,6 +31,9 @@ class Reader(Protocol):
 
 # Reads of 4 KiB: one that lives, and prints without end, is not listened to for ever.
 _LAST_WORDS: Final = 16
+# Of those that have ended so many are remembered, and so many bytes of what all have printed: the latest.
+_MOST: Final = 100
+_MOST_BYTES: Final = 16 << 20
 
 
 class Job(AnyJob):
@@ -105,6 +108,11 @@ class Job(AnyJob):
     def running(self) -> bool:
         return any(fd != self._lent for fd in list(self._open)) or bool(self.alive())
 
+    @property
+    def size(self) -> int:
+        """The bytes of its output that are kept."""
+        return sum(capture.kept for capture in list(self._captures.values()))
+
     def _kept(self, name: str) -> tuple[bytes, int, int]:
         self._check_owner()
         with self._lock:
@@ -145,3 +153,15 @@ class Job(AnyJob):
         if fd != self._lent:
             stream.close()
         self._open.pop(fd, None)
+
+
+def remembered(jobs: Sequence[Job]) -> list[Job]:
+    """Of these, the oldest first, all that run, and the latest of what has ended; the last one in any case."""
+    if len(jobs) <= _MOST and sum(job.size for job in jobs) <= _MOST_BYTES:
+        return list(jobs)  # to ask each whether it runs takes 10 us
+    kept, size = [jobs[-1]], jobs[-1].size
+    for job in reversed(jobs[:-1]):
+        size += job.size
+        if (len(kept) < _MOST and size <= _MOST_BYTES) or job.running:
+            kept.append(job)
+    return kept[::-1]

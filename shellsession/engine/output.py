@@ -37,6 +37,11 @@ class Capture:
     def overflowed(self) -> bool:
         return self._taken + self.total > self._limit
 
+    @property
+    def kept(self) -> int:
+        """So many bytes are in memory."""
+        return len(self._head) + len(self._tail)
+
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         self.total += len(data)
@@ -93,7 +98,7 @@ class Capture:
         self._cut(max(end, len(self._head)) if self._dropped else end)
 
     def _cut(self, at: int) -> None:
-        self.total -= len(self._head) + len(self._tail) - at
+        self.total -= self.kept - at
         del self._tail[max(0, at - len(self._head)) :]
         del self._head[at:]
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Final
 
 from ..errors import GONE
 from ..models import Outcome, Result, Stream as StreamName
 from . import processes
 from .call import Call
 from .core import Core
-from .jobs import Job
+from .jobs import Job, remembered
 from .shell import Shell
 from .signals import undisturbed
 from .streams import Stream
-
-_JOBS_KEPT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +61,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
             if shell.streams.part_with(stream):
                 engine.forget_fd(stream.fd)
                 job.adopt(name, stream, call.fresh_capture(), engine.reader)
-    if len(engine.jobs) > _JOBS_KEPT:  # whatever runs is kept, and the latest of what has ended
-        engine.jobs = [old for old in engine.jobs[:-_JOBS_KEPT] if old.running] + engine.jobs[-_JOBS_KEPT:]
+    engine.jobs = remembered(engine.jobs)
 
 
 def announced(lost: Result) -> Result:
