@@ -69,6 +69,11 @@ class Session(Base, ThreadSession[Request]):
         finally:
             self._callers -= mine
 
+    def _told(self, steps: Steps[Result]) -> Result:
+        """As ``_do``; what came is the caller's alone."""
+        self._engine.let_go(result := self._do(steps))
+        return result
+
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """It is this thread's turn."""
         try:
@@ -109,7 +114,7 @@ class Session(Base, ThreadSession[Request]):
         return self
 
     def _run(self, request: Request) -> Result:
-        return self._do(self._mine().run(request))
+        return self._told(self._mine().run(request))
 
     def _stream(self, request: Request) -> Iterator[tuple[Stream, bytes] | Result]:
         return self._follow(self._mine(), request)
@@ -135,14 +140,14 @@ class Session(Base, ThreadSession[Request]):
         engine, until = self._mine(), self._until(timeout)
         if (told := self._along(until)) is not None:
             return told
-        return self._do(engine.wait(until))
+        return self._told(engine.wait(until))
 
     def poll(self) -> Result:
         """As ``wait``, without waiting: what the running command has printed since the previous result."""
         engine = self._mine()
         if (told := self._along(time.monotonic() + A_MOMENT)) is not None:
             return told
-        return self._do(engine.poll())
+        return self._told(engine.poll())
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does.
@@ -152,7 +157,7 @@ class Session(Base, ThreadSession[Request]):
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         self._await_turn(until)
-        return self._do(engine.send(data, until))
+        return self._told(engine.send(data, until))
 
     def type(self, text: Text) -> None:
         """As ``send``, without staying with the command: for use with ``expect``.
@@ -177,7 +182,7 @@ class Session(Base, ThreadSession[Request]):
         engine = self._mine()
         if (told := self._along(None, lambda: engine.request_interrupt(meant))) is not None:
             return told if meant is None else meant.result or told
-        return self._do(engine.interrupt(meant))
+        return self._told(engine.interrupt(meant))
 
     def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """The end of the command that another thread is in, or at that moment how it is; None: nobody is in any."""

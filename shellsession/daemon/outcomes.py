@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ..engine.output import counted
 from ..errors import NotRunning
 from ..models import Result
-from .pieces import counted, joined
+from .pieces import joined
 
 # Ends that are kept for who has not asked yet; the last alone with its output.
 _KEPT: Final = 16

@@ -15,19 +15,6 @@ def end_of(result: Result) -> dict[str, object]:
     return {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason}
 
 
-def counted(result: Result) -> Result:
-    """Without the output, which is counted as omitted: the log wants the sizes, not the bytes."""
-    if not (result.stdout_bytes or result.stderr_bytes):
-        return result
-    return replace(
-        result,
-        stdout_bytes=b"",
-        stderr_bytes=b"",
-        stdout_omitted=result.stdout_omitted + len(result.stdout_bytes),
-        stderr_omitted=result.stderr_omitted + len(result.stderr_bytes),
-    )
-
-
 def together(before: Result, now: Result) -> Result:
     """The later piece, with what both have omitted."""
     return replace(

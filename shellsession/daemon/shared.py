@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..async_session import AsyncSession
 from ..engine.keyboard import FULL_PAUSE
+from ..engine.output import counted
 from ..engine.waiting import drive
 from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
@@ -25,7 +26,7 @@ from .hold import Hold
 from .journal import Journal
 from .listener import Listener
 from .outcomes import Outcomes
-from .pieces import counted, end_of, together
+from .pieces import end_of, together
 from .wire import encode
 
 if TYPE_CHECKING:
@@ -268,14 +269,9 @@ class SharedSession:
         self._journal.note(self.agent, text, self._secrets, counted(result))
 
     def unread(self, result: Result, command: str) -> bytes:
-        """What was typed for the command whose result this is, and not read before its end.
-
-        ``command``: which one it was, if that is known: what others have missed of it may have been joined to its end.
-        """
+        """What was typed for that command, whose result this is, and not read before its end."""
         call = self.engine.last
-        if call is None or call.result is None:
-            return b""
-        return call.unread if call.result is result or command == self.outcomes.last != "" else b""
+        return call.unread if call is not None and not result.runs_on and command == self.outcomes.last != "" else b""
 
     def is_left(self, request: str) -> bool:
         """Was a command handed back to that request, and does nobody stay with it?"""

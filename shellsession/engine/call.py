@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..models import TTY, Outcome, Request, Result, Stream as StreamName
 from .framing import Framer
-from .output import Capture
+from .output import Capture, counted
 from .spill import NO_SPILLS, Spills
 from .streams import Stream
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 # What expect can look back on, in bytes.
 _UNSEEN_MAX: Final = 1 << 18
+# What waits for who follows a command that is being ended, in bytes: the last that its pipes held. (It is read in any
+# case, and nobody takes it meanwhile.)
+_LAST_PIECES: Final = 4 << 20
+# A result of more bytes is kept by who asked for it, and not here as well until the next command.
+_LIGHT: Final = 1 << 12
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
@@ -117,11 +122,12 @@ class Call:
     def _room_for_pieces(self, data: bytes) -> bool:
         """Who follows takes each piece, also of what others have read; but no more than the limit waits for that."""
         self._waiting += len(data)
-        if self._waiting <= self.request.limits.max_output:
-            return True
-        if self.ending is None:  # later, then; and another who waits comes back, so that it can be taken
+        most = self.request.limits.max_output
+        if self.ending is not None:
+            return self._waiting <= max(most, _LAST_PIECES)
+        if self._waiting > most:  # later, then; and another who waits comes back, so that it can be taken
             self.paused = self.following = True
-        return self.ending is None
+        return True
 
     def take_pieces(self) -> list[tuple[StreamName, bytes]]:
         """For who follows it: what has come since the last time."""
@@ -142,6 +148,11 @@ class Call:
         """
         if self.request.on_output is not None:
             self.request = self.request.__replace__(on_output=None)
+
+    def let_go(self) -> None:
+        """Who asked has the result; how it ended is still known here."""
+        if (result := self.result) is not None and len(result.stdout_bytes) + len(result.stderr_bytes) > _LIGHT:
+            self.result = counted(result)
 
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""

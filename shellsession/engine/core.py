@@ -100,6 +100,11 @@ class Core:
 
     # -- between two verbs
 
+    def let_go(self, told: Result) -> None:
+        """Who asked has it: an idle session is not to hold a large result until its next command."""
+        if (call := self.last) is not None and call.result is told:
+            call.let_go()
+
     def stop_unattended(self, until: float | None = None) -> bool:
         """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ..models import unfinished
+from ..models import Result, unfinished
 
 Sink = Callable[[bytes], object]
 # So much more of the end is kept until somebody looks: a mark that has come there is found whole, and taken out.
@@ -119,3 +119,15 @@ class Capture:
         self._taken += self.total - len(rest)
         self._dropped, self.total = 0, len(rest)
         return data, dropped, min(cut, len(data))
+
+
+def counted(result: Result) -> Result:
+    """Without the output, which is counted as omitted."""
+    if not (result.stdout_bytes or result.stderr_bytes):
+        return result
+    return result.__replace__(
+        stdout_bytes=b"",
+        stderr_bytes=b"",
+        stdout_omitted=result.stdout_omitted + len(result.stdout_bytes),
+        stderr_omitted=result.stderr_omitted + len(result.stderr_bytes),
+    )
