@@ -2,6 +2,7 @@
 
 =============  ===================================================================================
 framing        pure: what is typed, and how bash's answer is recognised
+texts          pure: what a command's text may do to the bash that runs it
 output         pure: bounded memory for endless output
 spare          a descriptor kept back, to look with where the host has no other
 processes      what /proc tells; it looks and never acts

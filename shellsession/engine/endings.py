@@ -14,12 +14,13 @@ from ..models import Outcome, Result
 from . import processes, pump
 from .call import Call
 from .core import Core
-from .framing import GUARDS, is_blank
+from .framing import GUARDS
 from .ladder import PROMPT, Ladder
 from .pump import DEAD, MARK
 from .results import leave_jobs, result
 from .shell import Shell, kill
 from .teardown import ROUNDS, TICK, kill_shell, retire, shell_died
+from .texts import is_blank
 from .waiting import Steps, Wait
 
 # SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.

@@ -57,10 +57,7 @@ _SIGNALLED: Final = 128
 # So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
 # `set -o history` keeps it.
 _SECRET: Final = 24
-_BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
-_EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with what is behind it
-_NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 _LOST: Final = re.compile(rb": \d\d: ")
 
 
@@ -94,20 +91,6 @@ def quote(text: bytes) -> bytes:
 
 def _in_hex(found: re.Match[bytes]) -> bytes:
     return b"".join(b"\\x%02x" % byte for byte in found[0])
-
-
-def is_blank(text: bytes) -> bool:
-    """Is there nothing to run: only blanks, empty or continued lines, and comments (which nothing continues)?"""
-    return text.lstrip(b" \t\n")[:1] in (b"", b"#", b"\\") and _BLANK.fullmatch(text) is not None
-
-
-def named_descriptors(text: bytes) -> set[int]:
-    """Those that bash would take for itself, and an ``exec`` in the text may mean.
-
-    While a text runs bash keeps its own three at the first numbers from 10 on that are free: what is opened there is
-    lost, and what is closed there costs the shell. Other redirections come to an end, and it moves its own meanwhile.
-    """
-    return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
 
 
 def from_file(path: bytes, text: bytes, status: int = 0, spelling: int = 0) -> bytes:
@@ -155,7 +138,8 @@ class Frame(NamedTuple):
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
     words before a command's redirections, and in a group's.
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
-    ``reserved``: descriptors that bash is to keep none of its own at (see ``named_descriptors``); they are opened.
+    ``reserved``: descriptors that bash is to keep none of its own at (see ``texts``); they are opened.
+    ``sourced``: the argument is a file that runs the text (see ``texts``).
     """
 
     nonce: bytes
@@ -166,6 +150,7 @@ class Frame(NamedTuple):
     grouped: bool = False
     ours_in_history: int = 0
     reserved: Sequence[int] = ()
+    sourced: bool = False
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
@@ -175,7 +160,8 @@ class Frame(NamedTuple):
         was run). It costs 5 us; a question of its own, a round trip; looking afterwards could not tell whether the text
         itself has just disabled the name.
         """
-        run = b"%b -- %b" % (SPELLINGS[self.spelling % PROVEN][1], argument)  # the text may begin with a dash
+        way = b"\\builtin ." if self.sourced else SPELLINGS[self.spelling % PROVEN][1]
+        run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
         # Not `builtin exec`, whose redirections end with it.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
         if self.grouped:

@@ -56,6 +56,7 @@ class Engine(Core):
             self.status, self.spelling, self.had_children, self.prompt_speaks = 0, 0, False, False
             self.history = self.functions_trap = False
             self.trapping = self.debugging = False
+            self.switching = None
             self.named = set()
             yield from handshake(shell, self.refuse_closed)
             for text in self.options.startup:

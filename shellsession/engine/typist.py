@@ -15,11 +15,12 @@ from ..models import TTY, Request, Stream as StreamName
 from . import processes
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
+from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, quote
 from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
 from .streams import Stream
+from .texts import named_descriptors, switches_editing
 from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
@@ -96,8 +97,9 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
-    frame = Frame(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved)
-    for argument, status in _arguments(engine, shell, request.command):
+    sourced = _must_source(engine, request)
+    frame = Frame(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced)
+    for argument, status in _arguments(engine, shell, request.command, sourced):
         lines = frame.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
@@ -120,11 +122,33 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     return sorted(named - processes.descriptors(shell.pid)) if named else ()
 
 
-def _arguments(engine: Core, shell: Shell, text: bytes) -> Iterator[tuple[bytes, int]]:
+def _must_source(engine: Core, request: Request) -> bool:
+    """Is the text to be run by a file, as it may switch line editing?
+
+    Not where that would show (`set -x`, a DEBUG trap, the history), nor with `exec`, whose failure ends a shell there.
+    """
+    text = request.command
+    if request.isolated:  # no subshell is interactive
+        return False
+    if may := switches_editing(text):
+        defines = engine.switching == b"" or b"()" in text or b"function" in text
+        engine.switching = b"" if defines else b"eval"
+    elif engine.switching is not None:
+        may = engine.switching in text
+    shows = engine.prompt_speaks or engine.debugging or engine.history or engine.spelling
+    return may and not shows and b"exec" not in text
+
+
+def _arguments(engine: Core, shell: Shell, text: bytes, sourced: bool) -> Iterator[tuple[bytes, int]]:
     """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
     status = engine.status
     if b"\\" in text:
         text = _ended(text)
+    if sourced:
+        # `||`: for `set -e` and an ERR trap, the file has no status of its own.
+        lines = b"\\builtin eval -- %b || \\builtin return\n" % quote(text)
+        yield quote(shell.files.write("text", lines)), status
+        return
     if engine.spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
         return
