@@ -128,7 +128,8 @@ class AsyncSession(Base, LoopSession[Request]):
                     yield piece
             for piece in call.take_pieces() if call.result else await self._do(engine.heard(call)):
                 yield piece
-            yield engine.told(call)
+            engine.let_go(result := engine.told(call))
+            yield result
         finally:
             if engine.call is call and self._owner == os.getpid():
                 await self._do(engine.drop(call))

@@ -125,7 +125,8 @@ class Session(Base, ThreadSession[Request]):
             while engine.call is call:
                 yield from self._do(self._mine().heard(call))
             yield from call.take_pieces() if call.result else self._do(engine.heard(call))
-            yield engine.told(call)
+            engine.let_go(result := engine.told(call))
+            yield result
         finally:
             if engine.call is call and self._owner == os.getpid():
                 self._do(engine.drop(call))

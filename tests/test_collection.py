@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kinds import in_a_loop
 from support import is_alive, wait_until
 
-from shellsession import Agents, AsyncSession, Session, base
+from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base
 from shellsession.engine.waiting import Steps, drive
 
 
@@ -100,6 +101,38 @@ def test_the_same_with_asyncio(place: Path) -> None:
         assert pid is not None
 
     asyncio.run(main())
+
+
+LARGE = "head -c 1M /dev/zero; echo failed >&2; (exit 3)"
+
+
+def by_run(sh: Session) -> Result:
+    return sh.run(LARGE)
+
+
+def by_stream(sh: Session) -> Result:
+    *_, result = sh.stream(LARGE)
+    assert isinstance(result, Result)
+    return result
+
+
+def by_wait(sh: Session) -> Result:
+    sh.run(f"read line; {LARGE}", stdin=TTY)
+    return sh.send("on\n")
+
+
+def by_interrupt(sh: Session) -> Result:
+    sh.run(f"{LARGE}; sleep 1000", timeout=0.05, on_timeout="yield", limits=Limits(max_output=100))
+    return sh.interrupt()
+
+
+@pytest.mark.parametrize("get", [by_run, by_stream, by_wait, by_interrupt])
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_large_result_is_held_by_who_asked_and_by_nobody_else(kind: str, get: Callable[[Session], Result]) -> None:
+    with in_a_loop(AsyncSession) if kind == "asyncio" else Session() as sh:
+        held = weakref.ref(get(sh))
+        wait_until(lambda: gc.collect() >= 0 and (held() is None or len(held().stdout) < 4096), "its end")  # type: ignore[union-attr]
+        assert sh.run("echo $?").stdout == "3\n" or get is by_interrupt
 
 
 class Struck(Exception):

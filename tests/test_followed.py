@@ -181,6 +181,14 @@ def test_endless_news_are_no_reason_to_forget_the_time(sh: Session) -> None:
         assert pump._happened(engine.live(), engine.call, limit, now=10.0) == what
 
 
+@pytest.mark.parametrize("text", ["yes", f"trap 'head -c {SIZE // 2} /dev/zero; exit' INT; sleep 1000"])
+def test_what_comes_while_it_is_being_ended_is_handed_out_too(sh: Session, text: str) -> None:
+    *pieces, result = sh.stream(text, timeout=0.2, tty=False, limits=Limits(max_output=4096))
+    assert isinstance(result, Result)
+    assert result.outcome == "timed_out"
+    assert sum(len(data) for _, data in pieces) == len(result.stdout_bytes) + result.stdout_omitted  # type: ignore[misc]
+
+
 def test_what_cannot_be_run_is_refused_at_once(sh: Session) -> None:
     for session in (sh, AsyncSession()):
         with pytest.raises(InvalidRequest):

@@ -10,6 +10,7 @@ import os
 import time
 from binascii import hexlify
 from collections.abc import Iterable, Mapping, Set
+from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..models import TTY, Outcome, Request, Result, Stream as StreamName
@@ -149,10 +150,13 @@ class Call:
         if self.request.on_output is not None:
             self.request = self.request.__replace__(on_output=None)
 
-    def let_go(self) -> None:
-        """Who asked has the result; how it ended is still known here."""
-        if (result := self.result) is not None and len(result.stdout_bytes) + len(result.stderr_bytes) > _LIGHT:
-            self.result = counted(result)
+    def lightened(self) -> Call:
+        """The same without a large output; who holds this one itself still has all."""
+        if (result := self.result) is None or len(result.stdout_bytes) + len(result.stderr_bytes) <= _LIGHT:
+            return self
+        light = copy(self)
+        light.result = counted(result)
+        return light
 
     def fresh_capture(self) -> Capture:
         """For what comes after the call: bounded alike, and counted apart."""

@@ -104,8 +104,11 @@ class Core:
 
     def let_go(self, told: Result) -> None:
         """Who asked has it: an idle session is not to hold a large result until its next command."""
-        if (call := self.last) is not None and call.result is told:
-            call.let_go()
+        call = self.last
+        if call is not None and call.result is told:
+            light = call.lightened()
+            if self.last is call:  # another thread may have begun one; none does between these two lines
+                self.last = light
 
     def stop_unattended(self, until: float | None = None) -> bool:
         """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it.

@@ -134,9 +134,7 @@ class Engine(Core):
         self.ended = None if self.ended is call.result else self.ended
         if call.result is None:
             raise NotRunning("the command was given up meanwhile, and its shell with it")
-        result = call.result
-        call.let_go()
-        return result
+        return call.result
 
     def _ready(self) -> Steps[None]:
         """Refuse, or have a bash to type to."""
