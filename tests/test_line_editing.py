@@ -23,6 +23,7 @@ IDIOMS = [
     (["set -eo emacs; set +e; echo kept"], "kept\n"),
     (["shopt -so vi; shopt -uo vi; echo kept"], "kept\n"),
     (["mapfile -t -C 'set +o emacs;:' -c 1 lines <<< one; echo kept"], "kept\n"),
+    (['find . -exec true \\;; eval "$(set +o)"; env -i ls | grep -c exec; echo kept'], "0\nkept\n"),
     (["set +o | grep -c noglob; set -e", "set +e; echo kept"], "kept\n"),
 ]
 
@@ -52,6 +53,8 @@ BEHIND = [
     ("echo 'two\nlines' \\\n# none", "two\nlines\n", "", 0),
     ("f() { return 4; }; f", "", "", 4),
     ("exec nope; echo on", "on\n", "bash: exec: nope: not found\n", 0),
+    ("if :; then exec nope; fi; echo on", "on\n", "bash: exec: nope: not found\n", 0),
+    ("true && command exec nope\necho on", "on\n", "bash: exec: nope: not found\n", 0),
     ("alias hi='echo hello'\nhi", "hello\n", "", 0),
     ("(exit 9)", "", "", 9),
     ("cat; echo none", "none\n", "", 0),

@@ -17,6 +17,8 @@ _EDITING: Final = re.compile(
     rb"|shopt[ \t][^\n;&|()]{0,100}?-\w*o"
 )
 
+_REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
+
 
 def is_blank(text: bytes) -> bool:
     """Is there nothing to run: only blanks, empty or continued lines, and comments (which nothing continues)?"""
@@ -39,3 +41,8 @@ def switches_editing(text: bytes) -> bool:
     it sources, nor in what is evaluated there.
     """
     return _EDITING.search(text) is not None
+
+
+def replaces_the_shell(text: bytes) -> bool:
+    """May it be replaced by a program (`exec nope`)? Where that fails, a sourced file ends the shell."""
+    return b"exec" in text and _REPLACING.search(text) is not None

@@ -20,7 +20,7 @@ from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
 from .streams import Stream
-from .texts import named_descriptors, switches_editing
+from .texts import named_descriptors, replaces_the_shell, switches_editing
 from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
@@ -125,7 +125,7 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
 def _must_source(engine: Core, request: Request) -> bool:
     """Is the text to be run by a file, as it may switch line editing?
 
-    Not where that would show (`set -x`, a DEBUG trap, the history), nor with `exec`, whose failure ends a shell there.
+    Not where that would show (`set -x`, a DEBUG trap, the history), nor with an `exec`.
     """
     text = request.command
     if request.isolated:  # no subshell is interactive
@@ -136,7 +136,7 @@ def _must_source(engine: Core, request: Request) -> bool:
     elif engine.switching is not None:
         may = engine.switching in text
     shows = engine.prompt_speaks or engine.debugging or engine.history or engine.spelling
-    return may and not shows and b"exec" not in text
+    return may and not shows and not replaces_the_shell(text)
 
 
 def _arguments(engine: Core, shell: Shell, text: bytes, sourced: bool) -> Iterator[tuple[bytes, int]]:
