@@ -45,9 +45,10 @@ NOT_YOURS: Final = "somebody else is in the command that runs, and was not hande
 ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
 # What every verb of a closed session is told, also who waited for its bash just then.
 IS_CLOSED: Final = "this session is closed: make a new one"
-# What the next command is told, of a shell that ended between two.
+# Why a command's shell was ended by somebody else.
 CLOSED: Final = "the session was closed meanwhile"
 RESTARTED: Final = "the session was restarted meanwhile"
+# What the next command is told, of a shell that ended between two.
 GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
 FORKED: Final = "this session belongs to the process that made it; a forked child makes its own"
 
@@ -66,7 +67,8 @@ class SessionBusy(ShellSessionError):
 
 STILL_RUNS: Final = "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
 IN_CALLBACK: Final = (
-    "a callback of a running command cannot use its session: use another session, or interrupt from another thread"
+    "a callback of a running command, or a signal handler that strikes in one, cannot use its session: use another"
+    " session, or interrupt from another thread"
 )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("shellsession.daemon")
 
-# Output for a slow client: beyond this its command stands still, in bytes. A pipe's size: more hides nothing better.
+# Output for a slow client: beyond this its command stands still, in bytes. As large as a pipe: more would gain nothing.
 _BUFFER: Final = 1 << 20
 # How far behind an onlooker may be before it misses output, in bytes, and before it is left alone.
 _BEHIND: Final = 8 << 20
@@ -118,7 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         while self._at_end:
             self._at_end.pop()()
         self._server.leave(self)
-        while self._messages:  # what it has said before is said, a key as well
+        while self._messages:  # what came before the end is served all the same: a key typed in attach, say
             self._server.take(self, self._messages.popleft())
 
     def pause_writing(self) -> None:

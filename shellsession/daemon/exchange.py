@@ -18,7 +18,7 @@ from .link import ConnectionLost, Pool, Wire
 from .records import field, only_part, to_error, to_result
 from .wire import PROTOCOL, Message, encode
 
-# How often a daemon may end a new connection before anything was asked of it: one that ends does so to who came last.
+# How often a daemon may close a new connection before it has the request. One that is ending does so to who comes last.
 _ATTEMPTS: Final = 5
 # How long who has asked tries to hear of it, while nobody at the socket takes the request, in seconds; and the pauses
 # between two attempts, of which each is twice the last.

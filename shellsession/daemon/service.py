@@ -78,7 +78,7 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit)
-    for number in _ENDINGS:  # not as the loop's: it would give them back at its end, and the next one kill us there
+    for number in _ENDINGS:  # not by the loop, which restores the default at its end: the next one would kill us there
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)

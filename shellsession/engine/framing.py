@@ -97,8 +97,8 @@ def from_file(path: bytes, text: bytes, status: int = 0, spelling: int = 0) -> b
     """An argument that reads back as ``text`` from the file at ``path``, and leaves that status in ``$?``.
 
     ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them. It sets ``$?`` to
-    0, after all that could have set it before; only another substitution can, for the price of a fork. With `set -T` a
-    DEBUG trap speaks in it, and is not to speak in the text.
+    0, and comes last: another status takes one more substitution behind it, which is a fork. With `set -T` a DEBUG trap
+    runs in that one, and is not to run in the text.
     """
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
@@ -173,7 +173,8 @@ class Frame(NamedTuple):
         prologue = reserving
         prologue += _history(argument, self.ours_in_history) if self.ours_in_history else b""
         prologue += _restore(self.nonce[_SECRET:], status, _prefix(self.spelling)) if status else b""
-        # What it says could be said by who has read it; what it leaves, no text leaves behind `!` (see _borne_out).
+        # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
+        # behind a text `!` never leaves 0 and 0 (see _borne_out).
         skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (

@@ -22,7 +22,8 @@ _RUNGS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 3)
 # cannot be traced that is what ends it.
 _GRACE: Final = 0.02
 _STOP: Final = 1.0  # no longer for one that does not stop: it sits in a call that cannot be interrupted
-# An interrupt amid our line would have bash take the rest of it for a line of its own, with a quote that is not opened.
+# Interrupted while it reads our line, bash would take the rest for a line of its own, in which a quote is not closed:
+# it has so long to read it.
 _AMID: Final = 0.3
 _ANSWER: Final = 0.1  # bash's time to give its mark
 _TRAP: Final = 0.2  # and so much more for what its trap of INT runs

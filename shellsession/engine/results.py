@@ -65,7 +65,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
 
 
 def announced(lost: Result) -> Result:
-    """What the next command is told, which is not run, where the shell ended with another and nobody heard of it."""
+    """The result of the next command, which is not run: the shell ended with an earlier one, and nobody was told."""
     status, number, cwd = lost.exit_code, lost.signal, lost.cwd
     return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", state_kept=False, reason=GONE, ran=False)
 

@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn
 # A function of the C library that leaves errno alone when it does well, and what it is called with: numbers, or bytes
 # that it only reads.
 Call = tuple[str, tuple[Any, ...]]
-# Of the calls before this one, none had to do well.
+# Marks a place in a list of calls: those before it may fail, from here on a failure counts.
 FORGIVE: Final[Call] = ("memset", ())
 
 _CLONE_VM, _CLONE_VFORK, _CLONE_PARENT_SETTID = 0x100, 0x4000, 0x100000  # <linux/sched.h>
