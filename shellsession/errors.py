@@ -17,7 +17,7 @@ ShellSessionError            error
 ├── ResultExpired            result_expired      the request was taken long ago; its result is no longer kept
 ├── ContractError            contract            a tool contract's documented error; each contract has its own below it
 └── CommandError             command             raised only with check=True; carries ``result``
-    ├── CommandFailed        command_failed      the exit status was not 0
+    ├── CommandFailed        command_failed      the exit status was not 0, or it was not run
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
 Rooms above add their own, where they are raised: PolicyRefused (policy.rules), CallCancelled (contracts.waiting),
@@ -171,7 +171,7 @@ class CommandError(ShellSessionError):
 
 
 class CommandFailed(CommandError):
-    """The command ended with a status other than 0; ``result`` has its output."""
+    """The command ended with a status other than 0, or was not run; ``result`` has its output, and says which."""
 
     code = "command_failed"
 

@@ -206,8 +206,11 @@ def checked(result: Result, check: bool) -> Result:
         return result
     if result.outcome in ("timed_out", "idle"):
         raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
+    if not result.ran:  # the status is that of what ended the shell before it, and may be 0
+        raise CommandFailed(f"{result.reason or 'the command was not run'}; see .result", result)
     if result.exit_code != 0:
-        raise CommandFailed(f"the command ended with status {result.exit_code} ({result.outcome}); see .result", result)
+        why = result.reason or result.outcome
+        raise CommandFailed(f"the command ended with status {result.exit_code} ({why}); see .result", result)
     return result
 
 

@@ -270,13 +270,22 @@ def test_a_new_size_is_seen(sh: Session) -> None:
     assert sh.run("stty size <&1").stdout == "33 99\n"
 
 
-def test_a_command_that_was_not_run_is_told_so(sh: Session, place: Path) -> None:
-    sh.run("true")
+@pytest.mark.parametrize("check", [False, True], ids=["unchecked", "checked"])
+@pytest.mark.parametrize(("end", "status"), [(signal.SIGKILL, 128 + signal.SIGKILL), (signal.SIGTERM, 0)], ids=str)
+def test_a_command_that_was_not_run_is_told_so(sh: Session, place: Path, end: int, status: int, check: bool) -> None:
+    """The status is that of the shell's end, which may be 0."""
+    sh.run("trap 'exit 0' TERM")
     pid = sh.pid
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, end)
     wait_until(lambda: not is_alive(pid), "the end of the shell")
-    lost = sh.run("touch here")
+    if check:
+        with pytest.raises(CommandFailed, match="not run") as failed:
+            sh.run("touch here", check=True)
+        lost = failed.value.result
+    else:
+        lost = sh.run("touch here")
     assert (lost.ran, lost.outcome, lost.state_kept) == (False, "shell_exited", False)
+    assert lost.exit_code == status
     assert not (place / "here").exists()
     assert sh.run("touch here").ran
