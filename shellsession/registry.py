@@ -74,17 +74,13 @@ class Registry(Generic[S]):
         self._entries: dict[str | int, Entry[S]] = {}
         # Whose state was lost, as their sessions had expired; an agent that is an object is still held weakly here.
         self._lost: dict[str | int, weakref.ref[object] | None] = {}
-        self._inherited: list[object] = []
         _registries.add(self)
 
     def begin_anew(self) -> None:
-        """In a forked child: the sessions are its parent's, and its agents get sessions of its own.
-
-        The parent's are kept, and never used: each collected one would take 0.1 s (ptyprocess waits for its end).
-        """
-        self._inherited.append(self._entries)
+        """In a forked child: the sessions are its parent's, and its agents get sessions of its own."""
+        # First, as another thread of the parent may have had it: what is let go of here may end an agent.
+        self.lock = threading.RLock()
         self._entries, self._lost = {}, {}
-        self.lock = threading.RLock()  # another thread of the parent may have had it
 
     def find(self, agent: object) -> S | None:
         """The agent's session, if there is one. Raises SessionClosed."""

@@ -6,15 +6,17 @@ import asyncio
 import gc
 import os
 import signal
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from escapes import of_host
 from forks import fork, in_child
-from support import unique_seconds, with_argument
+from support import descriptors, unique_seconds, with_argument
 
-from shellsession import AsyncSession, Result, Session, SessionClosed
+from shellsession import Agents, AsyncSession, Result, Session, SessionClosed
 
 
 def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
@@ -35,6 +37,34 @@ def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
         assert session.run("echo $X").stdout == "1\n"
         assert len(with_argument(seconds)) == 1
         assert of_host(child) == set()
+
+
+def test_a_forked_child_lets_go_of_its_parents_sessions_without_delay(place: Path) -> None:
+    """Each of them took 0.1 s: ptyprocess signals, waits and sleeps at its end."""
+    sessions, agents = [Session(cwd=place), Session(cwd=place)], Agents(cwd=place)
+    done: list[object] = []
+
+    def note(what: object, *_: object) -> None:
+        done.append(what)
+
+    def let_go() -> None:
+        time.sleep, os.kill, os.waitpid = note, note, note  # type: ignore[assignment]
+        opened = descriptors()
+        sessions.clear()
+        gc.collect()
+        assert not any(done)
+        assert len([name for _, name in opened - descriptors() if "ptmx" in name]) == 2
+        assert of_agent() is None  # since the fork, or just now
+
+    with agents:
+        assert all(session.run("X=1").ok for session in sessions)
+        agents.run("a", "X=1")
+        of_agent = weakref.ref(agents.session("a"))
+        in_child(let_go)
+        told = [agents.run("a", "echo $X"), *(session.run("echo $X") for session in sessions)]
+        assert [result.stdout for result in told] == ["1\n"] * 3
+    for session in sessions:
+        session.close()
 
 
 def test_a_forked_child_that_ends_by_itself_harms_nobody(place: Path) -> None:

@@ -298,9 +298,8 @@ class Shell:
             os.close(own_stdout)
 
     def _close_terminal(self) -> None:
-        # PtyProcess.close() sleeps; all it would do is close this descriptor.
-        self._process.fileobj.close()
-        self._process.closed = self._process.terminated = True
+        self._process.fileobj.close()  # PtyProcess.close() cannot be called again after it was struck
+        self._process.closed = True
 
 
 def kill(pids: list[int], number: int = signal.SIGKILL) -> list[int]:

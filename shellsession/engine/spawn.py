@@ -96,7 +96,7 @@ def _kill(process: PtyProcess) -> None:
     with suppress(ChildProcessError):
         os.waitpid(process.pid, 0)
     process.fileobj.close()
-    process.closed = process.terminated = True
+    process.closed = True
 
 
 def directory(wanted: str | None) -> str:
@@ -135,11 +135,15 @@ def _start(
         pid = vfork.spawn([*forgiven, *own_terminal, *calls], launch.program, launch.argv, env)
         on_failure.pop_all()  # from here on the terminal is the process's: twice closed, it could be a stranger's
         try:
-            return PtyProcess(pid, master)
+            process = PtyProcess(pid, master)
         except BaseException:  # Ctrl-C, in a host with threads
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
+        # Signalled and reaped by us alone: all that is left to its finalizer, as in a forked child, is to close the
+        # terminal. It would sleep behind that, for 0.1 s.
+        process.terminated, process.delayafterclose = True, 0
+        return process
 
 
 def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:
