@@ -206,8 +206,9 @@ def _forget(registry: weakref.ref[Registry[Any]], key: int, _: weakref.ref[objec
     """The agent was collected: with the last reference to its session that one is closed, too."""
     if (alive := registry()) is not None:
         with alive.lock:
-            alive._entries.pop(key, None)
+            held = alive._entries.pop(key, None)
             alive._lost.pop(key, None)
+        del held  # here, as the end of a bash takes its time, and all agents need the lock
 
 
 def _after_fork() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from kinds import in_a_loop
-from support import is_alive, wait_until
+from support import in_thread, is_alive, wait_until
 
 from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base
+from shellsession.engine.steps import Engine
 from shellsession.engine.waiting import Steps, drive
 
 
@@ -79,6 +80,35 @@ def test_an_agent_whose_callback_it_was_is_collected(place: Path) -> None:
         del agent
         gc.collect()
         assert agents.list() == []
+
+
+def test_the_session_of_a_collected_agent_ends_while_the_others_go_on(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Agent:
+        pass
+
+    was_free, end = list[bool](), base._end
+
+    def look() -> bool:
+        if is_free := agents._registry.lock.acquire(blocking=False):
+            agents._registry.lock.release()
+        return is_free
+
+    def look_and_end(engine: Engine, owner: int) -> None:
+        thread, told = in_thread(look)
+        thread.join()
+        was_free.extend(told)
+        end(engine, owner)
+
+    with Agents(cwd=place) as agents:
+        monkeypatch.setattr(base, "_end", look_and_end)
+        agent = Agent()
+        agents.run(agent, "true")
+        monkeypatch.undo()
+        del agent
+        gc.collect()
+        assert was_free == [True]
 
 
 def test_the_same_with_asyncio(place: Path) -> None:
