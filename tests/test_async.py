@@ -181,7 +181,7 @@ def test_a_job_that_has_ended_leaves_the_loop_alone_though_a_fork_holds_its_stre
         async with session(place) as sh:
             await sh.run("mkfifo go; read x <go &", tty=False)
             (job,) = sh.jobs()
-            held = [os.dup(stream.fd) for stream, _ in job._open.values()]  # as a fork of the host has them
+            held = [os.dup(stream.fd) for stream, *_ in job._open.values()]  # as a fork of the host has them
             await sh.run("echo >go; wait", tty=False)
             await until(lambda: not job.running)
             selector = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]

@@ -6,20 +6,31 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
 
 import pytest
 from support import PATIENCE, wait_until
 
 from shellsession.engine.draining import Drainer
+from shellsession.engine.family import Family
+from shellsession.engine.jobs import Job
+from shellsession.engine.output import Capture
+from shellsession.engine.streams import Stream, pipe_stream
 
 # More than a pipe takes (64 KiB): each registration is a nudge.
 MANY = 70_000
 Pipes = Callable[[], tuple[int, int]]
 
 
+def until_it_ended() -> None:
+    wait_until(lambda: "shellsession-jobs" not in [one.name for one in threading.enumerate()], "the thread's end")
+
+
 @pytest.fixture
 def pipes() -> Iterator[Pipes]:
     with ExitStack() as opened:
+        opened.callback(until_it_ended)
 
         def make() -> tuple[int, int]:
             ends = os.pipe()
@@ -28,6 +39,10 @@ def pipes() -> Iterator[Pipes]:
             return ends
 
         yield make
+
+
+def end() -> bool:
+    return False
 
 
 def test_a_reader_that_takes_its_time_keeps_nobody_from_registering(pipes: Pipes) -> None:
@@ -42,8 +57,8 @@ def test_a_reader_that_takes_its_time_keeps_nobody_from_registering(pipes: Pipes
 
     def register() -> None:
         for _ in range(MANY):
-            drainer.add(other, lambda: False)
-        drainer.remove(other)
+            drainer.add(other, end)
+        drainer.remove(other, end)
         done.set()
 
     drainer.add(busy, read_slowly)
@@ -53,9 +68,6 @@ def test_a_reader_that_takes_its_time_keeps_nobody_from_registering(pipes: Pipes
     came = done.wait(PATIENCE)
     go.set()
     assert came
-    wait_until(
-        lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "the thread's end"
-    )
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # that is how it is told
@@ -66,18 +78,62 @@ def test_a_fault_ends_the_reading_of_one_and_not_of_all(pipes: Pipes) -> None:
     def fail() -> bool:
         raise MemoryError
 
-    def end() -> bool:
+    def hear() -> bool:
         read.set()
         return False
 
-    drainer.add(other, lambda: False)
+    drainer.add(other, end)
     drainer.add(faulty, fail)
     os.write(typing, b"x")
-    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "its end")
-    drainer.add(third, end)
+    until_it_ended()
+    drainer.add(third, hear)
     os.write(last, b"x")
     assert read.wait(PATIENCE)
-    drainer.remove(other)
+    drainer.remove(other, end)
+
+
+def test_what_is_removed_late_leaves_the_numbers_new_owner_alone(pipes: Pipes) -> None:
+    drainer, read = Drainer(), threading.Event()
+    reading, writing = pipes()
+
+    def hear() -> bool:
+        read.set()
+        return False
+
+    drainer.add(reading, end)
+    drainer.add(reading, hear)
+    drainer.remove(reading, end)
+    os.write(writing, b"x")
+    assert read.wait(PATIENCE)
+
+
+@pytest.mark.usefixtures("pipes")
+def test_a_collection_that_strikes_who_registers_ends_a_job_that_is_just_ending(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one has the drainer's lock, the other the job's, and each lets go of the job."""
+    drainer, at_end, go, ended = Drainer(), threading.Event(), threading.Event(), threading.Event()
+    stream, read = pipe_stream(str(place / "pipe")), Stream.read
+    job = Job("true", (), 0, cast(Family, None))
+
+    def read_at_length(stream: Stream) -> bytes | None:
+        at_end.set()
+        go.wait(PATIENCE)
+        return read(stream)
+
+    def collect() -> None:
+        with drainer._lock:
+            go.set()
+            job.close()
+        ended.set()
+
+    monkeypatch.setattr(Stream, "read", read_at_length)
+    with open(stream.path, "wb"):
+        job.adopt("stdout", stream, Capture(1), drainer)
+    assert at_end.wait(PATIENCE)
+    threading.Thread(target=collect, daemon=True).start()
+    assert ended.wait(PATIENCE)
+    assert stream.closed
 
 
 def test_where_ctrl_c_strikes_before_there_is_a_thread_who_adds_next_gets_one(

@@ -1,6 +1,7 @@
 """Who reads while nobody calls: one shared thread, or the asyncio loop.
 
-Law: it runs only while there is something to read, and knows nothing of what it reads.
+Law: it runs only while there is something to read, and knows nothing of what it reads. Its lock comes before those of
+all it reads for, as a collection can strike where it is held, and end a session: nobody asks it with one of them held.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ class Drainer:
     """One shared daemon thread that reads for background jobs, alive only while there are any.
 
     ``add`` names a descriptor and what to call when it can be read; the callable returns False when it is done.
+    ``remove`` names both again: where that was done meanwhile, the number may have a new owner.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
+        self._lock = threading.RLock()  # reentrant: what a collection ends inside may remove something
         self._wanted: dict[int, Callable[[], bool]] = {}
         self._wake: int | None = None  # counts, so that nobody who nudges ever waits for a reader that is busy
 
@@ -60,9 +62,10 @@ class Drainer:
         if self._wake is not None:
             os.eventfd_write(self._wake, 1)
 
-    def remove(self, fd: int) -> None:
+    def remove(self, fd: int, read: Callable[[], bool]) -> None:
         with self._lock:
-            if self._wanted.pop(fd, None) is not None:
+            if self._wanted.get(fd) is read:
+                del self._wanted[fd]
                 self._nudge()
 
     def _work(self, wake: int) -> None:
@@ -99,9 +102,7 @@ class Drainer:
             more = read()
         finally:
             if not more:
-                with self._lock:
-                    if self._wanted.get(fd) is read:  # else removed meanwhile, or the number has a new owner
-                        del self._wanted[fd]
+                self.remove(fd, read)
 
     def forget(self) -> None:
         """In a forked child, where the thread is not: a lock that it held at the fork would stay locked for ever."""
@@ -133,10 +134,12 @@ class LoopDrainer:
     def _ready(self, fd: int) -> None:
         read = self._wanted.get(fd)
         if read is not None and not read():
-            self.remove(fd)
+            self.remove(fd, read)
 
-    def remove(self, fd: int) -> None:
-        if fd in self._wanted and self._loop is not None and not self._loop.is_closed():
+    def remove(self, fd: int, read: Callable[[], bool]) -> None:
+        if self._wanted.get(fd) is not read:
+            return
+        if self._loop is not None and not self._loop.is_closed():
             with suppress(OSError, ValueError):
                 self._loop.remove_reader(fd)
         self._wanted.pop(fd, None)  # last: struck here, it is asked for again

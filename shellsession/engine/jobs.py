@@ -1,6 +1,7 @@
 """What a call left running: its processes, and the streams they still hold.
 
-Law: a job's output is that call's for ever, it is bounded like any output, and somebody always reads it.
+Law: a job's output is that call's for ever, it is bounded like any output, and somebody always reads it. Who reads is
+never asked for anything with a job's lock held: see draining.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from ..any_job import AnyJob
@@ -26,7 +28,7 @@ class Reader(Protocol):
     """Who reads while nobody calls: a shared thread, or the asyncio loop."""
 
     def add(self, fd: int, read: Callable[[], bool]) -> None: ...
-    def remove(self, fd: int) -> None: ...
+    def remove(self, fd: int, read: Callable[[], bool]) -> None: ...
 
 
 # Reads of 4 KiB: one that lives, and prints without end, is not listened to for ever.
@@ -48,9 +50,8 @@ class Job(AnyJob):
         self.pids = tuple(pids)
         self._started = {pid: processes.start_time(pid) for pid in pids}
         self._lock = threading.RLock()  # reentrant: see draining.Drainer
-        self._open: dict[int, tuple[Stream, Capture]] = {}
+        self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # and how to have it read no more
         self._captures: dict[str, Capture] = {}
-        self._reader: Reader | None = None
         self._lent = -1
 
     def __repr__(self) -> str:
@@ -59,9 +60,9 @@ class Job(AnyJob):
     def adopt(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
         """Take over a stream that a process still holds, and have it read from now on."""
         capture = self._captures.setdefault(name, capture)  # of the terminal, if it had it before
-        self._open[stream.fd] = (stream, capture)
-        self._reader = reader
-        reader.add(stream.fd, lambda: self._read(stream.fd))
+        read = partial(self._read, stream.fd)
+        self._open[stream.fd] = (stream, capture, partial(reader.remove, stream.fd, read))
+        reader.add(stream.fd, read)
 
     def borrow(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
         """As ``adopt``, of the controlling terminal, which is only lent: see ``give_back``."""
@@ -70,12 +71,13 @@ class Job(AnyJob):
 
     def give_back(self) -> None:
         """The terminal is wanted for another command, or the job has ended: what is there is its last word."""
+        if (lent := self._open.get(self._lent)) is None:
+            return
+        stream, capture, stop = lent
+        stop()
         with self._lock:
-            if (lent := self._open.pop(self._lent, None)) is None:
+            if self._open.pop(self._lent, None) is not lent:
                 return
-            if self._reader is not None:
-                self._reader.remove(self._lent)
-            stream, capture = lent
             for _ in range(_LAST_WORDS):
                 if not (data := stream.read()):
                     break
@@ -85,14 +87,14 @@ class Job(AnyJob):
         with self._lock:
             if fd not in self._open:
                 return False
-            stream, capture = self._open[fd]
+            stream, capture, _ = self._open[fd]
             data = stream.read()
             if data:
                 capture.feed(data)
-            elif data == b"":
-                self._let_go(fd, stream)
-                return False
-            return True
+        if data == b"":
+            self._let_go(fd)
+            return False
+        return True
 
     def alive(self) -> list[int]:
         """Those of its processes that still live, its orphans too (not who got the number of one since)."""
@@ -131,7 +133,7 @@ class Job(AnyJob):
         """
         self._check_owner()
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
-        files = {stream.identity for stream, _ in list(self._open.values()) if stream.fd != self._lent}
+        files = {stream.identity for stream, _, _ in list(self._open.values()) if stream.fd != self._lent}
         if files:
             victims += [pid for pid in processes.holders(files) if pid not in (*victims, self._family.pid)]
         return tuple(kill(victims))
@@ -139,20 +141,23 @@ class Job(AnyJob):
     def close(self) -> None:
         """Let go of the streams, and of its orphans."""
         self.mark = 0
-        with self._lock:
-            for fd, (stream, _) in list(self._open.items()):
-                self._let_go(fd, stream)
+        for fd in list(self._open):
+            self._let_go(fd)
 
-    def _let_go(self, fd: int, stream: Stream) -> None:
+    def _let_go(self, fd: int) -> None:
         """Out of the loop first: where a fork of the host has the file, epoll would go on telling of its end.
 
         Forgotten last: what a signal strikes here (on a loop, or at the end) is found again by ``close``.
         """
-        if self._reader is not None and not stream.closed:
-            self._reader.remove(fd)
-        if fd != self._lent:
-            stream.close()
-        self._open.pop(fd, None)
+        if (held := self._open.get(fd)) is None:
+            return
+        stream, _, stop = held
+        stop()
+        with self._lock:
+            if self._open.get(fd) is held:  # else another thread was quicker
+                if fd != self._lent:
+                    stream.close()
+                del self._open[fd]
 
 
 def remembered(jobs: Sequence[Job]) -> list[Job]:

@@ -25,12 +25,13 @@ class UnattendedReader:
         self._lock = threading.RLock()  # reentrant: see draining.Drainer
         self._stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
+        self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]
         self.read_on()
 
     def read_on(self) -> None:
         """Have the streams read (again, after the call was paused)."""
-        for name, stream in self._call.streams:
-            self._reader.add(stream.fd, partial(self._read, name, stream))
+        for fd, read in self._reads:
+            self._reader.add(fd, read)
 
     def _read(self, name: StreamName, stream: Stream) -> bool:
         with self._lock:
@@ -64,5 +65,5 @@ class UnattendedReader:
     def abandon(self) -> None:
         """Read no more, though its callback may never return: what that was given was the last."""
         self._stopped = True
-        for _, stream in self._call.streams:
-            self._reader.remove(stream.fd)
+        for fd, read in self._reads:
+            self._reader.remove(fd, read)
