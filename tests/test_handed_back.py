@@ -219,6 +219,16 @@ def test_who_was_let_go_leaves_it_being_read(sh: Session, place: Path) -> None:
     assert sh.wait(PATIENCE).stdout == "a\nb\n"
 
 
+def test_one_reader_reads_it_whoever_has_waited(place: Path) -> None:
+    """Who waits tells all who do, while another thread is on its way into a verb: two would read, and call back."""
+    with Session(cwd=place) as sh:
+        assert sh.run("read x", stdin=TTY, timeout=0.02, on_timeout="yield").runs_on
+        reader = sh._engine.unattended
+        assert sh._withdraw()
+        assert sh._engine.unattended is reader is not None
+        assert sh.send("x\n").outcome == "exited"
+
+
 @pytest.mark.parametrize("way", ["closed", "collected"])
 def test_a_callback_that_does_not_return_keeps_no_session_from_its_end(place: Path, way: str) -> None:
     called, go, seconds = threading.Event(), threading.Event(), unique_seconds()

@@ -125,8 +125,13 @@ class Core:
         return True
 
     def leave_unattended(self) -> None:
-        """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)"""
+        """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)
+
+        Or it never began, and its caller only tells the others who wait: then who reads is still at it.
+        """
         call, shell = self.call, self.shell
+        if self.unattended is not None and not self.unattended.stopped:
+            return
         if call is not None and shell is not None and call.pieces is None and self.ended is None:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)

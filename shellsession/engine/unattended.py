@@ -23,7 +23,7 @@ class UnattendedReader:
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
         self._lock = threading.RLock()  # reentrant: see draining.Drainer
-        self._stopped = False
+        self.stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]
         self.read_on()
@@ -35,7 +35,7 @@ class UnattendedReader:
 
     def _read(self, name: StreamName, stream: Stream) -> bool:
         with self._lock:
-            if self._stopped or self._call.paused:
+            if self.stopped or self._call.paused:
                 return False
             data = stream.read()
             if data:
@@ -55,7 +55,7 @@ class UnattendedReader:
         try:  # no `with`: that has no limit
             if not self._lock.acquire(timeout=left):
                 return False
-            self._stopped = True
+            self.stopped = True
         finally:
             with suppress(RuntimeError):  # it does not have it
                 self._lock.release()
@@ -64,6 +64,6 @@ class UnattendedReader:
 
     def abandon(self) -> None:
         """Read no more, though its callback may never return: what that was given was the last."""
-        self._stopped = True
+        self.stopped = True
         for fd, read in self._reads:
             self._reader.remove(fd, read)
