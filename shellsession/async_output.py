@@ -56,11 +56,13 @@ class Outlet:
 
                 self._engine.pause(call)
                 self._task = asyncio.get_running_loop().create_task(self._work(call))
-                self._engine.callback_tasks.add(self._task)
 
     async def _work(self, call: Call) -> BaseException | None:
         import asyncio
 
+        # Its own to tell: an eager task (asyncio.eager_task_factory) may run to its end before who makes it knows it.
+        me = asyncio.current_task()
+        self._engine.callback_tasks.add(me)
         fault: BaseException | None = None
         try:
             while self._pieces:
@@ -71,7 +73,7 @@ class Outlet:
             fault = None if isinstance(error, asyncio.CancelledError) else error
             while self._pieces:
                 _discard(self._pieces.popleft())
-        self._engine.callback_tasks.discard(self._task)
+        self._engine.callback_tasks.discard(me)
         self._engine.go_on(call, fault)
         return fault
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,22 @@ from support import stat_fields, unique_seconds, until, with_argument
 from shellsession import TTY, AsyncSession, SessionBusy
 
 PATIENCE = 20.0
+_factory: Any = None
+
+
+@pytest.fixture(params=["lazy", "eager"], autouse=True)
+def factory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a task of a coroutine: an eager one is run before who makes it goes on, perhaps to its end."""
+    if request.param == "eager":
+        if sys.version_info < (3, 12):
+            pytest.skip("eager tasks came with Python 3.12")
+        monkeypatch.setattr(sys.modules[__name__], "_factory", asyncio.eager_task_factory)
 
 
 def in_a_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
     def run(place: Path) -> None:
         async def within() -> None:
+            asyncio.get_running_loop().set_task_factory(_factory)
             async with asyncio.timeout(PATIENCE):
                 await test(place)
 
@@ -121,6 +133,20 @@ async def test_a_callback_cannot_use_the_session_whose_command_waits_for_it(plac
         with pytest.raises(SessionBusy):
             await session.run("X=1; echo a; sleep 100", on_output=take)
         assert (await session.run("echo $X")).stdout == "1\n"
+
+
+@in_a_loop
+async def test_nothing_is_kept_of_callbacks_that_have_returned(place: Path) -> None:
+    taken = list[bytes]()
+
+    async def take(_: str, data: bytes) -> None:
+        taken.append(data)
+
+    async with AsyncSession(cwd=place) as session:
+        for _ in range(3):
+            await session.run("echo a; sleep 0.01; echo b", on_output=take)
+        assert b"".join(taken) == b"a\nb\n" * 3
+        assert not session._engine.callback_tasks
 
 
 @in_a_loop
