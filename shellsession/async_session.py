@@ -19,17 +19,22 @@ from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
 from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive, to_its_end
-from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
+from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 from .turns import Turns
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .engine.call import Call
     from .engine.steps import Engine
 
 
 class AsyncSession(Base, LoopSession[Request]):
-    """``Session`` for asyncio: the same verbs, awaited. Tasks on one session are served one after the other."""
+    """``Session`` for asyncio: the same verbs, awaited. Tasks on one session are served one after the other.
+
+    They are of one loop: from another one, while the first runs and is in a verb, each verb raises SessionBusy.
+    """
 
     def _prepare(self) -> None:
         self._poller = LoopPoller()
@@ -49,6 +54,7 @@ class AsyncSession(Base, LoopSession[Request]):
         loop = asyncio.get_running_loop()
         self._refuse_callbacks()
         if self._turns is None or self._turns.loop is not loop:
+            self._refuse_another_loop()
             self._turns = Turns(loop)
             self._waiters.clear()  # of tasks of another loop
             self._drainer.enter(loop)
@@ -79,8 +85,16 @@ class AsyncSession(Base, LoopSession[Request]):
         if self._engine.callback_tasks and asyncio.current_task() in self._engine.callback_tasks:
             raise SessionBusy(IN_CALLBACK)
 
+    def _refuse_another_loop(self) -> None:
+        """Two at once would read the same streams, and give up each other's shell. One that was stopped is no other."""
+        import asyncio
+
+        if self._busy_loop() not in (None, asyncio.get_running_loop()):
+            raise SessionBusy(ANOTHER_LOOP)
+
     def _kill_running(self, why: str) -> None:
         self._refuse_callbacks()
+        self._refuse_another_loop()
         if self._is_in_use():
             self._engine.kill_running(why)
 
@@ -88,8 +102,12 @@ class AsyncSession(Base, LoopSession[Request]):
         """Does a task of this loop run a verb, or wait for its turn?"""
         import asyncio
 
+        return self._busy_loop() is asyncio.get_running_loop()
+
+    def _busy_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop, if it runs, a task of which runs a verb, or waits for its turn."""
         turns = self._turns
-        return turns is not None and turns.loop is asyncio.get_running_loop() and turns.taken
+        return turns.loop if turns is not None and turns.taken and turns.loop.is_running() else None
 
     async def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
@@ -210,7 +228,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def _retire(self, idle: float | None) -> None:
         """As ``Session._retire``."""
-        if idle is not None and not self._is_in_use() and not self.held:
+        if idle is not None and self._busy_loop() is None and not self.held:
             await self._do(self._engine.retire(idle))
 
     async def restart(self) -> None:

@@ -70,6 +70,10 @@ IN_CALLBACK: Final = (
     "a callback of a running command, or a signal handler that strikes in one, cannot use its session: use another"
     " session, or interrupt from another thread"
 )
+ANOTHER_LOOP: Final = (
+    "this session is in use on another event loop, which runs in another thread: give each loop a session of its own,"
+    " or use a Session, which is safe from many threads"
+)
 
 
 class NotRunning(ShellSessionError):

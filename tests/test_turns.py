@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import permutations
 from pathlib import Path
 
 import pytest
-from support import PATIENCE, unique_seconds, wait_until, with_argument
+from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
-from shellsession import AsyncSession, Result
+from shellsession import AsyncSession, Result, SessionBusy
 from shellsession.turns import Turns
 
 
@@ -79,6 +80,61 @@ def test_a_restart_comes_before_who_got_the_turn_and_has_not_begun() -> None:
         return came
 
     assert asyncio.run(main()) == ["restart", "one", "two"]
+
+
+def test_another_loop_that_runs_beside_is_refused_and_harms_nothing(place: Path) -> None:
+    sh = AsyncSession(cwd=place, timeout=PATIENCE)
+    verbs: list[Callable[[], Awaitable[object]]] = [
+        lambda: sh.run("echo never"),
+        lambda: sh.wait(),
+        lambda: sh.poll(),
+        lambda: sh.send("never"),
+        lambda: sh.interrupt(),
+        lambda: sh.restart(),
+        lambda: sh.close(),
+        lambda: anext(sh.stream("echo never")),
+    ]
+
+    async def beside() -> None:
+        for verb in verbs:
+            with pytest.raises(SessionBusy, match="another event loop"):
+                await verb()
+        await sh._retire(1e-9)
+
+    async def main() -> None:
+        running = asyncio.create_task(sh.run("X=1; until [ -e go ]; do sleep 0.01; done; echo a"))
+        await until(lambda: sh.command)
+        await asyncio.to_thread(asyncio.run, beside())
+        (place / "go").touch()
+        assert (await running).stdout == "a\n"
+        assert not sh.closed
+
+        async def after() -> Result:
+            return await sh.run("echo $X")
+
+        assert (await asyncio.to_thread(asyncio.run, after())).stdout == "1\n"
+
+    asyncio.run(main())
+    asyncio.run(sh.close())
+
+
+def test_a_loop_that_was_stopped_in_a_verb_keeps_no_other_from_the_session(place: Path) -> None:
+    sh = AsyncSession(cwd=place, timeout=PATIENCE)
+    seconds = unique_seconds()
+    first = asyncio.new_event_loop()
+    running = first.create_task(sh.run(f"sleep {seconds}"))
+    first.run_until_complete(until_asleep(seconds))
+
+    async def elsewhere() -> Result:
+        await sh.restart()
+        return await sh.run("echo b")
+
+    assert asyncio.run(elsewhere()).stdout == "b\n"
+    asyncio.run(sh.close())
+    running.cancel()
+    first.run_until_complete(asyncio.wait([running]))
+    first.close()
+    assert with_argument(seconds) == []
 
 
 def test_who_has_the_turn_when_the_loop_is_closed_leaves_in_order(place: Path) -> None:
