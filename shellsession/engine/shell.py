@@ -23,14 +23,12 @@ from .framing import Mark
 from .guard import Guard, Seat
 from .keyboard import Keyboard
 from .launch import Launch
-from .streams import CHUNK, SMALL, Stream, Streams, get_modes, set_size, slave_path
+from .streams import CHUNK, MANY_READS, SMALL, Stream, Streams, get_modes, set_size, slave_path
 
 # Bash needs this many descriptors to redirect a command at all.
 USABLE_DESCRIPTORS = 20
 # It keeps its own three from this number on while a command has those of its own, which are opened there, too.
 _KEPT_FROM, _KEPT = 10, 4
-# More reads than what a socket holds takes.
-_ROUNDS = 256
 
 
 class Shell:
@@ -147,7 +145,7 @@ class Shell:
     def clear_own_output(self) -> None:
         """Forget what was said on bash's own descriptors while nothing was run; of who talks without end, some."""
         for say in (self.read_own_stdout, self.receive):
-            for _ in range(_ROUNDS):
+            for _ in range(MANY_READS):
                 if not say():
                     break
 

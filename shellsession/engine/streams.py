@@ -29,6 +29,8 @@ _PIPE_SIZE = 1 << 20
 # Reading into 64 KiB when a line is there costs more in malloc and page faults than the read: begin small.
 CHUNK = 1 << 16
 SMALL = 1 << 12
+# More reads than what a terminal holds takes (64 KiB, 4095 bytes each), or a socket.
+MANY_READS = 256
 # <asm-generic/ioctls.h>; os.ptsname and the like came with Python 3.13
 _TIOCGPTN = 0x80045430
 _TIOCSPTLCK = 0x40045431
@@ -70,9 +72,10 @@ class Stream:
             return b""
 
     def skip(self) -> None:
-        """Throw away what is there."""
-        while self.read():
-            pass
+        """Throw away what is there; of who talks without end, some."""
+        for _ in range(MANY_READS):
+            if not self.read():
+                break
 
     def settle(self) -> None:
         """Put a terminal's modes back to ours (`stty sane`, `reset` and the like change them)."""
