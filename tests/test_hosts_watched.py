@@ -88,6 +88,23 @@ def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path)
     assert not place.exists()
 
 
+def test_a_host_that_replaces_itself_is_at_its_end(started: list[subprocess.Popen[str]]) -> None:
+    """Same number, same start: what it had is out of its reach, and of nobody else's."""
+    seconds = unique_seconds()
+    another = "import sys; print(flush=True); sys.stdin.read()"
+    program = f"{HOST}import os; input(); os.execv(sys.executable, [sys.executable, '-c', '{another}'])"
+    host = start(started, program, f"setsid sleep {seconds} &")
+    assert host.stdout
+    assert host.stdin
+    host.stdout.readline()
+    wait_until(lambda: with_argument(seconds), "the job")
+    host.stdin.write("go\n")
+    host.stdin.flush()
+    host.stdout.readline()
+    wait_until(lambda: not with_argument(seconds) and not of_host(host.pid), "the end of all")
+    assert host.poll() is None
+
+
 def test_a_fork_of_the_host_that_lives_on_does_not_keep_anything_alive(started: list[subprocess.Popen[str]]) -> None:
     seconds, fork = unique_seconds(), unique_seconds()
     program = (

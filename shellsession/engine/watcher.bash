@@ -17,16 +17,27 @@ lives() {
     return
   fi
   set -- ${line##*) }
+  bottom=${26}
   [[ ($1 != [ZX] || ${18} -gt 1) && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
+}
+
+# A host that replaces itself (execve) keeps its number and start time, but nothing of ours. The bottom of its stack is
+# elsewhere then; 0 tells nothing: of who is about to be a zombie, or where we may not look.
+bottom=0
+lives "$pid"
+first=$bottom
+is_host() {
+  lives "$pid" && [[ $bottom == "$first" || $bottom == 0 || $first == 0 ]]
 }
 
 # End of file on the pipe is the host's end, unless a fork of it holds the pipe: so look as well, if there is a /proc.
 while read -r -t 1; (( $? > 128 )); do
-  [[ ! -e /proc/self/stat ]] || lives "$pid" || break
+  [[ ! -e /proc/self/stat ]] || is_host || break
 done
 # The kernel closes a dying host's files before the host is a zombie: look until it is one, at something never readable.
+# For however long: a host that has closed the pipe itself lives, and so may its sessions.
 exec {never}<> <(:)
-while lives "$pid"; do
+while is_host; do
   read -r -t 0.05 -u "$never"
 done
 
