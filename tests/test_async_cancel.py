@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import Daemon
-from loops import seen, session
+from loops import PATIENCE, seen, session
 from support import stat_fields, unique_seconds, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning, aconnect
+from shellsession.engine.waiters import LoopWaiter
 
 
 def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> None:
@@ -152,5 +154,24 @@ def test_a_cancelled_close_leaves_nothing(place: Path) -> None:
         assert pid is not None
         assert stat_fields(pid) == []
         assert len(before - set(os.listdir("/proc/self/fd"))) >= 8
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_who_is_told_of_anothers_end_and_cancelled_at_once_is_cancelled(steps: int) -> None:
+    """However far the news has come: asyncio.wait_for lost it before Python 3.12."""
+
+    async def main() -> None:
+        waiter = LoopWaiter()
+        task = asyncio.create_task(waiter.wait(time.monotonic() + PATIENCE))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waiter.tell(None)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        was_waiting = task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() == was_waiting
 
     asyncio.run(main())

@@ -43,23 +43,20 @@ class LoopWaiter:
     def __init__(self) -> None:
         import asyncio
 
-        self._told = asyncio.Event()
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.result: Result | None = None
 
     def tell(self, result: Result | None) -> None:
         self.result = result
-        self._told.set()
+        self._told.set_result(None)
 
     async def wait(self, until: float | None) -> bool:
         """Was it told by that moment?"""
         import asyncio
 
         left = None if until is None else max(0.0, until - time.monotonic())
-        try:
-            await asyncio.wait_for(self._told.wait(), left)
-        except TimeoutError:
-            return False
-        return True
+        told, _ = await asyncio.wait([self._told], timeout=left)
+        return bool(told)
 
 
 def is_owned(lock: threading.RLock) -> bool:
