@@ -20,7 +20,7 @@ from support import wait_until
 
 import shellsession
 from shellsession import InvalidRequest, Sandbox, Session
-from shellsession.engine import cgroups, processes
+from shellsession.engine import cgroups
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
@@ -89,7 +89,7 @@ def test_a_link_that_can_be_changed_inside_is_refused(ours: Path, make: Callable
 @contextmanager
 def delegated(user: str) -> Iterator[None]:
     """This process is in a control group (of version 1, for its pids) that belongs to the user."""
-    groups = [group for group in processes.own_groups() if "pids" in group.controllers]
+    groups = [group for group in cgroups.own_groups() if "pids" in group.controllers]
     if os.getuid() != 0 or not groups:
         pytest.skip("no control group can be made here")
     before, after = Path(groups[0].directory), Path(groups[0].directory, f"delegated-{os.getpid()}")

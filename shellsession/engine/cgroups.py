@@ -30,6 +30,17 @@ _FILES: Final = {
 }
 
 
+class Group(NamedTuple):
+    """A control group that we are in: its directory, where its hierarchy is mounted, and the controllers of that.
+
+    A hierarchy of version 2 names none: there each group says which ones it has.
+    """
+
+    directory: str
+    mount: str
+    controllers: frozenset[str]
+
+
 class Groups(NamedTuple):
     """The directories of one sandbox's groups, and the controllers that hold."""
 
@@ -66,12 +77,28 @@ def make(name: str, asked: Mapping[str, int]) -> Groups:
     return Groups(tuple(directories), frozenset(held))
 
 
+def own_groups() -> list[Group]:
+    """The control groups of this process, as far as they can be seen."""
+    ours = [line.split(":", 2) for line in processes.lines("/proc/self/cgroup")]
+    paths = {frozenset(names.split(",")) - {""}: path for _, names, path in ours}
+    found = []
+    for line in processes.lines("/proc/self/mountinfo"):
+        before, _, after = line.partition(" - ")
+        kind, _, options = after.split(" ", 2)
+        root, mount = before.split(" ")[3:5]
+        for controllers, path in paths.items():
+            if kind == ("cgroup" if controllers else "cgroup2") and controllers <= {*options.split(",")}:
+                directory = os.path.normpath(mount + "/" + path.removeprefix(root))
+                found.append(Group(directory, mount, controllers))
+    return found
+
+
 def _place(controller: str) -> tuple[str, int] | None:
     """Where a group with this controller can be made by us, and the version it has there."""
-    for group in processes.own_groups():
+    for group in own_groups():
         if controller in group.controllers:
             return (group.directory, 1) if _is_ours(group.directory) else None
-    for group in processes.own_groups():
+    for group in own_groups():
         if group.controllers:
             continue
         # A group of version 2 has processes or groups with controllers, not both: most often it is our neighbour's.

@@ -15,7 +15,6 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from .spare import SPARE
 
@@ -61,7 +60,7 @@ def _list(path: str) -> list[str]:
         return []
 
 
-def _lines(path: str) -> list[str]:
+def lines(path: str) -> list[str]:
     """Of a file that one read may not give whole: of a list, the kernel gives a page at a time."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -308,7 +307,7 @@ def memory(pid: int, address: int, size: int) -> bytes:
 
 def watched(pid: int, epoll: int) -> set[int]:
     """The descriptors that an epoll of a process waits to read from: proc(5), fdinfo."""
-    entries = (line.split() for line in _lines(f"/proc/{pid}/fdinfo/{epoll}") if line.startswith("tfd:"))
+    entries = (line.split() for line in lines(f"/proc/{pid}/fdinfo/{epoll}") if line.startswith("tfd:"))
     return {int(words[1]) for words in entries if int(words[3], 16) & select.EPOLLIN}
 
 
@@ -384,33 +383,6 @@ def exit_status(pidfd: int) -> int | None:
         return None
     told, status = struct.unpack_from("Q", info)[0], struct.unpack_from("i", info, 60)[0]
     return int(status) if told & _PIDFD_INFO_EXIT else None
-
-
-class Group(NamedTuple):
-    """A control group that we are in: its directory, where its hierarchy is mounted, and the controllers of that.
-
-    A hierarchy of version 2 names none: there each group says which ones it has.
-    """
-
-    directory: str
-    mount: str
-    controllers: frozenset[str]
-
-
-def own_groups() -> list[Group]:
-    """The control groups of this process, as far as they can be seen."""
-    ours = [line.split(":", 2) for line in _lines("/proc/self/cgroup")]
-    paths = {frozenset(names.split(",")) - {""}: path for _, names, path in ours}
-    found = []
-    for line in _lines("/proc/self/mountinfo"):
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        root, mount = before.split(" ")[3:5]
-        for controllers, path in paths.items():
-            if kind == ("cgroup" if controllers else "cgroup2") and controllers <= {*options.split(",")}:
-                directory = os.path.normpath(mount + "/" + path.removeprefix(root))
-                found.append(Group(directory, mount, controllers))
-    return found
 
 
 def umask() -> int:
