@@ -134,7 +134,7 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
 
         cancellation = Cancellation(exchange, self._path, LoopPoller(), on_said)
         try:
-            await to_its_end(self._hear_out(exchange, cancellation, said))
+            await to_its_end(self._hear_out(exchange, cancellation, said), may_hang=True)
         finally:
             cancellation.leave()
 

@@ -265,14 +265,17 @@ async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseExcepti
         raise
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
     """Await what puts things in order, though this task is cancelled meanwhile, once (asyncio) or all the time (anyio).
 
-    That is told once it is done. Only the end of the loop, which cancels all tasks, reaches the work itself.
+    That is told once it is done. ``may_hang``: it waits for another process; the end of the loop, which cancels all
+    tasks that are known to it, ends it as well.
     """
     import asyncio
 
     task, struck = asyncio.get_running_loop().create_task(work), None
+    if not may_hang:  # cancelled so before its first step, it would never begin
+        asyncio._unregister_task(task)
     while not task.done():
         try:
             await asyncio.wait([task])

@@ -1,0 +1,112 @@
+"""A loop that ends just when a command was given up, as that of asyncio.run does: its session goes on in another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loops import PATIENCE, seen
+from support import stat_fields, unique_seconds, with_argument
+
+from shellsession import TTY, AsyncSession, NotRunning
+
+Verb = Callable[[AsyncSession], Awaitable[Any]]
+
+
+@asynccontextmanager
+async def begun(sh: AsyncSession, verb: Verb, seconds: str) -> AsyncIterator[asyncio.Task[Any]]:
+    """A task in that verb of a session whose command has begun."""
+    async with asyncio.timeout(PATIENCE):
+        task = asyncio.ensure_future(verb(sh))
+        await seen(seconds)
+        yield task
+
+
+async def in_a_terminal(sh: AsyncSession, command: str) -> None:
+    """Has it handed back, running."""
+    assert (await sh.run(f"read x; {command}", stdin=TTY)).outcome == "input"
+    await sh.type("x\n")
+
+
+async def run(sh: AsyncSession, command: str) -> None:
+    await sh.run(command)
+
+
+async def stream(sh: AsyncSession, command: str) -> None:
+    async for _ in sh.stream(command):
+        pass
+
+
+async def wait(sh: AsyncSession, command: str) -> None:
+    await in_a_terminal(sh, command)
+    await sh.wait()
+
+
+async def send(sh: AsyncSession, command: str) -> None:
+    await in_a_terminal(sh, command)
+    await sh.send("more\n")
+
+
+async def expect(sh: AsyncSession, command: str) -> None:
+    await in_a_terminal(sh, command)
+    await sh.expect("never")
+
+
+@pytest.mark.parametrize("command", ["sleep {}", "trap '' INT; sleep {}; sleep 1000"], ids=["plain", "ignoring"])
+@pytest.mark.parametrize("verb", [run, stream, wait, send, expect])
+def test_a_task_that_is_cancelled_just_before_its_loop_ends(place: Path, verb: Any, command: str) -> None:
+    """The end of the loop cancels all tasks: what was to put things in order had not begun."""
+    sh, seconds = AsyncSession(cwd=place, timeout=PATIENCE), unique_seconds()
+
+    async def first() -> None:
+        await sh.run("kept=1")
+        async with begun(sh, lambda sh: verb(sh, command.format(seconds)), seconds) as task:
+            task.cancel()
+
+    async def second() -> str:
+        with pytest.raises(NotRunning):
+            await sh.poll()
+        async with sh:
+            return (await sh.run("echo $kept")).stdout
+
+    asyncio.run(first())
+    assert with_argument(seconds) == []
+    assert asyncio.run(second()) == "1\n"
+
+
+def test_a_close_that_is_cancelled_just_before_its_loop_ends(place: Path) -> None:
+    sh = AsyncSession(cwd=place)
+
+    async def main() -> int | None:
+        await sh.run("true")
+        pid = sh.pid
+        closing = asyncio.create_task(sh.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        return pid
+
+    pid = asyncio.run(main())
+    assert pid is not None
+    assert (sh.pid, sh.closed, stat_fields(pid)) == (None, True, [])
+
+
+@pytest.mark.parametrize("command", ["sleep {}", "trap '' INT; sleep {}; sleep 1000"], ids=["plain", "ignoring"])
+def test_who_cancels_all_tasks_without_end_comes_to_an_end(place: Path, command: str) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with AsyncSession(cwd=place, timeout=PATIENCE) as sh:
+            await sh.run("kept=1")
+            async with begun(sh, lambda sh: sh.run(command.format(seconds)), seconds) as task:
+                while not task.done():
+                    for other in asyncio.all_tasks() - {asyncio.current_task()}:
+                        other.cancel()
+                    await asyncio.sleep(0)
+            assert task.cancelled()
+            assert with_argument(seconds) == []
+            assert (await sh.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())
