@@ -127,7 +127,8 @@ class ThreadSession(AnySession[R]):
     ) -> Iterator[tuple[Stream, bytes] | Result]:
         """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
 
-        The arguments are those of ``run``. Leaving the loop early interrupts the command.
+        The arguments are those of ``run``. Leaving the loop early interrupts the command, once nobody holds the
+        iterator any more: while a variable does, ``run`` raises SessionBusy.
         """
         given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
         return self._stream(self._request(given))
@@ -201,8 +202,9 @@ class LoopSession(AnySession[R]):
     ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
         """Run a command and iterate over its output as it comes; the last item is its Result.
 
-        Leaving the loop early interrupts the command, at the latest when the session is used next; to have that done
-        when the loop is left, iterate in ``contextlib.aclosing(...)``.
+        Leaving the loop early interrupts the command once nobody holds the iterator any more (while a variable does,
+        ``run`` raises SessionBusy): soon after that, at the latest when the session is used next. To have it done when
+        the loop is left, iterate in ``contextlib.aclosing(...)``.
         """
         given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
         return self._stream(self._request(given))

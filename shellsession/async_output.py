@@ -6,8 +6,8 @@ Law: who takes output slowly slows the command down; nothing piles up, and nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
 
 from .models import OnOutput, Result, Stream
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from .engine.call import Call
     from .engine.steps import Engine
+
+# A loop that ends when an iterator was left has ended by then, in seconds, also on a busy machine.
+_A_WHILE: Final = 0.5
 
 
 class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
@@ -35,6 +38,17 @@ class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
     def __del__(self) -> None:
         for call in self._followed:
             call.abandoned = True
+
+
+def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """End what was left, unless its loop has ended by then: then who uses the session next does it.
+
+    Asyncio closes an iterator in a task that no end of a loop waits for. Begun there, and cut off, it cost the shell.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    loop.call_later(_A_WHILE, lambda: loop.create_task(begin()))
 
 
 class Outlet:

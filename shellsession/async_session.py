@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from .any_session import LoopSession, Seconds, Text
-from .async_output import Outlet, Pieces
+from .async_output import Outlet, Pieces, in_a_while
 from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
@@ -150,7 +150,10 @@ class AsyncSession(Base, LoopSession[Request]):
             yield result
         finally:
             if engine.call is call and self._owner == os.getpid():
-                await self._do(engine.drop(call))
+                if call.abandoned:
+                    in_a_while(lambda: self._do(self._mine().drop(call)))
+                else:
+                    await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """As ``Session.wait``, also for a command that another task is in. Cancelling the task ends the command."""

@@ -1,16 +1,16 @@
-"""A loop that ends just when a command was given up, as that of asyncio.run does: its session goes on in another one."""
+"""A loop that ends just when a command was given up, as asyncio.run has it: its session goes on in another one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loops import PATIENCE, seen
-from support import stat_fields, unique_seconds, with_argument
+from loops import PATIENCE, seen, session
+from support import stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning
 
@@ -54,6 +54,75 @@ async def send(sh: AsyncSession, command: str) -> None:
 async def expect(sh: AsyncSession, command: str) -> None:
     await in_a_terminal(sh, command)
     await sh.expect("never")
+
+
+async def returns(sh: AsyncSession, command: str) -> None:
+    async for _ in sh.stream(command):
+        return
+
+
+async def raises(sh: AsyncSession, command: str) -> None:
+    async for _ in sh.stream(command):
+        raise ZeroDivisionError
+
+
+async def asks_for_one(sh: AsyncSession, command: str) -> None:
+    pieces = sh.stream(command)
+    await anext(pieces)
+
+
+async def goes_on_a_little(sh: AsyncSession, command: str) -> None:
+    async for _ in sh.stream(command):
+        break
+    await asyncio.sleep(0)
+
+
+async def has_a_task_that_is_busy_elsewhere(sh: AsyncSession, command: str) -> None:
+    heard = asyncio.Event()
+
+    async def listen() -> None:
+        async for _ in sh.stream(command):
+            heard.set()
+            await asyncio.sleep(PATIENCE)
+
+    listening = asyncio.create_task(listen())
+    await heard.wait()
+    assert not listening.done()
+
+
+LEAVES = [returns, raises, asks_for_one, goes_on_a_little, has_a_task_that_is_busy_elsewhere]
+
+
+@pytest.mark.parametrize("leave", LEAVES)
+def test_a_stream_that_is_left_as_its_loop_ends(place: Path, leave: Any) -> None:
+    """Asyncio closes what was left in a task of its own, which the loop does not wait for."""
+    sh, seconds = AsyncSession(cwd=place, timeout=PATIENCE), unique_seconds()
+
+    async def first() -> None:
+        await sh.run("kept=1")
+        async with asyncio.timeout(PATIENCE):
+            await leave(sh, f"echo begun; sleep {seconds}")
+
+    async def second() -> str:
+        async with sh:
+            said = (await sh.run("echo $kept")).stdout
+            assert with_argument(seconds) == []
+            return said
+
+    with suppress(ZeroDivisionError):
+        asyncio.run(first())
+    assert asyncio.run(second()) == "1\n"
+
+
+def test_a_stream_that_is_left_in_a_loop_that_goes_on_is_ended_though_nobody_uses_the_session(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        async with session(place) as sh:
+            async for _ in sh.stream(f"echo begun; sleep {seconds}"):
+                break
+            await until(lambda: not with_argument(seconds) and sh.state == "idle")
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("command", ["sleep {}", "trap '' INT; sleep {}; sleep 1000"], ids=["plain", "ignoring"])
