@@ -32,6 +32,8 @@ _LIGHT: Final = 1 << 12
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
+# Amid the steps, which are generators, these would say that the steps themselves are at their end.
+_MEAN_AN_END: Final = (GeneratorExit, StopIteration)
 
 
 def fresh_nonce() -> bytes:
@@ -118,7 +120,11 @@ class Call:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
         if self.request.on_output is not None:
-            self.request.on_output(name, data)
+            try:
+                self.request.on_output(name, data)
+            except _MEAN_AN_END as error:
+                self.fault = error
+                self.raise_fault()
 
     def _room_for_pieces(self, data: bytes) -> bool:
         """Who follows takes each piece, also of what others have read; but no more than the limit waits for that."""
@@ -140,6 +146,8 @@ class Call:
         """Tell the caller, in the caller's own thread, of a callback that failed elsewhere."""
         if self.fault is not None:
             fault, self.fault = self.fault, None
+            if isinstance(fault, _MEAN_AN_END):
+                raise RuntimeError(f"on_output raised {type(fault).__name__}") from fault
             raise fault
 
     def mute(self) -> None:
