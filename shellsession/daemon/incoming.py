@@ -57,7 +57,7 @@ class Incoming(NamedTuple):
 def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str = "") -> Answer:
     """The answer that brings a result, which command runs on, and what was typed for it in vain."""
     if not result.state_kept and not incoming.listener.connection.is_gone:
-        shared.lost = None  # told
+        shared.engine.untold = None  # told
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:

@@ -65,15 +65,6 @@ class SharedSession:
         """What its session is confined to."""
         return self.engine.options.sandbox
 
-    @property
-    def lost(self) -> Result | None:
-        """The end of a command, and of the shell with it, of which nobody was told: the next command is."""
-        return self.engine.untold
-
-    @lost.setter
-    def lost(self, end: Result | None) -> None:
-        self.engine.untold = end
-
     # -- who may use it
 
     def tell_why_queued(self, listener: Listener) -> None:
@@ -238,8 +229,8 @@ class SharedSession:
 
     def hear(self, request: str) -> None:
         """The client of that request came back, and was told."""
-        if (heard := self.outcomes.hear(request)) is not None and heard is self.lost:
-            self.lost = None
+        if (heard := self.outcomes.hear(request)) is not None and heard is self.engine.untold:
+            self.engine.untold = None
 
     def _look_at_end(self) -> None:
         if self.engine.call is not None and not self._looks:
@@ -252,12 +243,12 @@ class SharedSession:
             if (result := await self.session._look()) is not None:
                 self.next_result(self.outcomes.last, result)
                 if not result.state_kept:
-                    self.lost = result
+                    self.engine.untold = result
 
     def glimpsed_end(self, end: Result) -> None:
         """It was seen to end by ``expect``, which tells nobody what became of the shell: the next command is told."""
         if self._unfinished is not None and not end.state_kept:
-            self.lost = end
+            self.engine.untold = end
         self.next_result(self.outcomes.last, end)
 
     def _log_end(self, command: bytes, result: Result) -> None:
@@ -285,7 +276,7 @@ class SharedSession:
 
     def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""
-        self.lost = None
+        self.engine.untold = None
         if self._unfinished is not None:
             request, command, before = self._unfinished
             self._unfinished = self.fanout = None

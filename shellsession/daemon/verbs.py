@@ -243,7 +243,7 @@ def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Res
     missed_by = incoming.request.id if incoming.listener.connection.is_gone else ""
     result = shared.outcomes.tell(command, result, missed_by)
     if not result.state_kept and shared.outcomes.misses(result):
-        shared.lost = result  # the next command is told of that shell's end, unless somebody asks before
+        shared.engine.untold = result  # the next command is told of that shell's end, unless somebody asks before
     return answer_with(shared, incoming, result, command)
 
 
