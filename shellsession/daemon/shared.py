@@ -51,7 +51,7 @@ class SharedSession:
         self._secrets, self._journal = secrets, journal
         self._typed_line = b"", b""  # a person's line: as bash gets it, and as it was typed
         self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
-        self._attending: list[asyncio.Future[Result]] = []  # verbs that stay with a command, the oldest first
+        self._attending: list[asyncio.Future[Result]] = []  # verbs that are in the session, the oldest first
         self.hold = Hold(session, self.engine)
         self.outcomes = Outcomes()
         self.opened = False  # has it had a bash?
@@ -125,7 +125,10 @@ class SharedSession:
 
     @contextmanager
     def attending(self) -> Iterator[asyncio.Future[Result]]:
-        """While a verb stays with a command: who else waits for that gets its end from this future."""
+        """While a verb is in the session: who else waits for the command there gets its end from this future.
+
+        A command begins when no verb is: what is told of it must not be taken for what the verb told of the last one.
+        """
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._attending.append(result)
         try:
@@ -136,11 +139,11 @@ class SharedSession:
 
     @property
     def _with_it(self) -> list[asyncio.Future[Any]]:
-        """Who is with a command: verbs, the oldest first, and a look at whether it has ended."""
+        """Who is in the session: verbs, the oldest first, and a look at whether what was handed back has ended."""
         return [*self._attending, *self._looks]
 
     async def until_unattended(self, until: float | None = None) -> bool:
-        """Wait until nobody is with a command, or for the moment; is nobody?"""
+        """Wait until nobody is in the session, or for the moment; is nobody?"""
         while with_it := self._with_it:
             left = None if until is None else until - time.monotonic()
             if left is not None and left <= 0:
@@ -198,10 +201,9 @@ class SharedSession:
 
     def begin(self, command: bytes, request: str) -> Fanout:
         """A command is to be run."""
+        fanout = Fanout(self.engine, self.audience, *self.told(command))
         if self.engine.call is None:  # else it is refused, and that one still asked for
             self.outcomes.begin(request)
-        fanout = Fanout(self.engine, self.audience, *self.told(command))
-        if self.session.state != "running":  # else it queues, and begins some time later
             fanout.begin()
         return fanout
 

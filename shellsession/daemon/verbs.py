@@ -77,7 +77,8 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
 
 
 async def _start(shared: SharedSession, _: Incoming) -> None:
-    await shared.session.open()
+    with shared.attending():
+        await shared.session.open()
 
 
 async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -176,7 +177,8 @@ async def _typed(shared: SharedSession, incoming: Incoming, until: float | None)
     await shared.until_handed_back(until)
     incoming.listener.queued = False
     shared.outcomes.check(incoming.request.command)
-    await shared.type(text, until)
+    with shared.attending():
+        await shared.type(text, until)
 
 
 async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -194,8 +196,13 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _restart(shared: SharedSession, _: Incoming) -> None:
-    await shared.session.restart()
-    shared.lose(RESTARTED)
+    with shared.attending():
+        before = shared.engine.shell
+        try:
+            await shared.session.restart()
+        finally:
+            if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
+                shared.lose(RESTARTED)
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:

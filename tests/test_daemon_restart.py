@@ -1,0 +1,84 @@
+"""A restart of a shared session: what the old shell takes with it is told of, and the command behind it is another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from daemons import Daemon, Raw, served
+from support import wait_until
+
+from shellsession import InvalidRequest, RemoteSession, ShellUnavailable, connect
+
+SOON = 0.3
+
+
+def hand_back(sh: RemoteSession, command: str) -> None:
+    assert sh.run(command, timeout=SOON, on_timeout="yield").outcome == "running"
+
+
+def logged(daemon: Daemon, agent: str, lines: int) -> list[tuple[str, str]]:
+    wait_until(lambda: len(daemon.logged(agent)) >= lines, "the log")
+    return [(line["command"], line["outcome"]) for line in daemon.logged(agent)]
+
+
+@pytest.mark.parametrize("before", ["the first start", "an idle shell", "a command"])
+def test_a_command_behind_a_restart_is_gone_on_with_and_logged_as_any_other(
+    daemon: Daemon, raw: Raw, place: Path, before: str
+) -> None:
+    go, log = place / "go", [("echo mine; until [ -e end ]; do sleep 0.05; done", "exited")]
+    startup = f"until [ -e {go} ]; do sleep 0.05; done"
+    with connect(f"behind {before}", daemon.socket, cwd=place, startup=[startup]) as sh, Raw(daemon.socket) as other:
+
+        def ask_for_a_shell(verb: str) -> None:
+            pid = sh.pid
+            other.say(verb, agent=sh.agent)
+            wait_until(lambda: sh.pid not in (None, pid) and sh.state == "running", "the startup command")
+
+        if before == "the first start":
+            ask_for_a_shell("start")
+        else:
+            go.touch()
+            hand_back(sh, "sleep 1000") if before == "a command" else sh.open()
+            log = [("sleep 1000", "shell_exited"), *log] if before == "a command" else log
+            go.unlink()
+            ask_for_a_shell("restart")
+        run = other.say("run", log[-1][0].encode(), agent=sh.agent, timeout=SOON, on_timeout="yield")
+        wait_until(lambda: served(raw) == 3, "that it waits for its turn")
+        if before == "the first start":
+            ask_for_a_shell("restart")  # goes before it, too
+            assert other.receive().header["error"]["code"] == "unavailable"  # the start
+        go.touch()
+        assert "error" not in other.receive().header  # the restart
+        piece = other.receive()
+        assert (piece.header["id"], piece.header["command"]) == (run, run)
+        (place / "end").touch()
+        end = other.ask("wait", agent=sh.agent, command=run)
+        assert (end.header["result"]["outcome"], piece.parts[0] + end.parts[0]) == ("exited", b"mine\n")
+        sh.close()
+    assert logged(daemon, sh.agent, len(log)) == log
+
+
+def test_a_restart_that_fails_has_ended_what_was_handed_back(daemon: Daemon, place: Path) -> None:
+    with connect("failing", daemon.socket, cwd=place, startup=["[ ! -e fails ] || exit"]) as sh:
+        hand_back(sh, "sleep 1000")
+        (place / "fails").touch()
+        with pytest.raises(ShellUnavailable):
+            sh.restart()
+        end = sh.wait()
+        assert (end.outcome, end.reason) == ("shell_exited", "the session was restarted meanwhile")
+        assert logged(daemon, sh.agent, 1) == [("sleep 1000", "shell_exited")]
+        sh.close()
+
+
+def test_a_restart_that_is_refused_has_ended_nothing(daemon: Daemon, place: Path) -> None:
+    first = place / "first"
+    first.mkdir()
+    with connect("refused", daemon.socket, cwd=first) as sh:
+        hand_back(sh, "cd ..; until [ -e end ]; do sleep 0.05; done; echo done")
+        first.rmdir()
+        with pytest.raises(InvalidRequest):
+            sh.restart()
+        (place / "end").touch()
+        assert sh.wait().stdout == "done\n"
+        sh.close()
