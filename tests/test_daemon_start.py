@@ -43,7 +43,8 @@ def test_of_many_clients_that_come_at_once_one_starts_the_daemon(home: Home) -> 
 BY_HAND = """
 import os, subprocess, sys
 socket = os.environ["SHELLSESSION_SOCKET"]
-subprocess.run([sys.executable, "-m", "shellsession", "serve", "--detach", "--socket", socket], check=True)
+serve = [sys.executable, "-m", "shellsession", "serve", "--detach", "--socket", socket]
+subprocess.run(serve, check=True, close_fds=False)
 """
 
 

@@ -9,8 +9,10 @@ import argparse
 import gc
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from ..engine import processes
 from ..errors import ShellSessionError
 from . import arguments
 from .listing import talk
@@ -80,9 +82,19 @@ def _check(log: Audit) -> None:
     log.close()
 
 
+def _give_up_inherited(lock: int | None) -> None:
+    """What its starter has open is none of the daemon's: who reads a pipe to its end, or wants what is locked there,
+    would wait as long as the daemon lives."""
+    for fd in processes.descriptors(os.getpid()) - {0, 1, 2, lock}:
+        with suppress(OSError):  # by which they were looked for
+            os.close(fd)
+
+
 def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
     given = own_parser().parse_args(words)
+    if given.detach:
+        _give_up_inherited(given.lock)  # while nothing of ours is open
     # To look for plugins of pydantic takes a tenth of a start, and none is to see what clients send.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     gc.disable()  # all that is made until it serves stays: to look through it again and again takes a twentieth
