@@ -5,7 +5,12 @@ Law: what is kept of it, and whether it runs, is the job's to say; nothing is lo
 
 from __future__ import annotations
 
+from typing import Final
+
 from .models import text_of
+
+# Of its streams, what is shown as which.
+_SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}
 
 
 class AnyJob:
@@ -32,11 +37,16 @@ class AnyJob:
         """As ``output``, and where in the bytes those are missing."""
         raise NotImplementedError
 
+    def _shown(self, name: str) -> tuple[str, int]:
+        """As ``stdout`` or ``stderr``, and how many bytes of it were omitted."""
+        kept = [self._kept(stream) for stream in _SHOWN[name]]
+        return "".join(text_of(*one) for one in kept), sum(omitted for _, omitted, _ in kept)
+
     @property
     def stdout(self) -> str:
         """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
-        return text_of(*self._kept("stdout")) + text_of(*self._kept("terminal"))
+        return self._shown("stdout")[0]
 
     @property
     def stderr(self) -> str:
-        return text_of(*self._kept("stderr"))
+        return self._shown("stderr")[0]

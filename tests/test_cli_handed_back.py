@@ -12,7 +12,7 @@ from commands import cli, finish, line, running, session
 from daemons import Daemon
 from support import is_alive, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY
+from shellsession import TTY, Limits
 
 agent = commands.agent
 
@@ -77,6 +77,19 @@ def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str) -> None:
         return str(job["stdout"])
 
     assert wait_until(written, "its output") == "later\n"
+
+
+def test_where_output_of_a_job_is_missing_no_half_character_is_shown(
+    daemon: Daemon, agent: str, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    with session(agent, daemon) as sh:
+        text = f"(until [ -e {go} ]; do sleep 0.05; done; printf 'é%.0s' {{1..3000}}) & true"
+        sh.run(text, tty=False, limits=Limits(max_output=1001))
+        go.touch()
+        wait_until(lambda: not sh.jobs()[0].running, "its end")
+    (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+    assert (set(job["stdout"]), job["stdout_omitted"]) == ({"é"}, 6000 - 1001)
 
 
 def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:

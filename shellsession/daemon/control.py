@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Final
+from typing import Any
 
 from ..engine.waiting import Poller, Steps, Wait, drive
 from ..errors import ShellSessionError
 from .client import RemoteSession
 from .endpoint import reach, socket_path
+from .jobs import RemoteJob
 from .link import ConnectionLost, Wire
 from .records import field, from_part, to_error
 from .wire import Message, encode
 
 Place = str | os.PathLike[str] | None
-# Of a job's streams, what is shown as which (see RemoteJob.stdout).
-_SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}
 
 
 class Visit(RemoteSession):
@@ -58,10 +57,9 @@ def jobs(agent: str, socket: Place = None, output: bool = False) -> list[dict[st
         found: list[dict[str, Any]] = from_part(visit.ask(visit._said("jobs")).parts)
         for one in found:
             one["status"] = "running" if field(one, "running", bool) else "ended"
-            for name, streams in _SHOWN.items() if output else ():
-                told = [visit.ask(visit._said("job_output", job=one["number"], name=stream)) for stream in streams]
-                one[name] = b"".join(message.parts[0] for message in told).decode("utf-8", "replace")
-                one[f"{name}_omitted"] = sum(message.header["value"] for message in told)
+            job = RemoteJob(visit._job_request, one)
+            for name in ("stdout", "stderr") if output else ():
+                one[name], one[f"{name}_omitted"] = job._shown(name)
     return found
 
 
