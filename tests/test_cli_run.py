@@ -114,29 +114,33 @@ def test_what_cannot_be_run_is_refused(daemon: Daemon, agent: str) -> None:
     assert b"NUL" in done.stderr
 
 
-def test_no_name_and_no_directory_are_refused(daemon: Daemon, place: Path) -> None:
+def test_no_name_is_refused(daemon: Daemon) -> None:
     unnamed = cli(daemon.socket, "run", "-s", "", "--", "true")
     assert (unnamed.returncode, b"an agent's name is text" in unnamed.stderr) == (125, True)
-    words = ["bash", "-c", f'cd {place} && rmdir {place} && "$@"', "bash", *PROGRAM, "run", "-s", "x", "--", "true"]
-    lost = subprocess.run(words, capture_output=True, env=environment(daemon.socket, {}), timeout=PATIENCE, check=False)
-    assert (lost.returncode, lost.stderr.endswith(b"or name one by cwd= or --cwd\n")) == (125, True)
+
+
+def from_nowhere(daemon: Daemon, place: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run it in a directory that was removed."""
+    script = ["bash", "-c", f'cd {place} && rmdir {place} && "$@"', "bash", *PROGRAM, *words]
+    env = environment(daemon.socket, {})
+    return subprocess.run(script, capture_output=True, env=env, timeout=PATIENCE, check=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ([], "was removed: go to another, or name one by cwd= or --cwd"),
+        (["--cwd", "there"], "was removed, and 'there' is relative to it"),
+    ],
+)
+def test_no_directory_is_refused(daemon: Daemon, place: Path, options: list[str], why: str) -> None:
+    done = from_nowhere(daemon, place, "run", "-s", "x", *options, "--", "true")
+    assert (done.returncode, done.stderr.decode()) == (125, f"shellsession: the directory that this runs in {why}\n")
 
 
 def test_a_session_that_is_there_needs_no_directory(daemon: Daemon, agent: str, place: Path) -> None:
     with opened(agent, daemon):
-        words = [
-            "bash",
-            "-c",
-            f'cd {place} && rmdir {place} && "$@"',
-            "bash",
-            *PROGRAM,
-            "run",
-            "-s",
-            agent,
-            "--",
-            "pwd",
-        ]
-        done = subprocess.run(words, capture_output=True, env=environment(daemon.socket, {}), check=False)
+        done = from_nowhere(daemon, place, "run", "-s", agent, "--", "pwd")
         assert (done.returncode, done.stdout, done.stderr) == (0, b"/\n", b"")
         done = cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "pwd")
     assert (done.returncode, done.stdout) == (0, b"/\n")

@@ -25,7 +25,8 @@ _HINTS: Final = {
     "no_such_agent": "`shellsession ls` shows the agents that have one",
     "not_running": "`shellsession ls` shows what runs, `shellsession log` how it ended",
 }
-# What the library says in Python, in words of the command line.
+# What the library says in Python, in words of the command line. (The tests of the command line have them all: who says
+# it otherwise there is told.)
 _IN_WORDS: Final = {
     "wait(), poll(), send() or interrupt() it first, or restart()": (
         "`shellsession wait`, `send` or `interrupt` it first, or `restart`"
@@ -33,8 +34,6 @@ _IN_WORDS: Final = {
     "connect again for a new one": "`shellsession run` opens a new one",
     "the host's own working directory is gone": "the directory that this runs in was removed",
     "run it with stdin=TTY": "start it with `shellsession run -i`",
-    "hold was asked for inside": "attach was asked for inside",
-    "watch was asked for inside": "attach was asked for inside",
 }
 
 

@@ -26,8 +26,9 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on
         return
     # What an earlier command has left in the background may have its turn: nobody waits for it.
     if looks_on or not shell.family.marks.is_earlier(pid):
+        asked = "attach" if looks_on else verb  # that is what watches and holds
         raise InvalidRequest(
-            f"{verb} was asked for inside its own session, that of agent {agent!r}, which would wait for itself: take"
+            f"{asked} was asked for inside its own session, that of agent {agent!r}, which would wait for itself: take"
             " another agent's session, or just run the command"
         )
 
