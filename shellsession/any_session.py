@@ -6,9 +6,9 @@ say, and nothing is run here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, Awaitable, Iterator
 from types import EllipsisType
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked
 
@@ -16,6 +16,22 @@ Seconds = float | None | EllipsisType
 Text = str | bytes
 # A request, as that kind of session has it.
 R = TypeVar("R")
+
+
+class Output(Iterator[tuple[Stream, bytes] | Result], Protocol):
+    """What ``stream`` gives."""
+
+    def close(self) -> None:
+        """Interrupt the command, unless it has ended."""
+
+
+class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
+    """What ``stream`` gives on a loop: an asynchronous iterator."""
+
+    def __anext__(self) -> Awaitable[tuple[Stream, bytes] | Result]: ...
+
+    async def aclose(self) -> None:
+        """Interrupt the command, unless it has ended."""
 
 
 class Given(NamedTuple):
@@ -124,11 +140,11 @@ class ThreadSession(AnySession[R]):
         merge_stderr: bool = False,
         isolated: bool = False,
         limits: Limits | None = None,
-    ) -> Iterator[tuple[Stream, bytes] | Result]:
+    ) -> Output:
         """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
 
         The arguments are those of ``run``. Leaving the loop early interrupts the command, once nobody holds the
-        iterator any more: while a variable does, ``run`` raises SessionBusy.
+        iterator any more (while a variable does, ``run`` raises SessionBusy); ``close()`` does so at once.
         """
         given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
         return self._stream(self._request(given))
@@ -149,7 +165,7 @@ class ThreadSession(AnySession[R]):
     def _run(self, request: R) -> Result:
         raise NotImplementedError
 
-    def _stream(self, request: R) -> Iterator[tuple[Stream, bytes] | Result]:
+    def _stream(self, request: R) -> Output:
         raise NotImplementedError
 
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
@@ -199,7 +215,7 @@ class LoopSession(AnySession[R]):
         merge_stderr: bool = False,
         isolated: bool = False,
         limits: Limits | None = None,
-    ) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+    ) -> AsyncOutput:
         """Run a command and iterate over its output as it comes; the last item is its Result.
 
         Leaving the loop early interrupts the command once nobody holds the iterator any more (while a variable does,
@@ -220,7 +236,7 @@ class LoopSession(AnySession[R]):
     async def _run(self, request: R) -> Result:
         raise NotImplementedError
 
-    def _stream(self, request: R) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+    def _stream(self, request: R) -> AsyncOutput:
         raise NotImplementedError
 
     async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Generator, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from .any_session import Seconds, Text, ThreadSession
+from .any_session import Output, Seconds, Text, ThreadSession
 from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
 from .engine.waiters import Waiter, is_owned
@@ -116,10 +116,10 @@ class Session(Base, ThreadSession[Request]):
     def _run(self, request: Request) -> Result:
         return self._told(self._mine().run(request))
 
-    def _stream(self, request: Request) -> Iterator[tuple[Stream, bytes] | Result]:
+    def _stream(self, request: Request) -> Output:
         return self._follow(self._mine(), request)
 
-    def _follow(self, engine: Engine, request: Request) -> Iterator[tuple[Stream, bytes] | Result]:
+    def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
         call = self._do(engine.follow(request))
         try:
             while engine.call is call:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from shellsession import AsyncSession, Session, aconnect, connect
+from shellsession.any_session import AsyncOutput
 
 
 class Blocking:
@@ -35,7 +36,7 @@ class Blocking:
     def _wait(self, awaitable: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(cast(Coroutine[Any, Any, Any], awaitable), self._loop).result()
 
-    def _iterate(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+    def _iterate(self, items: AsyncOutput) -> Iterator[Any]:
         try:
             while True:
                 try:
@@ -43,7 +44,7 @@ class Blocking:
                 except StopAsyncIteration:
                     return
         finally:
-            self._wait(items.aclose())  # type: ignore[attr-defined]
+            self._wait(items.aclose())
 
 
 @contextmanager

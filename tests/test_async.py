@@ -59,7 +59,7 @@ def test_breaking_out_of_a_stream(place: Path) -> None:
     async def main() -> None:
         seconds = unique_seconds()
         async with session(place) as sh:
-            async with aclosing(sh.stream(f"echo a; sleep {seconds}")) as stream:  # type: ignore[type-var]
+            async with aclosing(sh.stream(f"echo a; sleep {seconds}")) as stream:
                 async for item in stream:
                     assert item == ("stdout", b"a\n")
                     with pytest.raises(SessionBusy):

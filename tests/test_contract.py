@@ -175,7 +175,7 @@ def test_leaving_a_stream_interrupts_the_command(sh: Session) -> None:
     seconds = unique_seconds()
     stream = sh.stream(f"echo a; sleep {seconds}")
     assert next(stream) == ("stdout", b"a\n")
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert with_argument(seconds) == []
     assert sh.run("echo free").stdout == "free\n"
 

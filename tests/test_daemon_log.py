@@ -73,7 +73,7 @@ def left_early(session: RemoteSession) -> None:
     stream = session.stream(f"echo 12; sleep {seconds}")
     next(stream)
     wait_until(lambda: with_argument(seconds), "the command")
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
 
 
 def wait_left_early(session: RemoteSession) -> None:

@@ -214,5 +214,5 @@ def test_two_streams_of_the_daemon_are_told_apart(daemon: Daemon, place: Path) -
         assert isinstance(list(first)[-1], Result)
         with pytest.raises(SessionBusy):
             session.run("echo never")
-        second.close()  # type: ignore[attr-defined]
+        second.close()
         assert session.run("echo on").stdout == "on\n"

@@ -210,7 +210,7 @@ def test_breaking_out_of_a_stream_interrupts_the_command(sh: Session) -> None:
     assert next(stream) == ("stdout", b"a\n")
     with pytest.raises(SessionBusy):
         sh.run("echo never")
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert with_argument(seconds) == []
     assert sh.run("echo $X").stdout == "1\n"
 

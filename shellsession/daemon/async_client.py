@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from contextlib import aclosing, suppress
 from typing import Any, Self, cast
 
@@ -189,7 +189,7 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
     async def _run(self, asked: Asked) -> Result:
         return self._ran(await self.ask(*asked), asked[1])
 
-    async def _follow(self, said: Said, followed: Followed) -> AsyncIterator[tuple[Stream, bytes] | Result]:
+    async def _follow(self, said: Said, followed: Followed) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
         followed.now = True
         try:
             async with aclosing(await self._asked(said)) as messages:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, suppress
 from typing import Any, Self, cast
 
@@ -149,7 +149,7 @@ class RemoteSession(Remote, ThreadSession[Asked]):
     def _run(self, asked: Asked) -> Result:
         return self._ran(self.ask(*asked), asked[1])
 
-    def _follow(self, said: Said, followed: Followed) -> Iterator[tuple[Stream, bytes] | Result]:
+    def _follow(self, said: Said, followed: Followed) -> Generator[tuple[Stream, bytes] | Result]:
         followed.now = True
         try:
             with closing(self._asked(said)) as messages:
