@@ -104,13 +104,14 @@ class Agents(_Agents[Session]):
         self._take_loss(agent)
         self.session(agent).restart()
 
-    def close(self, agent: object = None) -> None:
-        """Close one agent's session (raises NoSuchAgent when it has none), or all of them, for good."""
-        sessions = self._registry.clear() if agent is None else [self._registry.drop(agent)]
-        if agent is None:
+    def close(self, agent: object = ...) -> None:
+        """Close one agent's session (raises NoSuchAgent when it has none); without ``agent`` all of them, for good."""
+        everyone = agent is ...
+        sessions = self._registry.clear() if everyone else [self._registry.drop(agent)]
+        if everyone:
             self._alarm.cancel()
         with ExitStack() as closing:  # all of them, whatever goes wrong with one
-            if agent is None:
+            if everyone:
                 closing.callback(self._alarm.finish)  # one that is just being closed for its idleness, too
             for session in sessions:
                 closing.callback(session.close)
@@ -165,12 +166,13 @@ class AsyncAgents(_Agents[AsyncSession]):
         self._take_loss(agent)
         await self.session(agent).restart()
 
-    async def close(self, agent: object = None) -> None:
+    async def close(self, agent: object = ...) -> None:
         """As ``Agents.close``. Who is cancelled meanwhile still leaves none of them open."""
-        sessions = self._registry.clear() if agent is None else [self._registry.drop(agent)]
-        if agent is None:
+        everyone = agent is ...
+        sessions = self._registry.clear() if everyone else [self._registry.drop(agent)]
+        if everyone:
             self._alarm.cancel()
-        await to_its_end(self._end(sessions, everyone=agent is None))
+        await to_its_end(self._end(sessions, everyone))
 
     async def _end(self, sessions: list[AsyncSession], everyone: bool) -> None:
         import asyncio

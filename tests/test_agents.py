@@ -173,7 +173,10 @@ def test_restart_and_close(new_agents: NewAgents) -> None:
     assert not is_alive(pid)
     with pytest.raises(NoSuchAgent, match="'a'"):
         agents.close("a")
-    agents.run("b", "true")
+    agents.run("b", "X=kept")
+    with pytest.raises(InvalidRequest, match="an agent is"):  # a variable that nobody has set is not all of them
+        agents.close(None)
+    assert agents.run("b", "echo $X").stdout == "kept\n"
     agents.close()
     agents.close()
     assert agents.list() == []
@@ -276,6 +279,8 @@ def test_the_same_for_asyncio(place: Path) -> None:
             await agents.close("a")
             with pytest.raises(NoSuchAgent):
                 await agents.close("a")
+            with pytest.raises(InvalidRequest):
+                await agents.close(None)
         with pytest.raises(SessionClosed):
             await agents.run("a", "true")
 

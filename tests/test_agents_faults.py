@@ -52,12 +52,12 @@ def test_one_that_fails_to_end_keeps_no_other_from_it(
     sessions[faulty].close()
 
 
-@pytest.mark.parametrize("agent", ["a", None])
-def test_who_is_cancelled_while_it_closes_them_leaves_none_open(place: Path, agent: str | None) -> None:
+@pytest.mark.parametrize("named", [("a",), ()], ids=["one", "all"])
+def test_who_is_cancelled_while_it_closes_them_leaves_none_open(place: Path, named: tuple[str, ...]) -> None:
     async def main() -> list[bool]:
         agents = AsyncAgents(cwd=place)
         sessions = [await agents.session(name).open() for name in "ab"]
-        closing = asyncio.create_task(agents.close(agent))
+        closing = asyncio.create_task(agents.close(*named))
         await asyncio.sleep(0)  # it has begun
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -66,7 +66,7 @@ def test_who_is_cancelled_while_it_closes_them_leaves_none_open(place: Path, age
         await agents.close()
         return left
 
-    assert asyncio.run(main()) == [True, agent is None]
+    assert asyncio.run(main()) == [True, not named]
 
 
 def retire_badly(idle: float | None) -> None:
