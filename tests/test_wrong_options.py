@@ -135,6 +135,19 @@ def test_of_a_session(make: Any, name: str) -> None:
     refused(lambda value: make(**{name: value}), *_SESSION[name])
 
 
+def test_what_is_no_option_is_what_python_says_of_any_function(daemon: Daemon) -> None:
+    async def reach() -> None:
+        await aconnect("a", daemon.socket, False, bogus=1)
+
+    reached: list[Any] = [
+        lambda **options: connect("a", daemon.socket, False, **options),
+        lambda **_: asyncio.run(reach()),
+    ]
+    for make in [Session, AsyncSession, Agents, AsyncAgents, *reached]:
+        with pytest.raises(TypeError, match="bogus"):
+            make(bogus=1)
+
+
 def test_what_is_right_is_taken() -> None:
     for name, fit in _SESSION.items():
         for what in fit:

@@ -71,11 +71,11 @@ def opening(
 ) -> dict[str, Any]:
     """What a session is opened with: the options of ``Session``, and of this process what they do not name.
 
-    Raises InvalidRequest.
+    Raises InvalidRequest; TypeError, as ``Session``, for what is no option.
     """
     unknown = set(options) - _OPTIONS
     if unknown:
-        raise InvalidRequest(f"a session has no option {', '.join(sorted(unknown))}")
+        raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
     Request(b"", limits=Limits() if limits is None else limits, **defaults)  # refuses what Session does
