@@ -10,7 +10,8 @@ from collections.abc import AsyncIterable, Awaitable, Iterator
 from types import EllipsisType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked
+from .errors import InvalidRequest
+from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -48,6 +49,13 @@ class Given(NamedTuple):
     limits: Limits | None
     on_output: OnOutput | None = None
     echo: bool = False
+
+
+def fed(stdin: object) -> bytes:
+    """What a command is to read that is given neither nothing nor the terminal. Raises InvalidRequest."""
+    if not isinstance(stdin, str | bytes | bytearray | memoryview):
+        raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
+    return to_bytes("stdin", stdin)
 
 
 class AnySession(Generic[R]):

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .any_session import AnySession, Given, Seconds, Text
+from .any_session import AnySession, Given, Seconds, Text, fed
 from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
 from .engine.call import Call
 from .engine.jobs import Job
@@ -165,7 +165,7 @@ class Base(AnySession[Request]):
             defaults.timeout if given.timeout is ... else given.timeout,
             given.idle_timeout,
             defaults.on_timeout if given.on_timeout is None else given.on_timeout,
-            stdin if stdin is None or stdin is TTY else to_bytes("stdin", stdin),
+            stdin if stdin is None or stdin is TTY else fed(stdin),
             terminal or (defaults.tty if tty is None else tty),
             given.echo,
             given.merge_stderr,

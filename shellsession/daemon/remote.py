@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from ..any_session import AnySession, Given, Seconds
+from ..any_session import AnySession, Given, Seconds, fed
 from ..errors import (
     IN_CALLBACK,
     STILL_RUNS,
@@ -251,7 +251,7 @@ class Remote(AnySession[Asked]):
             raise SessionBusy(STILL_RUNS)
         # What is not given is the session's own, and what is no flag of this call is not sent.
         text, stdin, on_output = to_bytes("command", given.command), given.stdin, given.on_output
-        data = () if stdin is None or stdin is TTY else (to_bytes("stdin", stdin),)
+        data = () if stdin is None or stdin is TTY else (fed(stdin),)
         named = {"on_timeout": given.on_timeout, "tty": given.tty, "limits": given.limits}
         fields: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
         if given.timeout is not ...:
