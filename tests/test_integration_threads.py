@@ -38,6 +38,25 @@ def test_the_command_of_a_cancelled_call_is_ended(way: str) -> None:
     asyncio.run(main())
 
 
+def test_who_cancels_knows_his_own_by_what_it_says() -> None:
+    """As anyio's scopes do (``move_on_after``, ``fail_after``), which cancel again and again."""
+
+    async def main() -> None:
+        with Session() as session:
+            seconds = unique_seconds()
+            bash = langchain.tool(session, persistent=True)
+            task = asyncio.create_task(call_in_thread(bash, {"command": f"sleep {seconds}"}))
+            await started(seconds)
+            while not task.done():
+                task.cancel("by their scope")
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError, match="by their scope"):
+                await task
+            assert with_argument(seconds) == []
+
+    asyncio.run(main())
+
+
 def test_calls_that_take_long_keep_nobody_else_from_a_thread(place: Path) -> None:
     """As many may run as there are agents; and what else needs the loop's threads has them."""
 

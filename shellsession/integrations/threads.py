@@ -29,20 +29,21 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
 
     ``cancelled`` is asked ten times a second; when it says yes, or this task is cancelled, the call is.
     """
-    token, left, done = CancelToken(), False, asyncio.Event()
+    token, done = CancelToken(), asyncio.Event()
+    left: asyncio.CancelledError | None = None
     work: asyncio.Future[P] = asyncio.ensure_future(_in_turn(tool, call, token))
     work.add_done_callback(lambda _: done.set())
     while not done.is_set():
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(done.wait(), None if cancelled is None else _LOOK)
-        except asyncio.CancelledError:
-            left = True
-        if left or (cancelled is not None and cancelled()):
+        except asyncio.CancelledError as error:
+            left = left or error
+        if left is not None or (cancelled is not None and cancelled()):
             token.cancel()
-    if left:
+    if left is not None:
         work.exception()  # seen: nobody is told of it any more
-        raise asyncio.CancelledError
+        raise left  # the very one: anyio knows its own by what they say
     try:
         return work.result()
     except CallCancelled:  # in the queue: it is called to tell that in its contract's words, and runs nothing
