@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pytest
 from cancelling import OK, begun, endless, helpers
 from support import is_alive
 
-from shellsession import Agents, Session
-from shellsession.contracts import bashtool, spec
+from shellsession import Agents, Session, ShellSessionError
+from shellsession.contracts import bashtool, spec, strands
 from shellsession.contracts.bashtool import Cancelled, Failed
 from shellsession.contracts.waiting import CancelToken
+from shellsession.integrations import anthropic
 from shellsession.models import Result
 
 
@@ -226,3 +228,22 @@ def test_who_interrupts_without_the_token_gets_a_result(pool: ThreadPoolExecutor
         begun(started)
         session.interrupt()
         assert call.result(20)["details"]["success"] is False
+
+
+@pytest.mark.parametrize(
+    ("contract", "run", "restart"),
+    [
+        (strands, lambda command: {"mode": "execute", "command": command}, {"mode": "restart"}),
+        (anthropic, lambda command: {"command": command}, {"restart": True}),
+    ],
+    ids=["strands", "anthropic"],
+)
+def test_a_restart_that_was_cancelled_before_leaves_the_state(
+    agents: Agents, contract: Any, run: Callable[[str], object], restart: object
+) -> None:
+    bash, token = contract.tool(agents, agent="a1"), CancelToken()
+    bash(run("X=kept"))
+    token.cancel()
+    with pytest.raises(ShellSessionError, match="the call was cancelled"):
+        bash(restart, token)
+    assert "kept" in str(bash(run("echo $X")))

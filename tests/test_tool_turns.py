@@ -100,7 +100,10 @@ def test_a_task_that_is_cancelled_in_the_queue_asks_nobody_and_lets_the_next_one
     assert [said.rpartition(" ")[2] for said in asked] == ["done", "yes"]
 
 
-def test_one_that_is_told_to_end_in_the_queue_says_so_at_once_and_as_its_contract_does(place: Path) -> None:
+@pytest.mark.parametrize("call", [execute("echo no"), {"mode": "restart"}], ids=["execute", "restart"])
+def test_one_that_is_told_to_end_in_the_queue_says_so_at_once_and_as_its_contract_does(
+    place: Path, call: dict[str, str]
+) -> None:
     asked = list[str]()
 
     def confirm(command: str, *_: str) -> bool:
@@ -113,7 +116,7 @@ def test_one_that_is_told_to_end_in_the_queue_says_so_at_once_and_as_its_contrac
             seconds, told = unique_seconds(), threading.Event()
             first = asyncio.create_task(call_in_thread(bash, execute(f"sleep {seconds}")))
             await asyncio.to_thread(wait_until, lambda: with_argument(seconds), "the first call")
-            second = asyncio.create_task(call_in_thread(bash, execute("echo no"), told.is_set))
+            second = asyncio.create_task(call_in_thread(bash, call, told.is_set))
             told.set()
             with pytest.raises(strands.BashSessionError, match="cancelled"):
                 await second

@@ -135,6 +135,8 @@ class _Bound(Located[P]):
             result = self._masked(result, before)
             return result if request.timeout == action.timeout else limited(result, request.timeout)
         if isinstance(action, Restart):
+            if cancel is not None and cancel.cancelled:
+                raise CallCancelled
             session = self._present()
             self._take_loss()
             return None if session is None or session.state == "new" else await self._wait("restart", session)
