@@ -4,7 +4,8 @@ The document contradicts itself where a command is not found: an error (its tabl
 (its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's
 own words, on either stream (``2>&1``): a program that prints just these, and ends with 127 or 126, is taken for it;
 what a sourced file cannot run is not, as bash calls itself by that file's name there, as it does in a script; nor is
-what it says where nobody can see it (``2>/dev/null``).
+what it says where nobody can see it (``2>/dev/null``), or in another language than English where it stays
+(``persistent``). In such a language whatever bash says last before it gives 127 or 126 is taken for it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ _NAMED: Final = r"(?:/bin/bash|environment): (?:line \d+: |(?=.*: bad interprete
 _BASH: Final = rf"(?:{_NAMED}|bash: (?!line \d))(?!(?:cd|pushd): )"
 _MISSING: Final = r".*(?:command not found|No such file or directory|cannot execute.*)|exec: .*: not found"
 _FORBIDDEN: Final = r".*(?:Permission denied|Is a directory|bad interpreter: .*|cannot execute.*)"
+# In another language (`Zeile 1: `, `1. sor: `, `第 1 行` and a wide colon) by the number of the line, and as the last
+# word.
+_OTHER_WORDS: Final = (
+    r"/bin/bash: (?!line \d)[^:\uff1a\n]{0,40}\d[^:\uff1a\n]{0,40}[:\uff1a](?! ?(?:cd|pushd): ).*(?=\n?\Z)"
+)
 _REFUSED: Final = {
-    status: re.compile(rf"^{_BASH}(?:{said})$", re.MULTILINE) for status, said in ((127, _MISSING), (126, _FORBIDDEN))
+    status: re.compile(rf"^(?:{_BASH}(?:{said})|{_OTHER_WORDS})$", re.MULTILINE)
+    for status, said in ((127, _MISSING), (126, _FORBIDDEN))
 }
 
 
