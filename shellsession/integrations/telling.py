@@ -1,4 +1,4 @@
-"""Telling: a Result as the text that a model reads.
+"""Telling: a Result, and what runs in the background, as the text that a model reads.
 
 Law: what a command printed comes first and unchanged but for a cut middle; what we say about it stands in brackets
 after it, and names the verb that goes on from there.
@@ -6,12 +6,15 @@ after it, and names the verb that goes on from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from ..contracts.failing import KEPT, LOST, ending, shown
 from ..errors import InvalidRequest
 from ..models import Limits, Result
+
+if TYPE_CHECKING:
+    from ..engine.jobs import Job
 
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
 MAX_OUTPUT: Final = 30_000  # characters, of each stream
@@ -64,6 +67,25 @@ def _how(result: Result) -> str:
 def _rounded(seconds: float) -> str:
     """The seconds as people read them; never 0 for what took some time."""
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
+
+
+def seen(job: Job) -> dict[str, Any]:
+    """A job of this process as ``control.jobs`` tells of a daemon's."""
+    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
+    printed = {"stdout": job.stdout, "stderr": job.stderr}
+    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
+
+
+def listed(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
+    """What runs in the background, or did, as one text; of each the output, up to so many characters."""
+    lines = []
+    for job in jobs:
+        pids = ", ".join(map(str, job["pids"]))
+        lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
+        omitted = job["stdout_omitted"] + job["stderr_omitted"]
+        if output := clipped(job["stdout"] + job["stderr"], limit, omitted).removesuffix("\n"):
+            lines.append(output)
+    return "\n".join(lines) or "[no jobs]"
 
 
 def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:

@@ -21,11 +21,11 @@ from ..base import Base
 from ..contracts.contract import BadCall, Input
 from ..daemon import control
 from ..daemon.remote import TURN_WITHIN
-from ..engine.jobs import Job
 from ..engine.waiting import to_its_end
 from ..errors import InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Result, check_seconds
-from .telling import MAX_OUTPUT, clipped, limits_for, told
+from ..turns import Turns
+from .telling import MAX_OUTPUT, limits_for, listed, seen, told
 from .turn import PROGRESS, in_turn
 
 if TYPE_CHECKING:
@@ -59,13 +59,6 @@ def _check(name: str, seconds: object, more: str = "") -> None:
     raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}){more}")
 
 
-def _seen(job: Job) -> dict[str, Any]:
-    """As ``control.jobs`` tells of it."""
-    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
-    printed = {"stdout": job.stdout, "stderr": job.stderr}
-    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
-
-
 class Toolbox:
     """The verbs of one session, each a coroutine function that takes what a model sends and returns text for it."""
 
@@ -95,7 +88,7 @@ class Toolbox:
         self._mine: Call | str | None = None  # the command that was handed back here: no other is ended for it
         self._deadline: float | None = None  # when that is to be ended
         self._connect = connect
-        self._turn = asyncio.Lock()  # of calls: models make several at once
+        self._turns: Turns | None = None  # of calls, in the loop of now: models make several at once
         self._alarm: asyncio.TimerHandle | None = None
         self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
 
@@ -142,6 +135,7 @@ class Toolbox:
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
+        self._here()
         self._relax()
         self._deadline = None
         try:
@@ -158,14 +152,7 @@ class Toolbox:
 
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what that printed."""
-        lines = []
-        for job in await self._jobs():
-            pids = ", ".join(map(str, job["pids"]))
-            lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
-            omitted = job["stdout_omitted"] + job["stderr_omitted"]
-            if output := clipped(job["stdout"] + job["stderr"], self._max_output // 10, omitted).removesuffix("\n"):
-                lines.append(output)
-        return "\n".join(lines) or "[no jobs]"
+        return listed(await self._jobs(), self._max_output // 10)
 
     def _forget(self) -> None:
         self._relax()
@@ -182,7 +169,7 @@ class Toolbox:
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
         if isinstance(session, Base):
-            return [_seen(job) for job in session.jobs()]
+            return [seen(job) for job in session.jobs()]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # Many questions, each of which would keep the loop from all others.
             return await asyncio.to_thread(control.jobs, session.agent, session._path, output=True)
@@ -192,23 +179,39 @@ class Toolbox:
     async def _alone(self, least: float = 0.0) -> AsyncIterator[float]:
         """When the calls before it have been answered, and so many seconds are left; the moment at which its own
         patience ends."""
-        until = time.monotonic() + self._patience
+        until, turns = time.monotonic() + self._patience, self._here()
         try:
-            await asyncio.wait_for(self._turn.acquire(), self._patience - least)
+            async with asyncio.timeout(self._patience - least):
+                await turns.take()
         except TimeoutError:
             raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
         try:
             await self._is_another()
+            await self._overdue()
         except BaseException:
-            self._turn.release()
+            turns.give_up()
             raise
         # In a daemon it is behind other clients, too: what has not begun by then never does.
         token = TURN_WITHIN.set(max(until - self._brief - time.monotonic(), 0.001))
         try:
             yield until
         finally:
-            TURN_WITHIN.reset(token)
-            self._turn.release()
+            with suppress(ValueError):  # collected long after its loop was closed, where the context is another
+                TURN_WITHIN.reset(token)
+            turns.give_up()
+            if self._turns is turns and not turns.loop.is_closed():
+                self._watch(turns.loop)  # also where it was refused, or its progress not told: the command may run on
+
+    def _here(self) -> Turns:
+        """Whose turn it is in this loop. What another one was to do, and has not, is to be done in this one."""
+        loop = asyncio.get_running_loop()
+        if self._turns is None or self._turns.loop is not loop:
+            self._turns = Turns(loop)
+            self._relax()
+        late = self._late
+        if late is not None and (late.cancelled() or not (late.done() or late.get_loop() is loop)):
+            self._late, self._deadline = None, time.monotonic()
+        return self._turns
 
     async def _begun(self, run: Callable[[], Awaitable[Result]], until: float, seconds: float) -> Result:
         """The first result of a command; its time limit counts from when its turn came."""
@@ -245,8 +248,6 @@ class Toolbox:
                 self._deadline = None
                 await to_its_end(self._end())
             raise
-        finally:
-            self._watch()  # also where the call was refused, or its progress could not be told: the command may run on
 
     def _take(self, results: list[Result], result: Result) -> None:
         results.append(result)
@@ -263,10 +264,18 @@ class Toolbox:
         moment = until if self._deadline is None else min(until, self._deadline)
         return max(min(self._tick, moment - time.monotonic()), 0.001)
 
-    def _watch(self) -> None:
+    async def _overdue(self) -> None:
+        """End it now, where its time limit has passed while no loop ran."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self._relax()
+            self._strike()
+        if self._late is not None:
+            await asyncio.shield(self._late)
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Nobody may come back for it: its time limit holds all the same."""
+        self._relax()
         if self._deadline is not None:
-            loop = asyncio.get_running_loop()
             self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._strike)
 
     def _relax(self) -> None:
