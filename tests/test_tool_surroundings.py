@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from bashes import VERSION
 from daemons import Daemon
 
 from shellsession import Agents, AsyncSession, Session, connect
@@ -106,6 +107,14 @@ def test_the_umask_is_the_hosts_of_now(daemon: Daemon, name: str) -> None:
                     assert told(tool({"command": "umask"})) == f"{mask:04o}\n"
 
 
+def said(bash: Any, command: str) -> str:
+    """All that is told of it, in whichever way."""
+    try:
+        return str(bash({"command": command}))
+    except ContractError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("state", ["true", "set -xv", "readonly PWD"])
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_what_cannot_be_begun_is_no_commands_end(
@@ -122,17 +131,52 @@ def test_what_cannot_be_begun_is_no_commands_end(
         ran.unlink()
         gone.rmdir()
         monkeypatch.setattr(os.path, "isdir", lambda path: True)  # it was there when we looked
-        try:
-            found = str(bash({"command": f":>{ran}"}))
-        except ContractError as error:
-            found = str(error)
+        found = said(bash, f":>{ran}")
         assert f"the working directory {gone} cannot be entered (No such file or directory): nothing was run" in found
         assert "builtin" not in found
         assert "exit" not in found.lower()
         assert not ran.exists()
 
 
-@pytest.mark.parametrize("name", ["BASH", "DIRSTACK", "GROUPS", "HISTCMD", "OPTIND", "RANDOM", "SRANDOM", "UID"])
+@pytest.mark.skipif(VERSION < (5, 0), reason="bash 4.4 cannot be named, and tells it as its own words")
+@pytest.mark.parametrize("state", ["true", "set -xv; trap 'echo trapped' EXIT", "export BASH_ARGV0"])
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_bash_that_cannot_be_started_any_more_is_no_commands_end(
+    monkeypatch: pytest.MonkeyPatch, name: str, state: str
+) -> None:
+    contract, told = CONTRACTS[name]
+    with Agents() as agents:
+        agents.run("a1", state)
+        bash = contract.tool(agents, agent="a1")
+        with monkeypatch.context() as patched:
+            patched.setenv("LARGE", "x" * (128 << 10))  # more than the kernel takes as one (MAX_ARG_STRLEN)
+            found = said(bash, "echo ran")
+        assert "nothing was run: bash could not be started (Argument list too long)" in found
+        assert "exit" not in found.lower()
+        assert told(bash({"command": "echo ${BASH_ARGV0#/bin/} $(printenv BASH_ARGV0)"})) == "bash\n"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "builtin() { :; }; readonly -f builtin",
+        'builtin() { command builtin "$@"; }; readonly -f builtin',
+        "builtin() { echo mine; }; readonly -f builtin; set -u",
+        "enable -n builtin; set -- some words",
+    ],
+)
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_session_whose_builtin_is_none_runs_nothing_and_says_so(tmp_path: Path, name: str, state: str) -> None:
+    with Session() as session:
+        session.run(state)
+        found = said(CONTRACTS[name][0].tool(session), f":>{tmp_path}/ran")
+    assert "nothing was run: a command has put something in place of the session's `builtin`" in found
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["BASH", "BASH_ARGV0", "DIRSTACK", "GROUPS", "HISTCMD", "OPTIND", "RANDOM", "SRANDOM", "UID"]
+)
 @pytest.mark.parametrize("value", ["/no where", "2"])
 def test_what_bash_sets_itself_may_be_in_the_hosts_environment(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
@@ -141,7 +185,7 @@ def test_what_bash_sets_itself_may_be_in_the_hosts_environment(
         agents.run("a1", "true")
         monkeypatch.setenv(name, value)
         for contract, told in CONTRACTS.values():
-            assert told(contract.tool(agents, agent="a1")({"command": "echo hi"})) == "hi\n"
+            assert told(contract.tool(agents, agent="a1")({"command": "echo hi $0"})) in ("hi bash\n", "hi /bin/bash\n")
 
 
 def test_what_is_gone_from_the_hosts_environment_is_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic
 
 from ..agents import Agents, AsyncAgents
 from ..engine.environment import inherited
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import Policy
 from .contract import Contract, Dressed, P, definition, display
@@ -118,15 +118,27 @@ class Located(Generic[P]):
         return ours.encode("utf-8", "surrogateescape") + text
 
     def _read(self, request: Request, text: bytes, result: Result) -> Result:
-        """What came of the command itself. Raises InvalidRequest where it was not begun."""
+        """What came of the command itself. Raises InvalidRequest and ShellUnavailable where it was not begun."""
         if not isinstance(request, Dressed) and not request.isolated:
             return result
         result = without(result, (text.partition(b"\n")[0] if request.isolated else text) + b"\n")
         said = result.stdout_bytes if request.merge_stderr else result.stderr_bytes
-        if not request.isolated or not said.endswith(b"\n%b\n" % self._nonce.encode()):
-            return result
-        why = said.split(b"\n")[-3].rpartition(b": ")[2].decode("utf-8", "replace")
-        raise InvalidRequest(f"the working directory {display(self._place())} cannot be entered ({why}): {_NOT_RUN}")
+        if request.isolated and self._nonce.encode() in said:
+            self._refuse(said.decode("utf-8", "replace"))
+        return result
+
+    def _refuse(self, said: str) -> None:
+        """Raises InvalidRequest and ShellUnavailable, where this is what bash says of a call that was not begun."""
+        if said.startswith(f"{self._nonce}: "):
+            why = said.partition("\n")[0].rpartition(": ")[2]
+            raise ShellUnavailable(f"nothing was run: bash could not be started ({why})")
+        if said.endswith(f": {self._nonce}\n"):
+            raise ShellUnavailable("nothing was run: a command has put something in place of the session's `builtin`")
+        if said.endswith(f"\n{self._nonce}\n"):
+            why = said.split("\n")[-3].rpartition(": ")[2]
+            raise InvalidRequest(
+                f"the working directory {display(self._place())} cannot be entered ({why}): {_NOT_RUN}"
+            )
 
 
 def _held(agent: object) -> Callable[[], object]:

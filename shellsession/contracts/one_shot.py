@@ -22,6 +22,10 @@ _ARGUMENT_MAX: Final = 100_000
 SAID_MAX: Final = 1 << 10
 # An array, where it is set.
 WITHOUT: Final = "_shellsession_without"
+# Under this name bash tells of an `exec` that failed (bash 4.4 cannot be named), which ends the subshell at once,
+# whatever `execfail` says: nobody else begins a line so.
+NONCE: Final = "_shellsession_nonce"
+_NAMED: Final = f"\\builtin export -n BASH_ARGV0; BASH_ARGV0=${NONCE}"
 
 _PROGRAM: Final = rb"\builtin set -- %b; %b"
 _PIPE: Final = r'\builtin exec {_shellsession_text}< <(\builtin printf %%s "$%s"); '
@@ -47,7 +51,7 @@ def become(variable: str, command: bytes, name: str = "bash") -> str:
     text = _READ if is_long else f'"${variable}"'
     with_it = f'\\builtin exec "${{{WITHOUT}[@]}}" {bash} -c {text} {name}'
     without = f"\\builtin exec -a {name} {bash} -c {text}"
-    return f"{_PIPE % variable if is_long else ''}[[ -v {WITHOUT} ]] && {with_it}; {without}"
+    return f"{_PIPE % variable if is_long else ''}{_NAMED}; [[ -v {WITHOUT} ]] && {with_it}; {without}"
 
 
 def bash_c(command: bytes, name: str = "bash") -> bytes:

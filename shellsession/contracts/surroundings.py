@@ -22,12 +22,13 @@ from ..engine import processes
 from ..engine.environment import AGENT_ENV
 from ..policy.sandbox import USABLE
 from .contract import quoted
-from .one_shot import WITHOUT
+from .one_shot import NONCE, WITHOUT
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"BASH_FUNC_([\w.:+@-]+)%%")
-# Bash sets these itself, whatever it is given; all but BASH are read-only, and by that we know which program to run.
-_ITS_OWN: Final = frozenset({"BASH", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+# Bash sets these itself, whatever it is given: most are read-only, by BASH we know which program to run, and BASH_ARGV0
+# would be `$0`.
+_ITS_OWN: Final = frozenset({"BASH", "BASH_ARGV0", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 # What the session's bash sets itself: of its own life, not of the command's.
 _CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
 # What of a session would be heard at our words, or change what they mean. No function stands before a special builtin
@@ -38,12 +39,15 @@ _CALM: Final = (
     r"\builtin set +aefkuvxCEPT +o posix",
     r"\builtin shopt -u expand_aliases cdspell",
 )
-# A `cd` that goes there fails all the same where PWD or OLDPWD is read-only. One that does not says why.
-_GO: Final = """\\builtin set -- %s %s
-{ \\builtin cd -- "$1" || [[ . -ef $1 ]]; } 2>/dev/null || {
-\\builtin cd -- "$1" >/dev/null
-\\builtin printf '%%s\\n' "$2" >&2
-\\builtin exit 1
+# A `builtin` that is none (a read-only function, or disabled) would do nothing of all this, without a word. A `cd` that
+# goes there fails all the same where PWD or OLDPWD is read-only. One that does not says why.
+_GO: Final = r"""%(name)s=%(nonce)s
+\builtin set -- %(place)s "$%(name)s"
+[[ ${2-} == "$%(name)s" || ${_shellsession_builtin?%(nonce)s} ]]
+{ \builtin cd -- "$1" || [[ . -ef $1 ]]; } 2>/dev/null || {
+\builtin cd -- "$1" >/dev/null
+\builtin printf '%%s\n' "$2" >&2
+\builtin exit 1
 }"""
 
 
@@ -64,7 +68,8 @@ def begun(title: str, place: str, nonce: str) -> str:
     ``set -v`` shows the first line, as bash shows a line before it runs anything of it, and no other.
     """
     calm = "; ".join((f"\\builtin : {shlex.quote(title)}", *_CALM))
-    return f"{{ {calm}; }} >/dev/null 2>&1\n{_GO % (_word(place), nonce)}"
+    go = _GO % {"name": NONCE, "nonce": nonce, "place": _word(place)}
+    return f"{{ {calm}; }} >/dev/null 2>&1\n{go}"
 
 
 def dressed(place: str, environ: Mapping[str, str]) -> list[str]:
