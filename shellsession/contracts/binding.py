@@ -18,6 +18,7 @@ from ..engine.environment import inherited
 from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
+from ..policy.secrets import secret_values
 from . import asking, waiting
 from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
 from .failing import LOST
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     Sync = Session | RemoteSession
     Async = AsyncSession | AsyncRemoteSession
 
+# So many earlier environments' secrets are kept: a day of tokens that are good for an hour.
+_PAST_MAX: Final = 24
+
 _log: Final = logging.getLogger("shellsession.interaction")
 # What a call waits for: running a command, somebody's yes, a fresh bash.
 Deed = Literal["run", "ask", "restart"]
@@ -45,6 +49,7 @@ class _Bound(Located[P]):
     """A contract's calls, judged by its policy and performed."""
 
     _known: tuple[list[Mapping[str, str]], Secrets] | None = None  # by these environments
+    _past: tuple[Mapping[str, str], ...] = ()  # what was secret in earlier ones
 
     @property
     def owner(self) -> tuple[object, ...]:
@@ -82,13 +87,16 @@ class _Bound(Located[P]):
         return result if secrets is None else secrets.mask_result(result)
 
     def _secrets(self, before: Sequence[Mapping[str, str]] = ()) -> Secrets | None:
-        """Those of now, and of before: all at once, as one may begin with another."""
+        """Those of now, of before, and of earlier calls, which may have written one to a file: all at once, as one may
+        begin with another."""
         if self._policy is None or not (self._policy.mask_secrets or self._policy.secrets):
             return None
         environs = [*before, *(environ for environ in self._environs() if environ not in before)]
         known = self._known
         if known is None or known[0] != environs:  # they take long to make
-            self._known = known = environs, self._policy.known_secrets(*environs)
+            now = [_secret_part(environ, self._policy) for environ in environs]
+            self._past = (*(part for part in self._past if part not in now), *now)[-_PAST_MAX:]
+            self._known = known = environs, self._policy.known_secrets(*environs, *self._past)
         return known[1]
 
     def _environs(self) -> list[Mapping[str, str]]:
@@ -274,6 +282,11 @@ class Binder(Generic[P]):
         contract = self._make(**settings)
         kind = AsyncTool if inspect.iscoroutinefunction(run) else Tool
         return kind(contract, where, agent, policy)
+
+
+def _secret_part(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
+    shown = policy.environment(environ)
+    return {name: value for name, value in environ.items() if name not in shown or any(secret_values({name: value}))}
 
 
 def _is_lost(request: Request, result: Result) -> bool:
