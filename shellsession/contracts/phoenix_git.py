@@ -2,10 +2,10 @@
 
 Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched. A message
 with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit,
-and so does one by an alias with options (``commit -m``); one from a file or a pipe, which cannot be seen before, gets
-it where git puts it. An empty message gets none, so that git refuses it; what comes from a pipe does. Lines that begin
-with ``#`` are text as any other where git keeps them; in what an editor gets the trailer stands before them, as git has
-it.
+and so does one by an alias with options (``commit -m``), or one that an editor has written anew (``GIT_EDITOR='cp
+message'``); one from a file or a pipe, which cannot be seen before, gets it where git puts it. An empty message gets
+none, so that git refuses it; what comes from a pipe, or is to be written in an editor, does. Lines that begin with
+``#`` are text as any other where git keeps them; in what an editor gets the trailer stands before them, as git has it.
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls, where the command says ``commit`` behind ``git``, also by an
@@ -39,9 +39,10 @@ _BASH: Final = re.compile(r"\bbash\b")
 _QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
 # git puts a trailer before comments at the end of a message. Does this one keep them as text? So it is where nobody
 # edits it, unless they are to be stripped; then none is a comment, as no line begins with the character that we name.
-# What is said to be the message is in `_phoenix_said`, and a "?" for what cannot be seen: git commits no empty one.
+# What is said to be the message is in `_phoenix_said`, and a "?" for what cannot be seen: git commits no empty one; in
+# `_phoenix_edited`, whether an editor gets it.
 _KEEPS: Final = r"""function _phoenix_keeps {
-\builtin local _phoenix_edited=1 _phoenix_asked= _phoenix_cleanup _phoenix_flags _phoenix_kind _phoenix_value
+\builtin local _phoenix_asked= _phoenix_cleanup _phoenix_flags _phoenix_kind _phoenix_value
 _phoenix_cleanup=$(\builtin command "${_phoenix_git[@]}" config --get commit.cleanup)
 while (( $# )) && [[ $1 != -- ]]; do
   _phoenix_kind= _phoenix_value=
@@ -84,13 +85,15 @@ while (( $# )) && [[ $1 != -- ]]; do
   esac
   \builtin shift
 done
-[[ ${_phoenix_asked:-$_phoenix_edited} == 0 && $_phoenix_cleanup != strip ]]
+_phoenix_edited=${_phoenix_asked:-$_phoenix_edited}
+[[ $_phoenix_edited == 0 && $_phoenix_cleanup != strip ]]
 }
 """
 _MAIN: Final = r"""function _phoenix_git {
 %(quiet)s
 \builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_means _phoenix_version _phoenix_git _phoenix_rest
-\builtin local _phoenix_said=
+\builtin local _phoenix_said= _phoenix_edited=1 _phoenix_call
+_phoenix_call=("$@")
 while (( _phoenix_at <= $# )); do
   case ${!_phoenix_at} in
     -C | -c | --git-dir | --work-tree | --namespace | --super-prefix | --config-env | --attr-source)
@@ -134,13 +137,16 @@ if [[ $_phoenix_means == commit ]] &&
     \builtin command "$@"
     \builtin return
   fi
-  \builtin command "${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}"
-  \builtin return
+  _phoenix_call=("${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}")
+  if [[ $_phoenix_edited == 0 ]]; then
+    \builtin command "${_phoenix_call[@]}"
+    \builtin return
+  fi
 fi
-# Before 2.32 commit knows no --trailer; a later one takes a line "---" for the end of the message; and an alias may end
-# in an option that takes the next word (`commit -m`): the new commit is worded again.
+# Before 2.32 commit knows no --trailer; a later one takes a line "---" for the end of the message; an alias may end in
+# an option that takes the next word (`commit -m`); an editor may write all of it anew: the new commit is worded again.
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)
-\builtin command "$@" || \builtin return
+\builtin command "${_phoenix_call[@]}" || \builtin return
 [[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return
 _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B)
 [[ $'\n'"$_phoenix_known"$'\n' == *$'\n'%(trailer)s$'\n'* ]] && \builtin return
