@@ -125,7 +125,7 @@ class ThreadSession(AnySession[R]):
         * ``limits``: how much output is kept, see ``Limits``.
         * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes.
         * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
-        * ``check``: raise CommandFailed for a status other than 0, or what was not run, CommandTimeout for a time limit.
+        * ``check``: raise CommandFailed for a status but 0 or for what was not run, CommandTimeout for a time limit.
 
         A time limit is no error unless ``check`` makes it one, and the output so far is always in the result.
         Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
