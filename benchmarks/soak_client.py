@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.cutter import Cutter
 from benchmarks.soak_checks import PATIENCE, Wrong, must, must_be_sound, token
 from benchmarks.soak_verbs import LOSING, VERBS, Owned
-from shellsession import NotRunning, OutcomeUnknown, RemoteSession, Result, SessionClosed, ShellUnavailable, connect
+from shellsession import NotRunning, OutcomeUnknown, RemoteSession, Result, SessionClosed, connect
 
 SHARED = 4
 OWNED = "owned-{}"
@@ -118,8 +118,6 @@ class Client:
             verb(sessions[name])
         except SessionClosed:  # by another client
             del sessions[name]
-        except ShellUnavailable as error:  # by another client, while the shell was about to start
-            must("restarted meanwhile" in str(error), error)
 
 
 def _says(session: RemoteSession, chance: random.Random) -> None:

@@ -17,6 +17,7 @@ from .async_output import Outlet, Pieces, in_a_while
 from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
+from .engine.steps import Superseded
 from .engine.waiters import LoopWaiter
 from .engine.waiting import LoopPoller, Steps, T, adrive, to_its_end
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
@@ -48,7 +49,16 @@ class AsyncSession(Base, LoopSession[Request]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _do(self, steps: Steps[T], first: bool = False) -> T:
+    async def _start(self, verb: Callable[[], Steps[T]], first: bool = False) -> T:
+        """As ``Session._start``."""
+        again = False
+        while True:
+            try:
+                return await self._do(verb(), first, again)
+            except Superseded:
+                again = True
+
+    async def _do(self, steps: Steps[T], first: bool = False, again: bool = False) -> T:
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -60,7 +70,7 @@ class AsyncSession(Base, LoopSession[Request]):
             self._drainer.enter(loop)
         turns = self._turns
         try:
-            await turns.take(first)
+            await turns.take(first, again)
         except BaseException:
             if self._turns is turns and not turns.taken:
                 self._leave()  # it was to tell who waits with it
@@ -111,16 +121,18 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
-        await self._do(self._mine().open())
+        await self._start(lambda: self._mine().open())
         return self
 
     async def _run(self, request: Request) -> Result:
         engine = self._mine()
         if request.on_output is None:
-            return await self._told(engine.run(request))
+            engine.let_go(result := await self._start(lambda: engine.run(request)))
+            return result
         taker, handed_back = Outlet(request.on_output, engine), None
+        request = request.__replace__(on_output=taker)
         try:
-            result = await self._do(engine.run(request.__replace__(on_output=taker)))
+            result = await self._start(lambda: engine.run(request))
             handed_back = engine.call if result.runs_on else None
             await taker.finish()
         except BaseException:
@@ -138,7 +150,7 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _follow(
         self, engine: Engine, request: Request, followed: list[Call]
     ) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
-        call = await self._do(engine.follow(request))
+        call = await self._start(lambda: engine.follow(request))
         followed.append(call)
         try:
             while engine.call is call:
@@ -240,7 +252,7 @@ class AsyncSession(Base, LoopSession[Request]):
         engine = self._mine()
         engine.refuse_restart()
         self._kill_running(RESTARTED)
-        await self._do(engine.restart(), first=True)  # what queues for a turn is run in the fresh one
+        await self._start(engine.restart, first=True)  # what queues for a turn is run in the fresh one
 
     async def close(self) -> None:
         """End the session and everything it started, though the task be cancelled; a second time does nothing."""

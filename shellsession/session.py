@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from .any_session import Output, Seconds, Text, ThreadSession
 from .base import A_MOMENT, Base
 from .engine.dialogue import expect, late
+from .engine.steps import Superseded
 from .engine.waiters import Waiter, is_owned
 from .engine.waiting import Poller, Steps, T, drive
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
@@ -74,6 +75,14 @@ class Session(Base, ThreadSession[Request]):
         self._engine.let_go(result := self._do(steps))
         return result
 
+    def _start(self, verb: Callable[[], Steps[T]]) -> T:
+        """What starts bash where there is none. A restart that comes before anything was begun has its turn first."""
+        while True:
+            try:
+                return self._do(verb())
+            except Superseded:
+                pass
+
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """It is this thread's turn."""
         try:
@@ -110,17 +119,19 @@ class Session(Base, ThreadSession[Request]):
 
     def open(self) -> Self:
         """Start bash now. Raises ShellUnavailable."""
-        self._do(self._mine().open())
+        self._start(lambda: self._mine().open())
         return self
 
     def _run(self, request: Request) -> Result:
-        return self._told(self._mine().run(request))
+        engine = self._mine()
+        engine.let_go(result := self._start(lambda: engine.run(request)))
+        return result
 
     def _stream(self, request: Request) -> Output:
         return self._follow(self._mine(), request)
 
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
-        call = self._do(engine.follow(request))
+        call = self._start(lambda: engine.follow(request))
         try:
             while engine.call is call:
                 yield from self._do(self._mine().heard(call))
@@ -236,8 +247,8 @@ class Session(Base, ThreadSession[Request]):
     def restart(self) -> None:
         """Start a fresh bash in the first cwd and environment, and run the startup commands again.
 
-        What runs is ended first; a command that another thread is in returns with ``outcome="shell_exited"``.
-        Raises ShellUnavailable and SessionClosed.
+        What runs is ended first; a command that another thread is in returns with ``outcome="shell_exited"``. What
+        waits for its turn, or for bash to start, is run in the fresh one. Raises ShellUnavailable and SessionClosed.
         """
         self._refuse_callbacks()
         engine, me = self._mine(), threading.get_ident()
@@ -245,7 +256,7 @@ class Session(Base, ThreadSession[Request]):
         try:
             self._restarting.add(me)
             self._kill_running(RESTARTED)
-            self._do(engine.restart())  # what queues for a turn is run in the fresh one
+            self._start(engine.restart)  # what queues for a turn is run in the fresh one
         finally:
             self._restarting.discard(me)
             with self._restarted:

@@ -24,13 +24,14 @@ class Turns:
         self._restarts: Line = deque()
         self._others: Line = deque()
 
-    async def take(self, first: bool = False) -> None:
-        """Wait for the turn."""
+    async def take(self, first: bool = False, again: bool = False) -> None:
+        """Wait for the turn. ``again``: who had it, and let a restart go first, keeps its place."""
         if not self.taken:
             self.taken = True
             return
         line = self._restarts if first else self._others
-        line.append(turn := self.loop.create_future())
+        turn = self.loop.create_future()
+        (line.appendleft if again else line.append)(turn)
         await self._until(turn, line)
         while self._restarts and not first:  # one came while we were on our way
             line.appendleft(turn := self.loop.create_future())

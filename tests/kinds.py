@@ -70,8 +70,8 @@ def in_a_loop(make: Callable[[], Any]) -> Iterator[Session]:
 
 @pytest.fixture(params=["sync", "async", "remote", "async remote"])
 def sh(request: pytest.FixtureRequest, place: Path) -> Iterator[Session]:
-    """A session of each kind."""
-    options: dict[str, Any] = {"cwd": place, "timeout": 20}
+    """A session of each kind, with the ``OPTIONS`` of the test's module."""
+    options: dict[str, Any] = {"cwd": place, "timeout": 20, **getattr(request.module, "OPTIONS", {})}
     if request.param == "sync":
         with Session(**options) as session:
             yield session

@@ -42,17 +42,17 @@ def test_who_cannot_be_opened_takes_no_place() -> None:
 
 
 def test_who_is_being_opened_by_another_keeps_its_place(new_agents: NewAgents, tmp_path: Path) -> None:
-    (slow := tmp_path / "bash").write_text(f'#!/bin/bash\nuntil [[ -e {tmp_path}/go ]]; do :; done; exec bash "$@"\n')
-    slow.chmod(0o700)
-    agents = new_agents(bash=str(slow))
+    fails_once = f"if mkdir {tmp_path}/first; then until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit; fi"
+    agents = new_agents(startup=[fails_once])
     with ThreadPoolExecutor() as pool:
-        run = pool.submit(agents.run, "a", "true")
+        first = pool.submit(agents.run, "a", "true")
+        wait_until((tmp_path / "first").exists, "its start")
         session = agents.session("a")
-        wait_until(lambda: session._engine.shell, "its start")
-        restart = pool.submit(agents.restart, "a")
-        assert isinstance(run.exception(PATIENCE), ShellUnavailable)
+        second = pool.submit(agents.run, "a", "X=kept")
+        wait_until(lambda: len(session._callers) == 2, "both of them")
         (tmp_path / "go").touch()
-        restart.result(PATIENCE)
+        assert isinstance(first.exception(PATIENCE), ShellUnavailable)
+        assert second.result(PATIENCE).ok
     assert agents.session("a") is session
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from daemons import Daemon, Raw, running
-from support import PATIENCE, descendants, unique_seconds, wait_until, with_argument
+from support import PATIENCE, descendants, unique_seconds, wait_until
 
 from shellsession import DaemonUnavailable, InvalidRequest, RemoteSession, ShellUnavailable, aconnect, connect
+from shellsession.daemon.control import stats
 
 # What bash itself adds to an environment, and what programs without a person get.
 BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
@@ -206,23 +207,37 @@ def test_a_forked_child_takes_nothing_of_its_parents_loop(daemon: Daemon) -> Non
         parent.run(session.close())
 
 
-def test_a_first_start_that_another_clients_restart_ended_keeps_the_session_for_that_one(
-    client: Client, place: Path
+def test_a_first_start_that_fails_keeps_the_session_for_who_waits_to_start_it(
+    daemon: Daemon, client: Client, place: Path
 ) -> None:
-    seconds = unique_seconds()
-    once = f"[ -e {place}/once ] || {{ touch {place}/once; sleep {seconds}; }}"
-    first, second = client("a", startup=[once]), client("a")
-    with ThreadPoolExecutor(1) as threads:
+    fails_once = f"if mkdir {place}/first; then until [ -e {place}/go ]; do sleep 0.01; done; exit; fi"
+    first, second = client("a", startup=[fails_once]), client("a")
+    with ThreadPoolExecutor(2) as threads:
         started = threads.submit(first.run, "true")
-        wait_until(lambda: with_argument(seconds), "its startup")
-        second.restart()
-        with pytest.raises(ShellUnavailable) as error:
-            started.result(PATIENCE)
-    assert str(error.value) == (
-        "the session was restarted meanwhile, before its shell had started: nothing was run, ask again"
-    )
-    second.run("X=kept")
+        wait_until((place / "first").exists, "its startup")
+        queued = threads.submit(second.run, "X=kept")
+        wait_until(lambda: stats(daemon.socket)["serving"] == 3, "both, and the question")
+        (place / "go").touch()
+        assert isinstance(started.exception(PATIENCE), ShellUnavailable)
+        assert queued.result(PATIENCE).ok
     assert first.run("echo $X").stdout == "kept\n"
+
+
+def test_a_first_command_that_was_begun_behind_anothers_restart_is_logged_to_its_end(
+    daemon: Daemon, client: Client, place: Path
+) -> None:
+    starts = f"[ -e {place}/first ] || {{ touch {place}/first; sleep 1000; }}"
+    first, second = client("a", startup=[starts]), client("a")
+    command = f"until [ -e {place}/go ]; do sleep 0.01; done; (exit 7)"
+    with ThreadPoolExecutor(1) as threads:
+        begun = threads.submit(first.run, command, timeout=0.1, on_timeout="yield")
+        wait_until((place / "first").exists, "its startup")
+        second.restart()
+        assert begun.result(PATIENCE).outcome == "running"
+    (place / "go").touch()
+    assert first.wait().exit_code == 7
+    wait_until(lambda: daemon.logged(first.agent), "the log")
+    assert [(line["command"], line["exit_code"]) for line in daemon.logged(first.agent)] == [(command, 7)]
 
 
 def test_what_a_client_opens_a_session_with_has_no_time_limit(client: Client) -> None:

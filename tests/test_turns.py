@@ -35,6 +35,19 @@ def test_a_restart_keeps_the_order_of_those_who_wait(place: Path) -> None:
     asyncio.run(main())
 
 
+def test_who_was_about_to_start_when_a_restart_came_keeps_his_place(place: Path) -> None:
+    async def main() -> None:
+        seconds = unique_seconds()
+        startup = f"[ -e first ] || {{ touch first; sleep {seconds}; }}"
+        async with AsyncSession(cwd=place, timeout=PATIENCE, startup=[startup]) as sh:
+            runs = [asyncio.create_task(sh.run(f"echo {word} >>order")) for word in ("one", "two")]
+            await until_asleep(seconds)
+            await asyncio.gather(sh.restart(), sh.restart(), *runs)
+        assert (place / "order").read_text(encoding="ascii").split() == ["one", "two"]
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("cancelled", list(permutations(range(3), 2)), ids=str)
 def test_who_is_cancelled_keeps_nobody_waiting(cancelled: tuple[int, ...]) -> None:
     """Before its turn, and in the very moment when it has come."""

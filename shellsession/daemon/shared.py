@@ -285,4 +285,4 @@ class SharedSession:
             end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False, reason=why)
             self.outcomes.keep(request, end)
             self._log_end(command, end)
-        self.outcomes.begin()
+        self.outcomes.begin(self.outcomes.last)  # that one may be waiting for the next shell

@@ -35,6 +35,10 @@ from .spawn import directory, spawn
 from .waiting import Steps
 
 
+class Superseded(Exception):
+    """A restart came before anything was begun: its turn is first, and who hears this asks again behind it."""
+
+
 class Engine(Core):
     """The verbs of one session."""
 
@@ -45,7 +49,8 @@ class Engine(Core):
         self.refuse_closed()
         if self.shell is not None:
             return
-        self.kill_reason, self.idle_since = "", time.monotonic()
+        self._give_way()
+        self.idle_since = time.monotonic()
         try:
             with undisturbed():
                 env = self.environment()
@@ -66,16 +71,20 @@ class Engine(Core):
             teardown.abandon(self)
             raise
         except BaseException as error:
-            kill_reason = self.kill_reason
             if self.shell is not None:
                 yield from teardown.or_abandon(self, teardown.destroy(self))
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed(IS_CLOSED) from error
-            if isinstance(error, ShellUnavailable) and kill_reason:
-                raise ShellUnavailable(
-                    f"{kill_reason}, before its shell had started: nothing was run, ask again"
-                ) from error
+            if isinstance(error, ShellUnavailable):
+                self._give_way()
             raise
+
+    def _give_way(self) -> None:
+        """Raises Superseded where a restart waits for its turn, and SessionClosed where it is the session's end."""
+        if self.kill_reason:
+            self.refuse_closed()
+            self.kill_reason = ""  # told once: that restart may have been struck itself (Ctrl-C), and never come
+            raise Superseded
 
     def _prepare(self, text: bytes) -> Steps[None]:
         request = Request(text, tty=False, timeout=self.options.timeout)
@@ -151,7 +160,11 @@ class Engine(Core):
         self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
-        if (untold := self.untold) is None and not (shell.lost or shell.dead):
+        is_gone = shell.lost or shell.dead
+        if self.kill_reason:  # looked at behind that: who kills it says so first
+            teardown.abandon(self)
+            self._give_way()
+        if (untold := self.untold) is None and not is_gone:
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, shell, request)
