@@ -6,6 +6,7 @@ Law: an agent's session is made when it is first needed, and never ended behind 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Generic, Self
@@ -13,7 +14,7 @@ from typing import Any, Generic, Self
 from .any_session import Text
 from .async_session import AsyncSession
 from .engine.alarm import Alarm, LoopAlarm
-from .engine.waiting import to_its_end
+from .engine.waiting import T, to_its_end
 from .errors import SessionClosed, ShellUnavailable
 from .models import Result
 from .registry import AgentInfo, Registry, S
@@ -87,10 +88,22 @@ class Agents(_Agents[Session]):
 
     def run(self, agent: object, command: Text, **options: Any) -> Result:
         """Run a command in the agent's session; ``options`` are those of ``Session.run``."""
+        return self._do(agent, lambda session: session.run(command, **options))
+
+    def restart(self, agent: object) -> None:
+        """A fresh bash for the agent."""
+
+        def restart(session: Session) -> None:
+            self._take_loss(agent)
+            session.restart()
+
+        self._do(agent, restart)
+
+    def _do(self, agent: object, verb: Callable[[Session], T]) -> T:
         while True:
             session = self.session(agent)
             try:
-                return session.run(command, **options)
+                return verb(session)
             except ShellUnavailable:
                 self._registry.forget_unopened(agent, session)
                 raise
@@ -98,11 +111,6 @@ class Agents(_Agents[Session]):
                 if not session.closed:  # another process's (a fork that Python was not told of)
                     raise
                 # Its time was up just now, and nothing was run; or all were closed, which ``session`` tells.
-
-    def restart(self, agent: object) -> None:
-        """A fresh bash for the agent."""
-        self._take_loss(agent)
-        self.session(agent).restart()
 
     def close(self, agent: object = ...) -> None:
         """Close one agent's session (raises NoSuchAgent when it has none); without ``agent`` all of them, for good."""
@@ -150,21 +158,28 @@ class AsyncAgents(_Agents[AsyncSession]):
 
     async def run(self, agent: object, command: Text, **options: Any) -> Result:
         """As ``Agents.run``."""
+        return await self._do(agent, lambda session: session.run(command, **options))
+
+    async def restart(self, agent: object) -> None:
+        """As ``Agents.restart``."""
+
+        async def restart(session: AsyncSession) -> None:
+            self._take_loss(agent)
+            await session.restart()
+
+        await self._do(agent, restart)
+
+    async def _do(self, agent: object, verb: Callable[[AsyncSession], Awaitable[T]]) -> T:
         while True:
             session = self.session(agent)
             try:
-                return await session.run(command, **options)
+                return await verb(session)
             except ShellUnavailable:
                 self._registry.forget_unopened(agent, session)
                 raise
             except SessionClosed:
                 if not session.closed:
                     raise
-
-    async def restart(self, agent: object) -> None:
-        """As ``Agents.restart``."""
-        self._take_loss(agent)
-        await self.session(agent).restart()
 
     async def close(self, agent: object = ...) -> None:
         """As ``Agents.close``. Who is cancelled meanwhile still leaves none of them open."""

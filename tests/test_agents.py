@@ -38,6 +38,8 @@ def test_who_cannot_be_opened_takes_no_place() -> None:
         for name in ("one", "two"):
             with pytest.raises(ShellUnavailable, match="bash"):
                 agents.run(name, "true")
+            with pytest.raises(ShellUnavailable, match="bash"):
+                agents.restart(name)
         assert agents.list() == []
 
 

@@ -1,4 +1,4 @@
-"""Agents whose sessions fail to end, and agents in a forked child."""
+"""Agents whose sessions fail to end, or end as a verb begins, and agents in a forked child."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forks import in_child
@@ -110,6 +111,49 @@ def test_one_that_cannot_expire_keeps_no_other_from_it_in_a_loop(
                 await until(lambda: told)
             await until(lambda: agents.list() == [])
             assert {type(fault) for fault in told} == {OSError}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("verb", [("run", "true"), ("restart",)], ids=lambda verb: verb[0])
+def test_one_that_expires_as_a_verb_begins_is_made_anew(new_agents: NewAgents, verb: tuple[str, ...]) -> None:
+    """And a restart makes up for what it had kept, as the fresh one has nothing of it."""
+    agents, (name, *given) = new_agents(), verb
+    agents.run("a", "true")
+    session = agents.session("a")
+    session.relied_on = True
+    proper = getattr(session, name)
+
+    def expires(*given: str) -> Any:
+        session._retire(0.0)
+        return proper(*given)
+
+    setattr(session, name, expires)
+    getattr(agents, name)("a", *given)
+    assert session.closed
+    assert agents.run("a", "echo on").stdout == "on\n"
+    assert agents._take_loss("a") is (name == "run")
+
+
+@pytest.mark.parametrize("verb", [("run", "true"), ("restart",)], ids=lambda verb: verb[0])
+def test_and_with_asyncio(place: Path, verb: tuple[str, ...]) -> None:
+    async def main() -> None:
+        name, *given = verb
+        async with AsyncAgents(cwd=place) as agents:
+            await agents.run("a", "true")
+            session = agents.session("a")
+            session.relied_on = True
+            proper = getattr(session, name)
+
+            async def expires(*given: str) -> Any:
+                await session._retire(0.0)
+                return await proper(*given)
+
+            setattr(session, name, expires)
+            await getattr(agents, name)("a", *given)
+            assert session.closed
+            assert (await agents.run("a", "echo on")).stdout == "on\n"
+            assert agents._take_loss("a") is (name == "run")
 
     asyncio.run(main())
 
