@@ -161,6 +161,7 @@ class AsyncSession(Base, LoopSession[Request]):
             engine.let_go(result := engine.told(call))
             yield result
         finally:
+            call.abandoned = True
             if engine.call is call and self._owner == os.getpid():
                 if call.abandoned:
                     in_a_while(lambda: self._do(self._mine().drop(call)))

@@ -139,6 +139,7 @@ class Session(Base, ThreadSession[Request]):
             engine.let_go(result := engine.told(call))
             yield result
         finally:
+            call.abandoned = True
             if engine.call is call and self._owner == os.getpid():
                 self._do(engine.drop(call))
 

@@ -100,6 +100,12 @@ class Core:
         if self.shell is not None:
             self.shell.clear_wake()
 
+    def forget_left(self) -> None:
+        """Who iterated over the last command has left it: nobody asks how it ended, unless it cost the shell."""
+        end, last = self.ended, self.last
+        if end is not None and last is not None and last.abandoned:
+            self.ended, self.untold = None, None if end.state_kept else end
+
     # -- between two verbs
 
     def let_go(self, told: Result) -> None:
@@ -188,6 +194,7 @@ class Core:
     def running(self, verb: str, ended_too: bool = False) -> Call:
         """The command that was handed back running (or has ended since, unheard)."""
         self.refuse_closed()
+        self.forget_left()
         call = self.last if ended_too and self.ended is not None else self.call
         if call is None:
             raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")

@@ -134,9 +134,16 @@ class Engine(Core):
         return call.take_pieces()
 
     def drop(self, call: Call) -> Steps[None]:
-        """Who followed the command has left: end it, unless that has happened already."""
-        if self.call is call:
-            yield from self.interrupt()
+        """Who followed the command has left: end it, unless that has happened already, or is about to."""
+        call.abandoned = True
+        if self.call is call and not self.closed:
+            self.ended = yield from self.interrupt()
+        self.forget_left()
+
+    def _drop_left(self) -> Steps[None]:
+        """With asyncio a loop over the output is left before we hear of that."""
+        if self.call is not None and self.call.abandoned:
+            yield from self.drop(self.call)
 
     def told(self, call: Call) -> Result:
         """The result of a command that has ended, whoever ended it."""
@@ -147,8 +154,7 @@ class Engine(Core):
 
     def _ready(self) -> Steps[None]:
         """Refuse, or have a bash to type to."""
-        if self.call is not None and self.call.abandoned:
-            yield from self.interrupt()
+        yield from self._drop_left()
         if self.call is not None:
             raise SessionBusy(STILL_RUNS)
         if self.shell is None or self.closed:
@@ -157,6 +163,7 @@ class Engine(Core):
     def _begin(self, request: Request) -> Steps[Call]:
         """Type the command; nothing is typed when the shell is found dead, and the call says so."""
         shell = self.live()
+        self.forget_left()
         self.ended = None
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
@@ -188,6 +195,7 @@ class Engine(Core):
 
     def wait(self, until: float | None) -> Steps[Result]:
         """Stay with the running command until it ends, waits for input, or the moment passes."""
+        yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
         if self.ended is not None:
             result, self.ended = self.ended, None
