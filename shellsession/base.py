@@ -29,6 +29,7 @@ from .models import (
     Request,
     Result,
     State,
+    check_flag,
     check_seconds,
     to_bytes,
 )
@@ -158,8 +159,10 @@ class Base(AnySession[Request]):
     def _request(self, given: Given) -> Request:
         defaults, tty, stdin = self._defaults, given.tty, given.stdin
         terminal = stdin is TTY
-        if terminal and tty is False:
-            raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
+        if terminal and tty is not None:
+            check_flag("tty", tty)
+            if not tty:
+                raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
         return Request(
             to_bytes("command", given.command),
             defaults.timeout if given.timeout is ... else given.timeout,

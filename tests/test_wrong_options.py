@@ -177,6 +177,12 @@ def test_of_a_command(name: str, place: Path, sh: Session) -> None:
     assert (sh.state, list(place.iterdir())) == ("new", [])
 
 
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_of_a_command_that_has_the_terminal_anyway(sh: Session, remote: RemoteSession, kind: str) -> None:
+    session: Any = sh if kind == "local" else remote
+    refused(lambda value: session.run("true", stdin=TTY, tty=value), *_RUN["tty"])
+
+
 @pytest.mark.parametrize("name", _RUN)
 def test_of_a_command_in_a_loop(name: str, place: Path) -> None:
     with asyncio.Runner() as runner:
