@@ -16,6 +16,7 @@ from shellsession import (
     Agents,
     AsyncAgents,
     AsyncSession,
+    InvalidRequest,
     Limits,
     RemoteSession,
     Session,
@@ -202,6 +203,8 @@ def test_of_other_verbs(sh: Session, remote: RemoteSession, kind: str) -> None:
     refused(session.type, *_TEXTS, "a text with NUL")
     refused(lambda value: session.resize(80, value), "a number")
     refused(lambda value: session.resize(value, 24), "a number")
+    with pytest.raises(InvalidRequest, match=r"size is .* not \('a', 24\)"):
+        session.resize("a", 24)
     assert session.interrupt().outcome == "interrupted"
 
 

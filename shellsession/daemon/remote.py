@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from ..any_session import AnySession, Given, Seconds, fed
+from ..checks import check_size
 from ..errors import (
     IN_CALLBACK,
     STILL_RUNS,
@@ -134,6 +135,7 @@ class Remote(AnySession[Asked]):
 
     def resize(self, columns: int, rows: int) -> None:
         """As ``Session.resize``."""
+        check_size((columns, rows))
         self._ask_now(self._said("resize", columns=columns, rows=rows))
 
     # -- the last ``expect``
