@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,35 @@ def test_a_mark_that_was_shed_is_there_again_once_something_runs(sh: Session, sh
     wait_until(lambda: with_argument(first) and with_argument(later), "they run")
     assert sh.run("kill -9 $$").outcome == "shell_exited"
     assert with_argument(first) == with_argument(later) == []
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $$", "exec true"])
+@pytest.mark.parametrize("job", ["sleep {} &", "setsid sleep {} &", "sleep {} & disown", "(setsid nohup sleep {} &)"])
+def test_what_an_earlier_call_left_is_not_told_as_killed_with_the_shell(sh: Session, job: str, end: str) -> None:
+    """The kernel hangs it up, or we kill it: which of both was quicker is not to be seen in the result."""
+    seconds = unique_seconds()
+    sh.run(job.format(seconds))
+    wait_until(lambda: with_argument(seconds), "the job")
+    result = sh.run(end)
+    assert (result.outcome, result.killed) == ("shell_exited", ())
+    assert with_argument(seconds) == []
+
+
+def test_nor_is_it_by_a_command_that_came_too_late(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run(f"setsid sleep {seconds} &")
+    wait_until(lambda: with_argument(seconds), "the job")
+    pid = sh.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "its end")
+    result = sh.run("true")
+    assert (result.ran, result.killed) == (False, ())
+    assert with_argument(seconds) == []
+
+
+def test_what_the_last_command_had_started_itself_is(sh: Session) -> None:
+    seconds = unique_seconds()
+    sh.run(f"setsid sleep {unique_seconds()} &")
+    result = sh.run(f"setsid sleep {seconds} & until [ $(pgrep -fx 'sleep {seconds}') ]; do :; done; echo $!; exit 3")
+    assert result.killed == (int(result.stdout),)

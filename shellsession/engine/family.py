@@ -77,10 +77,11 @@ class Family:
         Each is judged in the one look that finds it: between two looks another orphan becomes bash's child. What has
         ended meanwhile shows no mark.
         """
-        fresh = (pid for pid in self.children() if not (older and self._is_older(pid, older)))
+        fresh = (pid for pid in self.children() if not (older and self.is_older(pid, older)))
         return [pid for pid in fresh if processes.alive(pid)]
 
-    def _is_older(self, pid: int, older: Mapping[int, int]) -> bool:
+    def is_older(self, pid: int, older: Mapping[int, int]) -> bool:
+        """Is it among those who were ``present`` then, or their orphans?"""
         if pid in older and processes.start_time(pid) <= older[pid]:
             return True
         return self.marks.is_earlier(pid)

@@ -46,7 +46,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     status = shell.status
     if shell.dead and status is None and not call.reason:
         call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
-    yield from _kill_strays(shell, call)
+    yield from _kill_strays(shell, None if call.not_run else call)
     pump.drain(shell, call)
     if not engine.prompt_speaks and call.framer.mark is None:
         take_own_output(call)
@@ -208,13 +208,19 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
-    """Bash died by itself: its orphans went elsewhere, and are found by the mark they carry."""
+    """Bash died by itself: its orphans went elsewhere, and are found by the mark they carry.
+
+    What was there before the command is not told of as killed with it: the kernel hangs up (SIGHUP) what has bash's
+    terminal, and most of that is gone before anybody can see what was left for us.
+    """
     for _ in range(ROUNDS):
         if shell.swept or not (strays := shell.strays()):
             return
+        older = call.older if call is not None else {}
+        ours = [pid for pid in strays if not (older and shell.family.is_older(pid, older))]
         signalled = kill(strays)
         if call is not None:
-            call.note_killed(signalled)
+            call.note_killed(pid for pid in signalled if pid in ours)
         yield Wait((), time.monotonic() + TICK)
 
 
