@@ -13,6 +13,7 @@ from bashes import VERSION
 from hypothesis import given, strategies as st
 from policy_corpus import BROKEN, CASES, TAKEN, UNTOLD, Case
 from policy_elsewhere import STARTED_ELSEWHERE, STARTS_NOTHING_ELSEWHERE
+from policy_options import STARTED_BEHIND_OPTIONS, STARTS_NOTHING_BEHIND_OPTIONS
 from policy_starters import STARTED, STARTS_NOTHING
 
 from shellsession.policy.commands import commands, shown
@@ -32,7 +33,7 @@ def test_the_commands_of_a_text_are_found(case: Case) -> None:
         assert bool(run.unknown) == case.unknown
 
 
-@pytest.mark.parametrize("text", [*STARTED, *STARTED_ELSEWHERE])
+@pytest.mark.parametrize("text", [*STARTED, *STARTED_ELSEWHERE, *STARTED_BEHIND_OPTIONS])
 def test_a_command_is_found_behind_the_one_that_starts_it(text: str) -> None:
     assert "rm" in {words[0].rpartition("/")[2] for words in commands(text.encode()).commands if words[0]}
 
@@ -42,7 +43,7 @@ def test_what_the_text_does_not_tell_is_unknown(text: str) -> None:
     assert commands(text.encode()).unknown
 
 
-@pytest.mark.parametrize("text", [*STARTS_NOTHING, *STARTS_NOTHING_ELSEWHERE])
+@pytest.mark.parametrize("text", [*STARTS_NOTHING, *STARTS_NOTHING_ELSEWHERE, *STARTS_NOTHING_BEHIND_OPTIONS])
 def test_what_starts_nothing_is_not_taken_for_a_starter(text: str) -> None:
     run = commands(text.encode())
     assert "rm" not in {words[0] for words in run.commands}

@@ -50,7 +50,7 @@ class _Words:
         self._looks = False
         self._operands = starter.operands
         self._shell = starter.shell
-        if starter.unless and not any(word in _flags(starter.unless) for word in rest):
+        if starter.unless and not any(self._names_one_of(word, starter.unless) for word in rest):
             self._operands = ALL
 
     def findings(self) -> Iterator[Finding]:
@@ -109,17 +109,23 @@ class _Words:
         else:
             yield Starts(words)
 
+    def _names_one_of(self, word: Word, options: str) -> bool:
+        """Is this word one of these options, which take a word?"""
+        if word is None or not word.startswith("-"):
+            return False
+        return _option_of(word, self._takes, self._starter.flags.split())[1] in options.split()
+
     def _only_looks(self, word: str) -> bool:
-        flags, _, _ = _option_of(word, self._takes, self._starter.flags.split())
+        flags, *_ = _option_of(word, self._takes, self._starter.flags.split())
         return bool(set(self._starter.only_looks.split()) & set(flags))
 
     def _option(self, word: str) -> Iterator[Finding]:
         if word == "--":
             self._takes = set()
             return
-        _, option, value = _option_of(word, self._takes, self._starter.flags.split())
-        if option and value == "" and option not in self._starter.attached.split():
-            value = self._rest.pop(0) if self._rest else ""
+        _, option, value, follows = _option_of(word, self._takes, self._starter.flags.split())
+        if follows and self._rest and option not in self._starter.attached.split():
+            value = self._rest.pop(0)
         if option in self._pairs:
             self._rest[:1] = []
         if option in self._settings:
@@ -168,10 +174,6 @@ def _spread(letters: str, rest: list[Word], takes: set[str]) -> list[Word]:
     return found + rest
 
 
-def _flags(options: str) -> set[str]:
-    return {f"-{name}" if len(name) == 1 else f"--{name}" for name in options.split()}
-
-
 def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
     """The words before the first one that begins so."""
     for at, word in enumerate(words):
@@ -180,16 +182,17 @@ def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
     return words
 
 
-def _option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word]:
-    """Of a word: the letters that take nothing, the option after them that takes a word, and that word where here."""
+def _option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word, bool]:
+    """Of a word: the letters that take nothing, the option after them that takes a word, that word where it is here
+    (``--name=`` has one, of no letters), and whether it follows instead."""
     if word.startswith("--"):
-        name, _, value = word[2:].partition("=")
+        name, is_here, value = word[2:].partition("=")
         if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
             name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
-        return ("", name, value) if name in takes else ("", "", "")
+        return ("", name, value, not is_here) if name in takes else ("", "", "", False)
     if len(word) > 2 and word[1:] in takes:
-        return "", word[1:], ""
+        return "", word[1:], "", True
     for at, letter in enumerate(word[1:], 1):
         if letter in takes:
-            return word[1:at], letter, word[at + 1 :]
-    return word[1:], "", ""
+            return word[1:at], letter, word[at + 1 :], at + 1 == len(word)
+    return word[1:], "", "", False
