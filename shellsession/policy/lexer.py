@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .heredocs import Document, Pending, body, pending
+from .keywords import BODIES, KEYWORDS, LISTED, NO_BODY, NO_LOOP, Edit, respelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class _Frame:
     depth: int = 2  # of parentheses, in arithmetic
     start: int = 0
     is_subshell: bool = False  # and no arithmetic
+    has_head: bool = False  # of a loop, whose body is to come
+    has_name: bool = False  # of a function, whose body is to come
     pending: list[Pending] = field(default_factory=list)
 
 
@@ -51,8 +54,6 @@ _TOKEN: Final = {
 }
 # Single quotes that may be none, with what these would hide.
 _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
-# What may stand before the name of a command.
-_BEFORE: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do", "time", "coproc"})
 # Before the descriptor of a here-string, which the grammar knows only before other redirections.
 HERE_STRING: Final = "98765432"
 # Stands for a word of which nothing is left.
@@ -61,9 +62,6 @@ _EMPTY: Final = re.compile(r"(?:`[ \t\n]*`)+(?=[ \t\n;&|<>()]|\Z)")
 _LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}", re.ASCII)
 _DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
-_COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"
-_TIMED: Final = re.compile(rf"[ \t]+(?:-p[ \t]+)?{_COMPOUND}")
-_NAMED: Final = re.compile(rf"[ \t]+(?:[A-Za-z_]\w*[ \t]+)?{_COMPOUND}")
 _PATTERN: Final = re.compile(r"[\w.*?|,-]+\)")
 
 
@@ -90,7 +88,7 @@ class _Reader:
         self._word = 0  # where it begins
         self._here_string = ""
         self._doubt = ""
-        self._edits: list[tuple[int, int, str]] = []
+        self._edits: list[Edit] = []
         self._documents: dict[str, Document] = {}
 
     def cut(self) -> Cut:
@@ -169,8 +167,10 @@ class _Reader:
             frame.is_subshell = True  # bash reads on all the same, and reads again what was none
         if frame.depth == 0:
             inner = self._text[frame.start : self._at]
-            if frame.is_subshell and ("<<" in inner or "#" in inner):
-                self._doubts("arithmetic, or a subshell")
+            if frame.is_subshell:
+                self._edits.append((frame.start - 1, frame.start - 1, " "))
+                if "<<" in inner or "#" in inner:
+                    self._doubts("arithmetic, or a subshell")
             self._stack.pop()
             self._begins_word = self._begins_command = False
 
@@ -212,20 +212,27 @@ class _Reader:
     def _first_word(self, word: str, frame: _Frame) -> None:
         if self._text[self._at : self._at + 1] not in ("", *" \t\n;&|<>()"):
             return
+        if word not in KEYWORDS:
+            frame.has_name = False
+            return
         arithmetic = word == "for" and self._text[self._at : self._at + 80].lstrip(" \t").startswith("((")
-        self._begins_command = arithmetic or word in _BEFORE
-        if word == "!" and self._text[self._at : self._at + 1] in (" ", "\t"):
-            self._edits.append((self._word, self._at, ""))  # what runs is the same
-        ends = {"time": _TIMED, "coproc": _NAMED}.get(word)
-        if ends is not None and (found := ends.match(self._text, self._at)) is not None:
-            self._edits.append((found.end() if word == "time" else self._at, found.end(), "; "))
-            self._at = found.end()
+        if frame.has_head and word == "{":
+            self._edits.append((self._word, self._word, NO_LOOP))
+        if frame.has_name and word in BODIES:
+            self._edits.append((self._word, self._word, NO_BODY))
+        frame.has_head = (frame.has_head and word not in ("do", "{")) or (word in LISTED and not arithmetic)
+        frame.has_name = word == "function"
+        edits, at, begins = respelled(word, self._text, self._word, self._at)
+        self._edits += edits
+        self._begins_word = self._begins_word or at > self._at
+        self._at, self._begins_command = at, begins or arithmetic
         frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
 
     def _closes(self, frame: _Frame) -> None:
         if frame.cases or not frame.kind:
             return
         self._stack.pop()
+        self._stack[-1].has_name = not self._text[frame.start : self._at - 1].strip()
         if frame.kind == "$(":
             self._owners.pop()
             if frame.pending:
