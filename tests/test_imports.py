@@ -31,7 +31,7 @@ _LAYERS: Final = (
         "daemon.ledger",
         "contracts.contract",
     ),
-    ("policy.heredocs", "policy.keywords"),
+    ("policy.heredocs", "policy.keywords", "policy.nameless"),
     ("policy.lexer",),
     ("policy.words", "policy.secrets", "policy.sandbox", "daemon.records"),
     ("policy.feeds", "policy.lines"),
@@ -133,6 +133,7 @@ _INTEGRATIONS: Final = {
 _POLICY: Final = {
     "policy.heredocs",
     "policy.keywords",
+    "policy.nameless",
     "policy.lexer",
     "policy.lines",
     "policy.words",

@@ -45,6 +45,8 @@ _KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "
 # An element of an array, by an index that is computed, and computing may run something.
 _ELEMENT: Final = re.compile(r"\w\[")
 
+_ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\+?=", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True)
 class Simple:
@@ -138,7 +140,7 @@ class _Text:
         """What a node with others in it is."""
         node = place.node
         self.commands += _commands(place, self._documents)
-        self.assignments += _assignments(node)
+        self.assignments += [*_assignments(node), *(_late(place)[0] if _is_nameless(node) else ())]
         if node.type == "function_definition":
             self.functions.append(text_of(node.named_children[0]))
         if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
@@ -234,7 +236,8 @@ def _is_doubtful(place: Place) -> bool:
         return text_of(node) in _KEYWORDS
     if node.child_count:
         return False
-    text = ESCAPED.sub("", text_of(node))
+    text = text_of(node)
+    text = ESCAPED.sub("", text) if "\\" in text else text
     if node.type in ("raw_string", "ansi_c_string"):  # which are none within double quotes: "${x:-'$(rm y)'}"
         return ("$(" in text or "`" in text) and "string" in place.within
     if node.type == "word" and "\n" in text:
@@ -251,16 +254,28 @@ def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
         parts = [one for one in node.children if one.type not in _NOT_WORDS and not is_dollar(one)]
         while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
             parts.pop(0)
-        return _made([*groups(parts), *strays(place)], place, documents)
+        return _made(groups(parts), place, documents)
     if node.type in ("declaration_command", "unset_command"):
         return [Simple((text_of(node.children[0]), *(word_of(group) for group in groups(node.named_children))))]
     if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
         return [Simple(("[",))]
-    if node.type == "redirected_statement" and node.named_children[0].type in _NOT_WORDS:
-        return _made(strays(place), place, documents)
-    if node.type in ("variable_assignment", "variable_assignments"):  # of a command that follows a redirection
-        return _made(strays(place), place, documents)
-    return []
+    return _made([], place, documents) if _is_nameless(node) else []
+
+
+def _is_nameless(node: Node) -> bool:
+    """Are the words of the command, if it has any, taken for more targets of its redirections?"""
+    if node.type == "redirected_statement":
+        return node.named_children[0].type in _NOT_WORDS
+    return node.type in ("variable_assignment", "variable_assignments")
+
+
+def _late(place: Place) -> tuple[list[tuple[str, Word]], list[list[Node]]]:
+    """What stands after a redirection: assignments, by name and value, and the words of the command."""
+    words, assigned = strays(place), list[tuple[str, Word]]()
+    while words and (found := _ASSIGNED.match(text_of(words[0][0]))) is not None:
+        value = word_of(words.pop(0))
+        assigned.append((found[1], value and value.partition("=")[2]))
+    return assigned, words
 
 
 def _assignments(node: Node) -> list[tuple[str, Word]]:
@@ -279,6 +294,7 @@ def _assignments(node: Node) -> list[tuple[str, Word]]:
 
 
 def _made(groups: list[list[Node]], place: Place, documents: Mapping[str, Document]) -> list[Simple]:
+    groups = [*groups, *(strays(place) if groups else _late(place)[1])]
     groups = [group for group in groups if text_of(group[0]) != NOTHING]
     if not groups:
         return []

@@ -13,6 +13,7 @@ from typing import Final
 
 from .heredocs import Document, Pending, body, pending
 from .keywords import BODIES, KEYWORDS, LISTED, NO_BODY, NO_LOOP, Edit, respelled
+from .nameless import SIGNS, Parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class _Frame:
     is_subshell: bool = False  # and no arithmetic
     has_head: bool = False  # of a loop, whose body is to come
     has_name: bool = False  # of a function, whose body is to come
+    parts: Parts = field(default_factory=Parts)  # of the command that is being read
     pending: list[Pending] = field(default_factory=list)
 
 
@@ -52,6 +54,8 @@ _TOKEN: Final = {
         "((": rf"""{_INNER}|[()]|[^\\"'`$()]+|.""",
     }.items()
 }
+_OPENING: Final = frozenset({"$(", "$((", "${", '"', '$"'})
+_CLOSING: Final = {'"': '"', "${": "}"}
 # Single quotes that may be none, with what these would hide.
 _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
 # Before the descriptor of a here-string, which the grammar knows only before other redirections.
@@ -97,6 +101,8 @@ class _Reader:
         self._here_string = "" if HERE_STRING in self._text else HERE_STRING
         while self._at < len(self._text):
             self._step()
+        if self._stack[0].parts.ends():
+            self._edits.append((self._at, self._at, f" {NOTHING} "))
         if len(self._stack) > 1 or self._stack[0].pending:
             self._doubts("something is open at its end")
         for one in self._stack[0].pending:
@@ -127,13 +133,13 @@ class _Reader:
         self._at = found.end()
         if token[0] == "`" and kind in ("command", '"') and not token[1:-1].strip(" \t\n") and len(token) > 1:
             self._empty(found.start(), kind)
-        if token in ("$(", "$((", "${", '"', '$"') and not (token[-1] == '"' and frame.kind == '"'):
+        if token in _OPENING and not (token[-1] == '"' and frame.kind == '"'):
             self._opens(token[-1] if token == '$"' else token, frame)
         elif kind == "command":
             self._command(token, frame)
         elif kind == "((":
             self._arithmetic(token, frame)
-        elif token == {'"': '"', "${": "}"}[kind]:
+        elif token == _CLOSING[kind]:
             self._stack.pop()
         elif token == "`" or (kind == "${" and (token == "'" or (frame.quoted and _MATTERS.fullmatch(token)))):
             self._doubts("a quote is open, or within others")
@@ -149,6 +155,8 @@ class _Reader:
     def _opens(self, token: str, frame: _Frame) -> None:
         if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
             self._doubts("commands within braces")
+        if self._begins_word:
+            frame.parts.takes(token, self._text, self._at - len(token))
         quoted = token == '"' or (token in ("${", "((") and frame.quoted)
         self._push("((" if token == "$((" else token, quoted)
         self._begins_word = self._begins_command = token == "$("
@@ -175,14 +183,17 @@ class _Reader:
             self._begins_word = self._begins_command = False
 
     def _command(self, token: str, frame: _Frame) -> None:
-        start, begins_word, begins_command = self._at - len(token), self._begins_word, self._begins_command
-        self._begins_word = token[-1] in " \t\n;&|<>()"
         if token[0] in " \t":
+            self._begins_word = True
             return
+        start, begins_word, begins_command = self._at - len(token), self._begins_word, self._begins_command
+        self._begins_word = token[-1] in "\n;&|<>()" and token[0] != "\\"
         if token.isspace() and token != "\n":  # it is a blank to the grammar, and none to bash
             self._edits.append((start, self._at, f"'{token}'"))
         self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
         self._word = start if begins_word else self._word
+        if (begins_word or token in SIGNS) and frame.parts.takes(token, self._text, start):
+            self._edits.append((start, start, f" {NOTHING} "))
         if token[0] in "<>":
             self._redirects(start, token)
         if token == "\n":
@@ -227,6 +238,8 @@ class _Reader:
         self._begins_word = self._begins_word or at > self._at
         self._at, self._begins_command = at, begins or arithmetic
         frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
+        if begins and word not in ("time", "coproc"):  # which are commands to the grammar
+            frame.parts.begins()
 
     def _closes(self, frame: _Frame) -> None:
         if frame.cases or not frame.kind:
