@@ -127,6 +127,36 @@ def test_options_of_unknown_programs_may_take_a_word(rule: str, command: str, de
 
 
 @pytest.mark.parametrize(
+    ("rule", "command", "denied"),
+    [
+        ("npm publish", "npm --access public publish", True),
+        ("npm publish", "npm --scope @x --otp 1 publish", True),
+        ("npm publish", "npm --silent run publish", False),
+        ("npm publish", "npm --no-audit run publish", False),
+        ("npm publish", "npm --foo run publish", True),  # either may be it
+        ("npm publish", "npm --foo=bar run publish", False),
+        ("npm publish", "npm -s run publish", False),
+        ("kubectl delete", "kubectl --username u --password p delete x", True),
+        ("kubectl delete", "kubectl --insecure-skip-tls-verify get delete", False),
+        ("kubectl delete", "kubectl -n x -- get delete", False),
+        ("helm uninstall", "helm --registry-config f uninstall y", True),
+        ("helm uninstall", "helm --debug get uninstall", False),
+        ("systemctl stop", "systemctl --when 5 stop x", True),
+        ("systemctl stop", "systemctl --user --now status stop", False),
+        ("cargo publish", "cargo +nightly --manifest-path x publish", True),
+        ("cargo publish", "cargo +nightly --locked test publish", False),
+        ("git push", "git --paginate --no-optional-locks stash push", False),
+        ("git push", "git --no-pager log push", False),
+        ("docker run", "docker --tls rm run", False),
+        ("apt-get remove", "apt-get -y --allow-downgrades install remove", False),
+        ("rm", "docker --foo bar exec c rm x", True),
+    ],
+)
+def test_options_that_are_not_known_may_take_a_word(rule: str, command: str, denied: bool) -> None:
+    assert verdict(Policy(deny_commands=[rule]), command) == (f"{rule!r} is denied" if denied else "")
+
+
+@pytest.mark.parametrize(
     ("command", "denied"),
     [
         ("alias g=git\ng push", True),

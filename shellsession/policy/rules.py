@@ -54,8 +54,8 @@ class Policy:
     variables, as ``NODE_OPTIONS``) is not looked into: an allow list without it refuses it. A name without a slash
     means every path to it; what an alias or a function of an earlier text stands for is not known. An allowed command
     begins with these words. Of a denied one, a second word that begins with a letter is the subcommand, which is the
-    first word that is no option (``policy.subcommands`` knows which options take a word; of a program that is not there
-    each may, or not, and both are denied): "git push" is not about ``git stash push``, nor is "rm x" about ``rm y x``,
+    first word that is no option (``policy.subcommands`` knows which options take a word; one that is not there may, or
+    not, and both are denied): "git push" is not about ``git stash push``, nor is "rm x" about ``rm y x``,
     and "make install" is not about ``make all install``. Any other second word (``--force``, ``/etc``, ``*``), and each
     further one, may stand anywhere after it, in this order.
     ``allow``: every command must be allowed, or it is refused; with ``confirm``, somebody is asked.

@@ -1,7 +1,8 @@
 """Subcommands: which word of a command says what its program is to do (``push`` of ``git -C x push origin``).
 
 Law: it is the first word that is no option, nor the word of one, nor ``NAME=value``; one row for each program whose
-options before it take words. Of a program that is not here an option may take a word or not: both are told.
+options before it take words. An option that is not here, or of a program that is not, may take a word or not: both are
+told.
 """
 
 from __future__ import annotations
@@ -41,6 +42,23 @@ _OPTIONS: Final = {
         "systemctl": "H host M machine t type p property n lines o output s signal state job-mode root image",
     }.items()
 }
+# Names of options of these that take none.
+_TAKING_NONE: Final = (
+    "paginate bare literal-pathspecs glob-pathspecs noglob-pathspecs icase-pathspecs html-path man-path info-path"
+    " exec-path quiet verbose debug noninteractive non-interactive trust-server-cert debugger traceback time tls"
+    " tlsverify remote syslog trace debug-full insecure-registry experimental all-resources compatibility dry-run"
+    " skip-hostname-check insecure-skip-tls-verify match-server-version warnings-as-errors disable-compression"
+    " alsologtostderr logtostderr add-dir-header one-output skip-headers skip-log-headers"
+    " kube-insecure-skip-tls-verify silent global long json parseable force save-dev save save-exact workspaces"
+    " include-workspace-root if-present ignore-scripts production prefer-offline offline recursive parallel stream"
+    " frozen-lockfile legacy-peer-deps workspace-root yes version help assume-yes simulate just-print download-only"
+    " fix-broken purge reinstall isolated require-virtualenv disable-pip-version-check native-tls preview ansi locked"
+    " frozen list cli-auto-prompt log-http user-output-enabled user system all full failed now runtime wait reverse"
+    " after before with-dependencies plain value show-types show-transaction mkdir marked read-only firmware-setup"
+    " ignore-inhibitors"
+)
+_FLAGS: Final = frozenset(_TAKING_NONE.split())
+_FLAGS_BEGIN: Final = ("no-", "allow-")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 # What stands for names of files, where it has no quotes.
 PATTERN: Final = re.compile(r"[*?]|\[.+\]", re.DOTALL)
@@ -64,7 +82,7 @@ def subcommands(words: tuple[Word, ...], known: bool) -> list[int]:
             found.append(at)
             if not may_be_taken:
                 break
-        may_be_taken = takes is None and word is not None and is_option and "=" not in word and len(word) > 1
+        may_be_taken = word is not None and is_option and _may_take_a_word(word, takes)
         at += 2 if word is not None and takes and _takes_a_word(word, takes) else 1
     return found or [len(words)]
 
@@ -76,6 +94,15 @@ def without_patterns(words: tuple[Word, ...]) -> tuple[Word, ...]:
     at = subcommands(words, known=True)[0]
     is_known = not any(PATTERN.search(word or "") for word in words[at : at + 1])
     return words if is_known else (*words[:at], None, *words[at + 1 :])
+
+
+def _may_take_a_word(option: str, takes: frozenset[str] | None) -> bool:
+    """Is it not known whether the next word is this option's?"""
+    if takes is None:
+        return "=" not in option and len(option) > 1
+    name = option.removeprefix("--")
+    is_known = name in takes or name in _FLAGS or name.startswith(_FLAGS_BEGIN)
+    return name not in ("", option) and "=" not in name and not is_known
 
 
 def _takes_a_word(option: str, takes: frozenset[str]) -> bool:
