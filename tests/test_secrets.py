@@ -53,6 +53,50 @@ def test_a_password_in_a_url_is_a_secret(value: str, password: str) -> None:
     assert Secrets({"ANY": value}).mask(f"log in with {password}") == "log in with ***"
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "AUTH_MODE=production",
+        "MAX_TOKENS=100000",
+        "COOKIE_DOMAIN=example.com",
+        "POSTGRES_PASSWORD_FILE=/run/secrets/pg",
+        "SSH_AUTH_SOCK=/tmp/ssh-XXXXXX/agent.1",
+        "TOKEN_URL=https://idp.corp/oauth2/token",
+        "AUTH_SERVICE_HOST=10.96.0.12",
+        "AUTH_SERVICE_PORT=tcp://10.96.0.12:80",
+        "SECRET_NAME=prod/pg-credentials",
+        "token_ttl=3600000",
+    ],
+)
+def test_a_setting_is_none_where_its_value_is_what_the_name_says(setting: str) -> None:
+    name, _, value = setting.partition("=")
+    assert Secrets({name: value}).mask(f"a {value} b") == f"a {value} b"
+
+
+@pytest.mark.parametrize(
+    ("setting", "secret"),
+    [
+        ("PASSWORD_FILE=hunter-2", "hunter-2"),
+        ('GOOGLE_CREDENTIALS_FILE={"key": "a/b"}', '{"key": "a/b"}'),
+        ("PRIVATE_KEY_PATH=a/b\nhunter-2", "hunter-2"),
+        ("AUTH_URL=https://user:p4ssword@host/x", "p4ssword"),
+        ("AUTH_URL=https://p4ssword@host/x", "https://p4ssword@host/x"),
+        ("AUTH_URL=https://host/x?token=hunter-2", "https://host/x?token=hunter-2"),
+        ("SECRET_URL=https://host/hooks/T0AB12CD34EF56GH78IJ", "https://host/hooks/T0AB12CD34EF56GH78IJ"),
+        ("TOKEN_URL=hunter-2", "hunter-2"),
+        ("AUTH_HOST=me:p4ssword@host", "me:p4ssword@host"),
+        ("AUTH_TYPE=Basic aHVudGVyLTI=", "Basic aHVudGVyLTI="),
+        ("CI_TOKENS=1234567a", "1234567a"),
+        ("CI_TOKEN=1234567", "1234567"),
+        ("TOKEN=x_FILE=/a/b", "x_FILE=/a/b"),
+        ("AUTH_MODE_TOKEN=production", "production"),
+    ],
+)
+def test_a_value_that_may_be_more_than_its_name_says_is_a_secret(setting: str, secret: str) -> None:
+    name, _, value = setting.partition("=")
+    assert secret not in Secrets({name: value}).mask(f"a {value} b, {secret}")
+
+
 @pytest.mark.parametrize("value", ["http://host:8080/p4ssword@x", "user:p4ssword@host", "http://p4ssword@host"])
 def test_what_is_no_password_is_none(value: str) -> None:
     assert Secrets({"ANY": value}).mask(value) == value

@@ -31,6 +31,13 @@ _SECRET_NAME: Final = re.compile(
     r"|_(?:KEYS?|PASS|PAT|PWD)$",
     re.IGNORECASE,
 )
+# No secret, though its name has such a word, as NAME=VALUE: the last word says what it is, and the value is one, with no
+# signs that stand around a password in a URL, and no letters in its path that are long enough for one.
+_SETTING: Final = re.compile(
+    r"[^=]*_(?:(?:FILE|PATH|DIR|SOCK)=(?=.*/)|URL=(?=\w+://)(?!.*[\w-]{20})"
+    r"|(?:HOST|ADDR|PORT|DOMAIN|MODE|TYPE|NAME|TTL)=)[\w.,/:~-]+|[^=]*TOKENS=\d+",
+    re.IGNORECASE | re.ASCII,
+)
 # The user's part ends at the last "@" before the path: a password may hold one, and so may the name of a mailbox.
 _URL_PASSWORD: Final = re.compile(r'://[^\s/?#:"]*:([^\s/?#"]+)@')
 _PERCENT: Final = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -174,7 +181,7 @@ def _begun_at_end(data: bytes, secret: bytes) -> int:
 def secret_values(environment: Mapping[str, str]) -> Iterator[str]:
     """What of it is secret, by the names of its variables and as passwords in URLs."""
     for name, value in environment.items():
-        if _SECRET_NAME.search(name):
+        if _SECRET_NAME.search(name) and not _SETTING.fullmatch(f"{name}={value}"):
             yield value
         for password in _URL_PASSWORD.findall(value):
             yield password
