@@ -13,10 +13,39 @@ STARTED_BEHIND_OPTIONS: Final = (
     *("docker run --rm --entrypoint='' i rm x", "docker run --name= i rm x", "docker run --entrypoint= i sh -c 'rm x'"),
     *("docker exec --workdir='' c rm x", "kubectl exec --container= p -- rm x", "sudo --user= rm x"),
     *("runuser --user=u rm x", "runuser -uu rm x", "runuser -lu u -- rm x", "runuser --user= rm x"),
+    # a text that a host stands behind
+    *("GIT_SSH_COMMAND='rm x' git fetch", "git -c core.sshCommand='ssh -o ProxyCommand=rm' fetch", "GIT_SSH=rm git x"),
+    *("rsync -e 'ssh h rm;' a b:", "rsync --rsh='sudo rm' a b:", "scp -S 'env rm' a b:", "RSYNC_RSH='rm x' rsync a b:"),
+    *("mosh --ssh='rm x' h", "SVN_SSH='sudo rm' svn up", "ssh -O exit h -o ProxyCommand='rm x'"),
+    # an assignment with a value that is not known
+    *('env X="$Y" rm x', 'env "X=$Y" rm x', 'sudo env -i X="$Y"/a:"${Z}" rm x', 'sudo X="$(ls)" bash -c "rm x"'),
+    *(
+        'env X="`rm x`" ls',
+        'cross-env X="$Y" rm x',
+        "bash -c 'rm x #\ue002'",
+        "eval 'rm x \ue002'",
+        "bash -x -c 'rm x'",
+    ),
+    *("bash -c 'rm x' --version", "bash </dev/null <<< 'rm x'", 'docker exec c env X="$Y" rm x'),
 )
 
 # These start nothing.
 STARTS_NOTHING_BEHIND_OPTIONS: Final = (
     *("timeout --signal '' 5 ls rm", "docker run --name '' rm ls", "docker run --name= rm ls", "env --chdir '' ls rm"),
     *("git clone --config= rm", "timeout -s '' 5 ls rm", "runuser -c ls rm"),
+    *('GIT_SSH_COMMAND="ssh -i rm" git clone git@github.com:x/y', "git config core.sshCommand 'ssh -i rm'"),
+    *("git -c core.sshCommand='ssh -i rm' fetch", "GIT_SSH=ssh git fetch", "git clone -c core.sshCommand=ssh u rm"),
+    *("rsync -avz -e ssh ./ rm:/d", "rsync -e 'ssh -p 2222' ./ rm:", "RSYNC_RSH=ssh rsync a rm:", "scp -S ssh a rm:"),
+    *("ssh -O exit rm", "ssh -Q cipher", "ssh -W a:22 rm", "ssh -o ProxyCommand='ssh -W %h:%p rm' host ls"),
+    *("bash --version", "bash -version", "bash --norc --help -c rm", "ssh -T git@github.com </dev/null"),
+    *('env PYTHONPATH="$PWD" ls rm', 'env -i PATH="$PATH" HOME="$HOME" ls', 'sudo X="$Y" ls "$Z"', 'env "X=$Y rm" ls'),
+)
+
+# What these start is known at run time only.
+UNTOLD_BEHIND_OPTIONS: Final = (
+    *("env X=$Y ls", 'env X="$@" ls', 'env X="a"$Y ls', 'env X={a,b}"$Y" ls', 'env -S X="$Y" ls', 'env "$X" ls'),
+    *('eval X="$Y"', 'bash -c X="$Y"', 'ssh h X="$Y" ls', 'watch X="$Y"', 'command X="$Y"', 'complete -W X="$Y" z'),
+    *('env PAGER="$X" git log', 'env BASH_ENV="$X" ls', 'ssh -o ProxyCommand="$X" h ls', 'alias e=eval; e X="$Y"'),
+    *("ssh -T git@github.com", "bash -x --version", 'rsync -e "$X" a b:', 'GIT_SSH_COMMAND="ssh -i k;" git x; ssh h'),
+    *("bash </dev/null 0<&3", "ssh h </dev/nullx"),
 )

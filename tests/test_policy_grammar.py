@@ -13,7 +13,7 @@ from bashes import VERSION
 from hypothesis import given, strategies as st
 from policy_corpus import BROKEN, CASES, TAKEN, UNTOLD, Case
 from policy_elsewhere import STARTED_ELSEWHERE, STARTS_NOTHING_ELSEWHERE
-from policy_options import STARTED_BEHIND_OPTIONS, STARTS_NOTHING_BEHIND_OPTIONS
+from policy_options import STARTED_BEHIND_OPTIONS, STARTS_NOTHING_BEHIND_OPTIONS, UNTOLD_BEHIND_OPTIONS
 from policy_starters import STARTED, STARTS_NOTHING
 
 from shellsession.policy.commands import commands, shown
@@ -38,7 +38,7 @@ def test_a_command_is_found_behind_the_one_that_starts_it(text: str) -> None:
     assert "rm" in {words[0].rpartition("/")[2] for words in commands(text.encode()).commands if words[0]}
 
 
-@pytest.mark.parametrize("text", UNTOLD)
+@pytest.mark.parametrize("text", [*UNTOLD, *UNTOLD_BEHIND_OPTIONS])
 def test_what_the_text_does_not_tell_is_unknown(text: str) -> None:
     assert commands(text.encode()).unknown
 

@@ -19,7 +19,7 @@ from .special import special_of
 from .started import started
 from .subcommands import PATTERN, without_patterns
 from .variables import ran_by
-from .words import BLANK, Word
+from .words import BLANK, Word, known
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
@@ -120,7 +120,8 @@ class _Reader:
             words = _named(todo.pop() if self._blanked else tuple(map(_told, todo.pop())))
             if not words:
                 continue
-            words = without_patterns(words)
+            given = words = without_patterns(words)
+            words = tuple(map(known, words))
             self.commands.append(tuple(map(_told, words)))
             if words[0] is None:
                 self.unknown.append("the name of a command")
@@ -131,7 +132,7 @@ class _Reader:
             for word in words[1:] if name in self._functions else ():
                 self._assigned("1", word, depth)
             special = special_of(name)
-            for finding in chain(special(name, words) if special is not None else (), started(words)):
+            for finding in chain(special(name, words) if special is not None else (), started(given)):
                 if not isinstance(finding, Starts):
                     self._follow(finding, simple, depth)
                     continue

@@ -43,8 +43,8 @@ def _own(node: Node, around: list[Node], documents: Mapping[str, Document]) -> t
         elif (document := documents.get(target(redirect))) is not None:
             text = document.body
             live = not document.literal and any(mark in text for mark in "$`\\")
-        else:
-            text, live = None, False  # instead of what was before
+        else:  # instead of what was before
+            text, live = "" if target(redirect) == "/dev/null" else None, False
     return text, live
 
 

@@ -62,3 +62,8 @@ def joined(name: str, words: tuple[Word, ...]) -> Runs:
     """Words that are one text together."""
     known = [word for word in words if word is not None]
     return Runs(name, " ".join(known) if len(known) == len(words) else None)
+
+
+def reaching(name: str, text: Word) -> Runs:
+    """A text by which another machine is reached: its host, and what runs there, are put behind it."""
+    return Runs(name, text and f"{text} host ''")

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-from .findings import Finding, Runs, Starts, Untold, joined
+from .findings import Finding, Runs, Starts, Untold, joined, reaching
 from .subcommands import subcommands
 from .words import Word
 
 # Settings whose value is a text; an alias is one after a "!".
 _RUNS: Final = re.compile(
-    r"(?i)core\.(?:pager|editor|sshcommand|fsmonitor|askpass|gitproxy|alternaterefscommand)|pager\..*|sequence\.editor|diff\.external|gpg\..*program"
+    r"(?i)core\.(?:pager|editor|fsmonitor|askpass|gitproxy|alternaterefscommand)|pager\..*|sequence\.editor|diff\.external|gpg\..*program"
     r"|credential\..*helper|.*\.(?:cmd|textconv|command|clean|smudge|process|driver)|.*\.(?:uploadpack|receivepack|packobjectshook|difffilter)"
 )
 # Settings that make it run what an address says ("ext::rm x").
@@ -60,6 +60,8 @@ def setting(name: Word, value: Word) -> Iterator[Finding]:
     alias = name is not None and name.lower().startswith("alias.")
     if name is None or (alias and value is None):
         yield Untold("a setting of git")
+    elif name.lower() == "core.sshcommand":
+        yield reaching("git", value)
     elif (alias and value and value.startswith("!")) or (not alias and _RUNS.fullmatch(name)):
         yield Runs("git", value and value.removeprefix("!"))
     elif _TRUSTS.fullmatch(name) and value != "never":

@@ -22,6 +22,7 @@ from .words import (
     QUOTED,
     Place,
     Word,
+    argument_of,
     expansions,
     groups,
     is_dollar,
@@ -298,4 +299,4 @@ def _made(groups: list[list[Node]], place: Place, documents: Mapping[str, Docume
     groups = [group for group in groups if text_of(group[0]) != NOTHING]
     if not groups:
         return []
-    return [Simple((name_of(groups[0]), *(word_of(group) for group in groups[1:])), *fed(place, documents))]
+    return [Simple((name_of(groups[0]), *(argument_of(group) for group in groups[1:])), *fed(place, documents))]

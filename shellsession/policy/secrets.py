@@ -31,8 +31,8 @@ _SECRET_NAME: Final = re.compile(
     r"|_(?:KEYS?|PASS|PAT|PWD)$",
     re.IGNORECASE,
 )
-# No secret, though its name has such a word, as NAME=VALUE: the last word says what it is, and the value is one, with no
-# signs that stand around a password in a URL, and no letters in its path that are long enough for one.
+# No secret, though its name has such a word, as NAME=VALUE: the last word says what it is, and the value is one, with
+# no signs that stand around a password in a URL, and no letters in its path that are long enough for one.
 _SETTING: Final = re.compile(
     r"[^=]*_(?:(?:FILE|PATH|DIR|SOCK)=(?=.*/)|URL=(?=\w+://)(?!.*[\w-]{20})"
     r"|(?:HOST|ADDR|PORT|DOMAIN|MODE|TYPE|NAME|TTL)=)[\w.,/:~-]+|[^=]*TOKENS=\d+",

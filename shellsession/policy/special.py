@@ -53,6 +53,8 @@ def _shell(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
         if option in ("-", "--"):
             break
         if option.startswith("--") or (not letters and option[1:] in _LONG):
+            if option.lstrip("-") in ("version", "help") and not letters:
+                return
             if option.lstrip("-") in ("rcfile", "init-file"):
                 yield from _file(rest[:1])
                 del rest[:1]

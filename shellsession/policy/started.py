@@ -10,11 +10,11 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
-from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined
+from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined, reaching
 from .git import setting
 from .starter import ALL, Starter
 from .starters import starter_of
-from .words import BLANK, Word, put, substitutions
+from .words import BLANK, Word, known, put, substitutions
 
 # NAME=VALUE or NAME VALUE, as ssh takes it.
 _SETTING: Final = re.compile(r'\s*"?(\w+)"?(?:\s*=\s*|\s+)(.*)', re.DOTALL)
@@ -54,10 +54,11 @@ class _Words:
             self._operands = ALL
 
     def findings(self) -> Iterator[Finding]:
-        if self._starter.letters and self._rest and self._rest[0] and not self._rest[0].startswith("-"):
-            self._rest = _spread(self._rest[0], self._rest[1:], self._takes)
+        if self._starter.letters and self._rest and (letters := known(self._rest[0])) and letters[0] != "-":
+            self._rest = _spread(letters, self._rest[1:], self._takes)
         while self._rest:
-            word = self._rest.pop(0)
+            given = self._rest.pop(0)
+            word = known(given)
             if word in self._starter.begins.split():
                 yield Starts((*self._starter.behind.split(), *self._rest))
                 return
@@ -71,10 +72,10 @@ class _Words:
                 yield from self._option(word)
             elif self._looks:
                 continue  # what it would start; options may follow
-            elif word is not None and self._starter.assignments and self._starter.assignments.fullmatch(word):
-                variable, is_assigned, value = word.partition("=")
+            elif given is not None and self._starter.assignments and self._starter.assignments.fullmatch(given):
+                variable, is_assigned, value = given.partition("=")
                 if is_assigned:
-                    yield Assigns(variable.removesuffix("+").partition("[")[0], value)
+                    yield Assigns(variable.removesuffix("+").partition("[")[0], known(value))
             elif self._operands:
                 self._operands -= 1
                 if word is None and not self._starter.own:
@@ -82,7 +83,7 @@ class _Words:
             elif self._name == "coproc" and self._rest and self._rest[0] in ("{", "("):
                 self._rest.pop(0)  # it was the name
             else:
-                yield from self._other(word)
+                yield from self._other(given)
                 return
         yield from self._of_named(0)
         if self._starter.ends:
@@ -98,13 +99,15 @@ class _Words:
     def _other(self, word: Word) -> Iterator[Finding]:
         """The other command begins with this word."""
         words = (word, *self._rest)
+        if self._starter.each or self._starter.joined:
+            words = tuple(map(known, words))
         if self._puts:
             words = (*(put(one, self._mark) for one in words), BLANK)
         if self._starter.each:
             yield from (Runs(self._name, one) for one in words if one is None or not one.startswith("-"))
         elif self._starter.joined:
             yield joined(self._name, _until(words, self._starter.ends))
-        elif word is None or word in _RESERVED:
+        elif known(word) is None or word in _RESERVED:
             yield Untold(f"what {self._name} starts")
         else:
             yield Starts(words)
@@ -116,8 +119,8 @@ class _Words:
         return _option_of(word, self._takes, self._starter.flags.split())[1] in options.split()
 
     def _only_looks(self, word: str) -> bool:
-        flags, *_ = _option_of(word, self._takes, self._starter.flags.split())
-        return bool(set(self._starter.only_looks.split()) & set(flags))
+        flags, option, *_ = _option_of(word, self._takes, self._starter.flags.split())
+        return bool(set(self._starter.only_looks.split()) & {*flags, option})
 
     def _option(self, word: str) -> Iterator[Finding]:
         if word == "--":
@@ -125,13 +128,13 @@ class _Words:
             return
         _, option, value, follows = _option_of(word, self._takes, self._starter.flags.split())
         if follows and self._rest and option not in self._starter.attached.split():
-            value = self._rest.pop(0)
+            value = known(self._rest.pop(0))
         if option in self._pairs:
             self._rest[:1] = []
         if option in self._settings:
             yield from self._set(value)
         if option in self._texts:
-            yield Runs(self._name, value)
+            yield (reaching if option in self._starter.reaches.split() else Runs)(self._name, value)
             self._shell = False
         if option in self._expands:
             inner = None if value is None else substitutions(value)

@@ -20,7 +20,8 @@ class Starter:
     ``options``: letters, and names, of options that take a word. ``operands``: how many words of its own stand before
     the other command. ``assignments``: so may these (``X=1``).
     ``only_looks``: letters of options with which it starts nothing.
-    ``texts``: letters, and names, of options whose word is a text of bash. ``joined``: the words that follow are one
+    ``texts``: letters, and names, of options whose word is a text of bash; ``reaches``: of those of them behind whose
+    text a host and what runs there are put. ``joined``: the words that follow are one
     text, up to a word that begins with ``ends``. ``unless``: options without which all operands are its own.
     ``flags``: names of options that take nothing, and that would pass for the shortened name of one that does.
     ``shell``: it starts a shell, which reads its input, where neither a command nor a text is named.
@@ -40,6 +41,7 @@ class Starter:
     assignments: re.Pattern[str] | None = None
     only_looks: str = ""
     texts: str = ""
+    reaches: str = ""
     joined: bool = False
     ends: str = ""
     unless: str = ""

@@ -163,6 +163,7 @@ STARTERS: Final = {
         "f C T X b g H L V N K directory file",
         ALL,
         texts="I F use-compress-program to-command rsh-command rmt-command info-script new-volume-script",
+        reaches="rsh-command",
         flags="checkpoint",
         settings="checkpoint-action",
         runs="exec",
@@ -172,7 +173,7 @@ STARTERS: Final = {
     "sort": Starter("k o S t T", ALL, texts="compress-program", own=True),
     "split": Starter("a b C l n t", ALL, texts="filter", own=True),
     "install": Starter("g m o S t", ALL, texts="strip-program", own=True),
-    "rsync": Starter("f M B T filter exclude include", ALL, texts="e rsh rsync-path", own=True),
+    "rsync": Starter("f M B T filter exclude include", ALL, texts="e rsh rsync-path", reaches="e rsh", own=True),
     "man": Starter(
         "C E e L M m p R r S s T X config-file encoding extension locale manpath preprocessor prompt recode sections"
         " systems",

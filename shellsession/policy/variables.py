@@ -10,15 +10,16 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from .findings import Finding, Runs, Untold
+from .findings import Finding, Runs, Untold, reaching
 from .git import settings
 from .words import Word, substitutions
 
 # Texts of bash, and names of commands.
 _RUN: Final = re.compile(
-    r"PROMPT_COMMAND|LESSOPEN|LESSCLOSE|BROWSER|VISUAL|FCEDIT|SVN_SSH|HGMERGE|KUBECTL_EXTERNAL_DIFF|FZF_DEFAULT_COMMAND"
-    r"|\w*(?:PAGER|EDITOR|ASKPASS|_RSH)|GIT_(?:\w*_)?(?:COMMAND|DIFF|SSH)"
+    r"PROMPT_COMMAND|LESSOPEN|LESSCLOSE|BROWSER|VISUAL|FCEDIT|HGMERGE|KUBECTL_EXTERNAL_DIFF|FZF_DEFAULT_COMMAND"
+    r"|\w*(?:PAGER|EDITOR|ASKPASS)|GIT_(?:\w*_)?(?:COMMAND|DIFF)"
 )
+_REACHING: Final = re.compile(r"SVN_SSH|\w*_RSH|GIT_(?:\w*_)?SSH(?:_COMMAND)?")
 # What LESSOPEN and `PROMPT_COMMAND+=` may begin with, before a command.
 _BEFORE: Final = " \t\n;&|-"
 _LOADED: Final = frozenset({"BASH_ENV", "LD_PRELOAD", "LD_AUDIT", "SHELLOPTS", "BASHOPTS"}) | {
@@ -42,6 +43,8 @@ def ran_by(name: str, value: Word) -> Iterator[Finding]:
         yield Untold(f"the text that {name} runs")
     elif (name in _PROMPTS or name in _EXPANDED) and value is not None:
         yield from _expanded(name, _ESCAPED.sub(_unescaped, value) if name in _PROMPTS else value)
+    elif _REACHING.fullmatch(name):
+        yield reaching(name, value)
     elif _RUN.fullmatch(name):
         yield Runs(name, value and value.lstrip(_BEFORE))
     elif _EXPORTED_FUNCTION.fullmatch(name):

@@ -20,6 +20,10 @@ Word = str | None
 # Stands for what comes out only when it runs, in a text that is read for all else in it.
 BLANK: Final = "\ue000"
 
+# Stands for the value of an assignment among the words of a command that comes out only when it runs, and is one word
+# whatever it is (`env X="$Y" a`).
+HELD: Final = "\ue002"
+
 # What a word of these is comes out only when it runs.
 _LIVE: Final = frozenset(
     {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
@@ -30,6 +34,9 @@ _HOLDS: Final = frozenset({"string", "concatenation", "command", "variable_assig
 _MATTERS: Final = frozenset({"test_command", "subscript", "array", "string", "expansion"})
 _TEXTS: Final = frozenset({"command_substitution", "process_substitution"})
 QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
+_BARE: Final = frozenset({"word", "number"})
+_ASSIGNED: Final = re.compile(r'"?([A-Za-z_]\w*)=', re.ASCII)
+_HELD_WORD: Final = re.compile(rf"(?:[A-Za-z_]\w*=)?{HELD}", re.ASCII)  # no other word is lost that has the sign
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
 _ESCAPED_ANSI: Final = re.compile(
     r"\\(?:x(?:\{([0-9a-fA-F]*)\}?|([0-9a-fA-F]{1,2}))|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.)|(.))",
@@ -132,6 +139,26 @@ def _bare(node: Node) -> Iterator[Node]:
 def word_of(group: list[Node]) -> Word:
     values = [_value(node) for node in group]
     return None if None in values else "".join(value for value in values if value is not None)
+
+
+def argument_of(group: list[Node]) -> Word:
+    """A word behind the name of a command."""
+    word = word_of(group)
+    return _held(group) if word is None else word
+
+
+def _held(group: list[Node]) -> Word:
+    """An assignment whose value comes out when it runs, in quotes: it is one word, unless it has a ``"$@"``."""
+    parts = [part for node in group for part in (node.children if node.type == "concatenation" else [node])]
+    found = _ASSIGNED.match("".join(map(text_of, group)))
+    bare = "".join(text_of(part) for part in parts if part.type in _BARE)
+    is_one = all(part.type in _BARE or (part.type in QUOTED and "@" not in text_of(part)) for part in parts)
+    return f"{found[1]}={HELD}" if found is not None and is_one and not _has_braces(bare) else None
+
+
+def known(word: Word) -> Word:
+    """What is known of the word, or of such a value, where it is no assignment."""
+    return None if word is not None and _HELD_WORD.fullmatch(word) else word
 
 
 def _value(node: Node) -> Word:
