@@ -85,6 +85,29 @@ STARTED_ELSEWHERE: Final = (
     "aws-vault exec prod -- rm x",
     "nodemon --exec 'rm x' a.js",
     "nodemon -w src -x 'rm x'",
+    *(
+        "ansible all -a 'rm x'",
+        "ansible -i h web -b -m shell --args='rm x'",
+        "heroku run -a b rm x",
+        "heroku run -- rm x",
+    ),
+    *(
+        "fly ssh console -C 'rm x'",
+        "fly ssh console <<< 'rm x'",
+        "heroku run:detached rm x",
+        "flyctl ssh console -a b --command 'rm x'",
+        "parallel-ssh -h f rm x",
+    ),
+    *("pssh -H a -i 'rm x'", "machinectl shell root@c rm x", "machinectl shell --uid=u c /bin/sh -c 'rm x'"),
+    *("systemd-nspawn -D /d rm x", "systemd-nspawn -qxD /d --bind=/a -- sh -c 'rm x'", "flatpak-spawn --host rm x"),
+    *("foreman run -e f rm x", "wait-for-it h:1 -t 5 -- rm x", "wait-for-it.sh -h a -p 1 -- sh -c 'rm x'"),
+    *(
+        "sem -j 2 rm x",
+        "sem --id a 'rm x; ls'",
+        "ssh-agent rm x",
+        "ssh-agent -a s sh -c 'rm x'",
+    ),
+    *("chpst -u me -e d rm x", "chpst -m 9 sh -c 'rm x'", "proot -r /d -b /a rm x", "proot -S /d -w / sh -c 'rm x'"),
     "concurrently ls 'rm x'",
     "npx concurrently -n a,b --kill-others ls 'rm x'",
 )
@@ -102,4 +125,6 @@ STARTS_NOTHING_ELSEWHERE: Final = (
     *("gcloud compute instances delete rm", "ip netns add rm", "ip vrf show rm", "cross-env A=rm ls rm"),
     *('gcloud compute ssh "$X" --command=ls', 'nix develop ".#$X" -c ls rm', 'vagrant ssh "$X" -c ls'),
     *("gcloud compute ssh rm --command=ls", "oc rsh rm ls", "chamber exec rm -- ls", "vagrant ssh rm -c ls"),
+    *("heroku ps rm", "fly ssh console -a rm -C ls", "fly deploy rm", "machinectl status rm", "wait-for-it rm:1 -t 5"),
+    *("ansible rm -m ping", 'ansible "$X" -a ls', "ssh-agent -k", "ls | ts '[%H:%M]'", "foreman start rm"),
 )

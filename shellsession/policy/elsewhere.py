@@ -44,6 +44,27 @@ ELSEWHERE: Final = {
     "mosh": Starter("p port ssh-pty predict server family bind-server", 1, texts="ssh", reaches="ssh"),
     "gcloud-compute ssh": Starter("", ALL, texts="command", shell=True, begins="--", behind="ssh host", own=True),
     "vagrant ssh": Starter("", ALL, texts="c command", shell=True, begins="--", behind="ssh host", own=True),
+    **dict.fromkeys(
+        ("fly-ssh console", "flyctl-ssh console"),
+        Starter("a app o org r region u user machine", ALL, texts="C command", shell=True),
+    ),
+    **dict.fromkeys(("heroku run", "heroku run:detached"), Starter("a app r remote s size e env type", shell=True)),
+    "ansible": Starter(
+        "e f i l m M P t T u B inventory limit module-name user forks extra-vars become-user become-method private-key"
+        " key-file vault-password-file vault-id connection timeout poll background tree playbook-dir",
+        ALL,
+        texts="a args",
+        flags="become",
+        own=True,
+    ),
+    **dict.fromkeys(
+        ("parallel-ssh", "pssh"),
+        Starter(
+            "h H l p t o e O x hosts host user par timeout option outdir errdir extra-args",
+            joined=True,
+            unless="h hosts H host",
+        ),
+    ),
     "minikube ssh": Starter("n node p profile", joined=True, shell=True),
     "multipass exec": Starter("d working-directory", 1),
     "limactl shell": Starter("workdir shell tty log-level", 1, shell=True),
@@ -59,6 +80,16 @@ ELSEWHERE: Final = {
     "oc rsh": Starter(f"{_IN_CLUSTER} shell timeout", 1, shell=True),
     **dict.fromkeys(("lxc exec", "incus exec"), Starter("cwd env group user mode project", 1)),
     **dict.fromkeys(("distrobox enter", "distrobox-enter"), Starter("", ALL, begins="--", own=True)),
+    "machinectl shell": Starter("H M E uid setenv host machine", 1, shell=True),
+    "systemd-nspawn": Starter(
+        "D i u M S p E L Z n directory image template user machine uuid slice property setenv bind bind-ro tmpfs"
+        " overlay chdir kill-signal network-interface network-bridge network-zone network-macvlan network-ipvlan port"
+        " hostname private-users private-users-ownership capability drop-capability rlimit oom-score-adjust"
+        " cpu-affinity resolv-conf timezone link-journal console personality selinux-context"
+        " system-call-filter pivot-root",
+        shell=True,
+    ),
+    "flatpak-spawn": Starter("env directory forward-fd env-fd app-path usr-path sandbox-expose sandbox-expose-ro"),
     "toolbox run": Starter("c container d distro r release"),
     **dict.fromkeys(("ip-netns exec", "ip-vrf exec"), Starter("", 1)),
     # -- in the environment of a project
@@ -66,6 +97,7 @@ ELSEWHERE: Final = {
         "p w python with with-editable with-requirements extra group only-group no-group package env-file index"
         " default-index index-url extra-index-url find-links project directory"
     ),
+    "foreman run": Starter("e f d env procfile root"),
     **dict.fromkeys(("poetry run", "pipenv run", "pdm run", "hatch run", "rye run", "bundle exec", "asdf exec"), PLAIN),
     **dict.fromkeys((f"{name} exec" for name in ("pyenv", "rbenv", "nodenv", "goenv", "jenv")), PLAIN),
     **dict.fromkeys(("npx", "pnpx", "bunx", "npm exec", "npm x", "pnpm exec", "pnpm dlx", "yarn exec"), _NODE),

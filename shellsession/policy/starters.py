@@ -109,6 +109,11 @@ STARTERS: Final = {
     **dict.fromkeys(("eatmydata", "firejail", "chronic", "catchsegv", "busybox", "toybox"), PLAIN),
     **dict.fromkeys(("torsocks", "torify", "tsocks"), PLAIN),
     **dict.fromkeys(("proxychains", "proxychains4"), Starter("f")),
+    "ssh-agent": Starter("a E O P t", only_looks="k"),
+    "chpst": Starter("u U b e / n l L m d o p f c t r P"),
+    "proot": Starter("r b R S w k q bind rootfs pwd cwd kernel-release qemu", shell=True),
+    **dict.fromkeys(("wait-for-it", "wait-for-it.sh"), Starter("h p t host port timeout", ALL, begins="--")),
+    "sem": Starter("j N n jobs id semaphore-name semaphore-timeout st timeout delay joblog", joined=True),
     # -- again and again, watched, or in another terminal
     "xargs": Starter(
         "a d E L n P s arg-file delimiter max-args max-procs max-chars process-slot-var",
@@ -200,6 +205,7 @@ STARTERS: Final = {
 # What these start is what the other one would.
 _SAME: Final = {"docker compose": "docker-compose", "docker container": "docker", "podman container": "podman"} | {
     **{f"gcloud {stage}": "gcloud" for stage in ("alpha", "beta")},
+    **{f"{name} ssh": f"{name}-ssh" for name in ("fly", "flyctl")},
     **{"gcloud compute": "gcloud-compute", "ip netns": "ip-netns", "ip vrf": "ip-vrf"},
 }
 
