@@ -161,9 +161,9 @@ class AsyncSession(Base, LoopSession[Request]):
             engine.let_go(result := engine.told(call))
             yield result
         finally:
-            call.abandoned = True
+            is_dropped, call.abandoned = call.abandoned, True  # nobody holds the iterator: asyncio closes it, some time
             if engine.call is call and self._owner == os.getpid():
-                if call.abandoned:
+                if is_dropped:
                     in_a_while(lambda: self._do(self._mine().drop(call)))
                 else:
                     await self._do(engine.drop(call))

@@ -47,9 +47,9 @@ def test_a_command_behind_a_restart_is_gone_on_with_and_logged_as_any_other(
         wait_until(lambda: served(raw) == 3, "that it waits for its turn")
         if before == "the first start":
             ask_for_a_shell("restart")  # goes before it, too
-            assert other.receive().header["error"]["code"] == "unavailable"  # the start
         go.touch()
-        assert "error" not in other.receive().header  # the restart
+        for _ in range(2 if before == "the first start" else 1):  # the restart, and then the start
+            assert "error" not in other.receive().header
         piece = other.receive()
         assert (piece.header["id"], piece.header["command"]) == (run, run)
         (place / "end").touch()
