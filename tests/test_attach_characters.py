@@ -18,7 +18,7 @@ LOCALES = [
 ]
 
 
-@pytest.mark.parametrize("text", ["é", "日本", "\udcff\udcfe", "a\udca0b"], ids=ascii)
+@pytest.mark.parametrize("text", ["é", "日本", "a\t\xa0\u3000b", "\udcff\udcfe", "a\udca0b"], ids=ascii)
 @pytest.mark.parametrize("env", LOCALES, ids=lambda env: "{}={}".format(*env, *env.values()))
 def test_bash_gets_what_is_typed_byte_for_byte(sits: Sits, tmp_path: Path, env: dict[str, str], text: str) -> None:
     """Typed at the prompt, recalled there, shown anew when something disturbs it, and typed ahead."""

@@ -18,7 +18,7 @@ from daemons import Daemon, running, stopped
 from persons import LEAVE, TERMINAL, Sits, Tmux
 from support import PATIENCE, wait_until
 
-from shellsession.cli.attached import as_a_line
+from shellsession.cli.keys import as_lines
 
 
 @pytest.mark.parametrize("library", ["asyncio", "pydantic", "pexpect", "subprocess"])
@@ -82,13 +82,19 @@ def test_what_a_program_set_is_undone_when_he_leaves_it(sits: Sits) -> None:
         (b"\x7f\x7fls", "ls"),
         (b"no\x03yes", "yes"),
         (b"no\x15yes", "yes"),
+        (b"one\rno\x15two", "one\ntwo"),
+        (b"one\rno\rno\x03yes", "yes"),
+        (b"one\r\x7f\btwo", "one\ntwo"),
+        (b"a\tb\a", "a\tb"),
+        *((f"a{key}b".encode(), f"a{key}b") for key in "\xa0\xad\u200d\u200f\u3000\ue000\ufeff\U0001f469"),
+        *((f"a{key}b".encode(), "ab") for key in "\0\x0e\x9b"),
         (b"a\x1b[Ab\x1bOCc", "abc"),
         ("Zoë".encode(), "Zoë"),
         (b"Zo\xeb", "Zo\udceb"),
     ],
 )
-def test_keys_that_no_command_took_begin_the_next_line(keys: bytes, line: str) -> None:
-    assert as_a_line(keys) == line
+def test_keys_that_no_command_took_are_lines_of_the_prompt(keys: bytes, line: str) -> None:
+    assert as_lines(keys) == line
 
 
 PROMPT = """

@@ -23,12 +23,12 @@ from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, SessionClosed, ShellSessionError
 from ..models import Limits
 from .completeness import wants_more
-from .editing import as_bytes, as_text
+from .editing import as_bytes
 from .history import History
-from .keys import BUSY, Typing
+from .keys import BUSY, Typing, as_lines
 from .listing import escaped
 from .spectator import LEAVE, Line
-from .terminal import ESCAPE, Disturbed, Terminal
+from .terminal import Disturbed, Terminal
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
 # once, with "input".) Until then, but not for twice as long, keys are left for the next prompt: they may be pasted.
@@ -168,7 +168,7 @@ class Attached(Typing):
             for due in [what for what, moment in self._moments.items() if moment <= now]:
                 del self._moments[due]
                 due()
-        self._ahead += as_a_line(self._untyped)
+        self._ahead += as_lines(self._untyped)
         self._untyped, self._strikes = b"", []
         return True
 
@@ -276,16 +276,3 @@ class Attached(Typing):
         self._shown = b""
         for message in kept:
             super().take(message)
-
-
-def as_a_line(keys: bytes) -> str:
-    """What was typed, as the prompt would have it."""
-    line: list[str] = []
-    for key in as_text(ESCAPE.sub(b"", keys)):
-        if key in "\x03\x15":
-            line = []
-        elif key == "\x7f":
-            del line[-1:]
-        elif key.isprintable() or key in "\r\n" or "\udc80" <= key <= "\udcff":
-            line.append("\n" if key == "\r" else key)
-    return "".join(line)

@@ -8,12 +8,14 @@ before each key, too: what is typed to a command that has just ended would be th
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final
 
+from .editing import as_text
 from .spectator import STRIKE, Line, Spectator
-from .terminal import Terminal
+from .terminal import ESCAPE, Terminal
 
 # How long after the last sign of life the next look is, and how long at the most, in seconds.
 _SOON, _LATE = 0.01, 0.1
@@ -23,6 +25,8 @@ _STUBBORN: Final = 1.0
 BUSY: Final = 0.1
 # More bytes of output than this between Ctrl-C and its arrival are not shown, as terminals have it.
 _FLOOD: Final = 1 << 17
+# Keys that are no characters (C0 but for the tab, C1). All else is: spaces of any width, and what is not seen at all.
+_NO_CHARACTER: Final = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 class Typing(Spectator):
@@ -127,3 +131,20 @@ class Typing(Spectator):
             self.say(f"({len(data)} bytes of output before Ctrl-C are not shown)")
         else:
             super().printed(data)
+
+
+def as_lines(keys: bytes) -> str:
+    """What was typed for the prompt before that was there: as a terminal's lines, which is how bash would read it."""
+    text = as_text(ESCAPE.sub(b"", keys)).rpartition("\x03")[2]
+    return "\n".join(map(_edited, re.split("[\r\n]", text)))
+
+
+def _edited(line: str) -> str:
+    """The line that comes of these keys."""
+    characters: list[str] = []
+    for key in line.rpartition("\x15")[2]:
+        if key in "\x7f\b":
+            del characters[-1:]
+        elif not _NO_CHARACTER.match(key):
+            characters.append(key)
+    return "".join(characters)

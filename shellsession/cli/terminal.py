@@ -205,6 +205,8 @@ class Terminal:
         readline.parse_and_bind("set bell-style none")  # nothing is ever completed
         readline.set_completer(self._note_leaving)
         readline.parse_and_bind("tab: tab-insert")
+        # In the C locale a byte from 128 on would be Alt and a key.
+        readline.parse_and_bind("set convert-meta off")
         readline.set_pre_input_hook(self._begin_typing)
 
     def line(self, prompt: str, begun: str, socket: int) -> str | None:
