@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,41 @@ def test_ctrl_c_at_the_prompt_drops_the_line(sits: Sits) -> None:
     person.types(CTRL_C)
     person.prompt()
     assert person.runs("echo th''is") == "this\r\n"
+
+
+def test_ctrl_c_between_two_lines_drops_what_was_pasted(sits: Sits, tmp_path: Path) -> None:
+    """While bash is asked whether the first line is all."""
+    asked = tmp_path / "bin" / "bash"
+    asked.parent.mkdir()
+    asked.write_text(f"""#!/bin/sh
+case "$*" in *" -n "*) mkdir {tmp_path}/asked && exec sleep 100 ;; esac
+exec {shutil.which("bash")} "$@"
+""")
+    asked.chmod(0o700)
+    person = sits(PATH=f"{asked.parent}:{os.environ['PATH']}")
+    person.prompt()
+    person.types("cat <<X\rline\rX\rtouch ran\r")
+    wait_until((tmp_path / "asked").exists, "it to be asked")
+    person.types(CTRL_C)
+    person.sees(r"\^C")
+    person.prompt()
+    assert person.runs("echo th''is") == "this\r\n"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_ctrl_c_drops_what_was_typed_ahead(sits: Sits, tmp_path: Path) -> None:
+    person = sits()
+    person.prompt()
+    person.types("echo u''p; until [ -e go ]; do sleep 0.05; done\r")
+    person.sees("up\r\n")
+    person.types("echo o''n; sleep 100\rtouch ran\r")
+    person.sees("touch ran\r\n")
+    (tmp_path / "go").touch()
+    person.sees("on\r\n")
+    person.types(CTRL_C)
+    person.prompt()
+    assert person.runs("echo th''is") == "this\r\n"
+    assert not (tmp_path / "ran").exists()
 
 
 def test_ctrl_backslash_at_the_prompt_does_nothing(sits: Sits) -> None:

@@ -1,6 +1,6 @@
 """A person attached to an agent's session, which is nobody else's meanwhile.
 
-Law: no key is thrown away, and nothing that runs is ended by leaving.
+Law: no key is thrown away but by Ctrl-C, as at any terminal, and nothing that runs is ended by leaving.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .editing import as_bytes
 from .history import History
 from .keys import BUSY, Typing, as_lines
 from .listing import escaped
-from .spectator import LEAVE, Line
+from .spectator import LEAVE, STRIKE, Line
 from .terminal import Disturbed, Terminal
 
 # A command that is over sooner is never looked after: its own answer tells its end. (One that reads is answered at
@@ -108,11 +108,13 @@ class Attached(Typing):
                     line = self.terminal.line(prompt, begun, self.line.fd)
                 else:
                     self.terminal.say_line(prompt, line := begun)
+                more = line is not None and wants_more(text + line)
+                self.terminal.heed()  # before what was not asked for runs
             except Disturbed as disturbed:
                 self._ahead = disturbed.text
             except KeyboardInterrupt:
                 self.terminal.show(b"^C\n")
-                text = ""
+                text = self._ahead = ""
             else:
                 if line is None and text and not self.terminal.leaves:  # Ctrl-D, as in bash
                     self.say("the command is not whole: nothing was run")
@@ -121,7 +123,7 @@ class Attached(Typing):
                 if line is None:
                     break
                 text += line
-                if not wants_more(text):
+                if not more:
                     if text.strip():
                         return text
                     text = ""
@@ -153,11 +155,14 @@ class Attached(Typing):
             if not self._busy:
                 break
             quick = "run" in self._asked.values() and time.monotonic() < self._quick
+            self.terminal.raw(strikes=quick)
             fds = (self.line.fd,) if quick else (self.line.fd, self.terminal.fd)
             until = self._quick if quick else min(self._moments.values(), default=None)
             ready = self.terminal.wait(*fds, until=until)
             if self.terminal.fd in ready:
                 pressed = self.terminal.keys()
+                if STRIKE in pressed:
+                    self._ahead = ""
                 keys, leave, _ = pressed.partition(LEAVE)
                 self._press(keys)
                 if leave or not pressed:

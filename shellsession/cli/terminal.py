@@ -42,7 +42,7 @@ class Terminal:
     """The terminal on stdin and stdout, ours within a ``with`` block. Raises InvalidRequest where there is none.
 
     In the block SIGTERM and SIGHUP end the program (SystemExit), and so give it back. Once it is raw, Ctrl-C is a key,
-    also in the moments around a prompt, when the kernel makes SIGINT of it.
+    also from a prompt on, when the kernel makes SIGINT of it, and drops what was typed before it and not read.
     """
 
     def __init__(self) -> None:
@@ -52,6 +52,7 @@ class Terminal:
             )
         self.fd = _IN
         self._modes: list[Any] = termios.tcgetattr(_IN)
+        self._set_modes = self._modes
         self._poller = Poller()
         self._tail = b""  # of what was shown, to know where the cursor is
         self._unusual: set[bytes] = set()  # modes in which programs have left it, as DECSET names them
@@ -96,8 +97,11 @@ class Terminal:
 
     # -- modes
 
-    def raw(self) -> None:
-        """Each key is read as it is, Ctrl-C too; a line feed in what is shown still begins a new line."""
+    def raw(self, strikes: bool = False) -> None:
+        """Each key is read as it is; a line feed in what is shown still begins a new line.
+
+        Ctrl-C, too, unless it ``strikes``: where keys are left for the next prompt it would be a key behind them.
+        """
         self._keyed = True
         modes = [*self._modes]
         modes[0] &= ~(termios.IXON | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.ISTRIP | termios.BRKINT)
@@ -105,13 +109,18 @@ class Terminal:
         modes[3] &= ~(termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN)
         modes[6] = [*modes[6]]
         modes[6][termios.VMIN], modes[6][termios.VTIME] = 1, 0
-        self._set(modes)
+        if strikes:
+            modes[3] |= termios.ISIG
+            modes[6][termios.VINTR], modes[6][termios.VQUIT], modes[6][termios.VSUSP] = b"\x03", b"\0", b"\0"
+        if modes != self._set_modes:
+            self._set(modes)
 
     def cook(self) -> None:
         """As it was found."""
         self._set(self._modes)
 
     def _set(self, modes: list[Any]) -> None:
+        self._set_modes = modes
         with suppress(termios.error):  # it was hung up
             termios.tcsetattr(_IN, termios.TCSADRAIN, modes)  # what is typed already stays
 
@@ -139,6 +148,12 @@ class Terminal:
             return os.read(_IN, 4096)
         except OSError:
             return b""
+
+    def heed(self) -> None:
+        """Raises KeyboardInterrupt where Ctrl-C was pressed, and is no key of a command's."""
+        if self._struck:
+            self._struck = False
+            raise KeyboardInterrupt
 
     def show(self, data: bytes) -> None:
         """Output for it, as it is."""
@@ -239,7 +254,7 @@ class Terminal:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             os.set_blocking(_OUT, blocking)
-            self.raw()
+            self.raw(strikes=True)
             self._asking = False
             self._tail = b"" if lines else b"?"  # at the start of a line, or somewhere in one
             if self._ended is not None:  # whatever has become of what ``_end`` raised
@@ -269,7 +284,7 @@ class Terminal:
         """SIGALRM: is there something to show? SIGCONT, after Ctrl-Z: all is to be shown again, in our modes."""
         if self._disturber is None:
             if number == signal.SIGCONT and self._keyed and not self._asking:
-                self.raw()
+                self._set(self._set_modes)
             return
         if _is_swallowed(frame):
             return
