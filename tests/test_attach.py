@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
-import pexpect
-import pytest
 from daemons import Daemon, Raw
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
-from support import PATIENCE, stat_fields, unique_seconds, wait_until, with_argument
+from support import stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession
-from shellsession.cli.completeness import wants_more
 from shellsession.daemon import control
 
 
@@ -26,71 +22,6 @@ def test_a_command_runs_and_the_state_is_shared(sits: Sits, client: RemoteSessio
     assert person.runs("echo $TERM") == "xterm-256color\r\n"
     person.leaves()
     assert client.run("echo $word $TERM $PWD").stdout.split() == ["his", "dumb", client.cwd]
-
-
-LINES = [
-    *(
-        "echo a",
-        "",
-        " ",
-        "# x",
-        "# x \\",
-        "echo 'a",
-        'echo "a',
-        "echo 'a\\",
-        "echo a \\",
-        "echo a \\\\",
-        "for i in 1 2",
-        "if :; then",
-    ),
-    *(
-        "cat <<X",
-        "cat <<X; for i in 1",
-        "echo a |",
-        "echo a &&",
-        "f() {",
-        "(",
-        "case x in",
-        "echo $(",
-        "echo ${x",
-        "[[ a",
-    ),
-    *(
-        "[[ a &&",
-        "echo `x",
-        "fi",
-        "echo )",
-        "echo unexpected EOF )",
-        "x=(",
-        "echo $((1",
-        "while",
-        "echo 'unexpected EOF '",
-    ),
-    *("! :", "{ :;", ": \\# \\", "echo line 1: unexpected EOF here )", "until :", "cat <<'a b'\n\\", "coproc x {"),
-]
-
-
-@pytest.mark.parametrize("text", LINES)
-def test_bash_is_believed_about_what_is_no_whole_command(text: str) -> None:
-    """It prompts for more where the real one at a terminal does."""
-    environment = {"PATH": os.environ["PATH"], "PS1": "<1>", "PS2": "<2>", "TERM": "dumb", "LC_ALL": "C"}
-    bash: pexpect.spawn[str] = pexpect.spawn(
-        "bash",
-        ["--norc", "--noprofile", "--noediting"],
-        env=environment,
-        echo=False,
-        encoding="utf-8",
-        timeout=PATIENCE,
-    )
-    bash.delaybeforesend = None
-    try:
-        bash.expect_exact("<1>")
-        for line in text.split("\n"):
-            bash.sendline(line)
-            prompt = bash.expect_exact(["<1>", "<2>"])
-    finally:
-        bash.close(force=True)
-    assert wants_more(text) == (prompt == 1)
 
 
 def test_a_command_of_several_lines(sits: Sits, client: RemoteSession, daemon: Daemon) -> None:

@@ -22,7 +22,7 @@ from ..daemon.remote import told
 from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, SessionClosed, ShellSessionError
 from ..models import Limits
-from .completeness import wants_more
+from .completeness import Typed
 from .editing import as_bytes
 from .history import History
 from .keys import BUSY, Typing, as_lines
@@ -96,9 +96,9 @@ class Attached(Typing):
 
     def _prompt(self) -> str | None:
         """The next command, of as many lines as it takes; None for leaving. What happens meanwhile is shown."""
-        text = ""
+        typed = Typed()
         while self._attend():
-            prompt = "> " if text else f"{self.name}:{escaped(str(self.know('info')['value']['cwd']))}$ "
+            prompt = "> " if typed.text else f"{self.name}:{escaped(str(self.know('info')['value']['cwd']))}$ "
             self.hear()
             if self._busy:
                 continue
@@ -108,27 +108,24 @@ class Attached(Typing):
                     line = self.terminal.line(prompt, begun, self.line.fd)
                 else:
                     self.terminal.say_line(prompt, line := begun)
-                more = line is not None and wants_more(text + line)
+                more = line is not None and typed.add(line)
                 self.terminal.heed()  # before what was not asked for runs
             except Disturbed as disturbed:
                 self._ahead = disturbed.text
+                continue
             except KeyboardInterrupt:
                 self.terminal.show(b"^C\n")
-                text = self._ahead = ""
+                self._ahead = ""
             else:
-                if line is None and text and not self.terminal.leaves:  # Ctrl-D, as in bash
-                    self.say("the command is not whole: nothing was run")
-                    text = ""
-                    continue
-                if line is None:
+                if line is None and (self.terminal.leaves or not typed.text):
                     break
-                text += line
-                if not more:
-                    if text.strip():
-                        return text
-                    text = ""
-                elif text:
-                    text += "\n"
+                if line is None:  # Ctrl-D, as in bash
+                    self.say("the command is not whole: nothing was run")
+                elif more:
+                    continue
+                elif typed.text.strip():
+                    return typed.text
+            typed = Typed()
         return None
 
     def _run(self, text: str) -> None:
