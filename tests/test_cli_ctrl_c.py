@@ -18,7 +18,7 @@ from daemons import Daemon
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Result
-from shellsession.cli.run import Passed
+from shellsession.cli.passed import Passed
 from shellsession.daemon.control import stats
 
 

@@ -8,9 +8,10 @@ import signal
 from pathlib import Path
 
 import commands
+import pytest
 from commands import cli, finish, line, running, session
 from daemons import Daemon
-from support import is_alive, unique_seconds, wait_until, with_argument
+from support import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Limits
 
@@ -44,6 +45,61 @@ def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: 
         assert process.stdout is not None
         assert process.stdout.read() == b"\xff\x00rest"
         assert finish(process) == (6, b"")
+
+
+@pytest.fixture
+def fifos(tmp_path: Path) -> list[Path]:
+    """What a command reads one after the other, as soon as it is written."""
+    made = [tmp_path / f"fifo{number}" for number in range(3)]
+    for one in made:
+        os.mkfifo(one)
+    return made
+
+
+def test_wait_passes_on_what_is_printed_behind_what_was(
+    daemon: Daemon, agent: str, tmp_path: Path, fifos: list[Path]
+) -> None:
+    """Half a character waits for the other; and what is passed on is subject to no limit."""
+    (before, *later), spilled = fifos, tmp_path / "spilled"
+    with session(agent, daemon) as sh:
+        text = f"cat {' '.join(map(str, fifos))}; (exit 6)"
+        limits = Limits(max_output=8, spill=str(spilled))
+        sh.run(text, timeout=0.05, on_timeout="yield", tty=False, limits=limits)
+        before.write_bytes(b"%020d\n\xc3" % 0)
+        wait_until(lambda: spilled.exists() and spilled.stat().st_size == 22, "the daemon to have read it")
+    with running(daemon.socket, "wait", agent) as process:
+        assert line(process) == b"000000\n"
+        later[0].write_bytes(b"\xa9\n")
+        assert line(process) == b"\xc3\xa9\n"
+        later[1].write_bytes(b"x" * 1000)
+        assert process.stdout is not None
+        assert process.stdout.read() == b"x" * 1000
+        status, said = finish(process)
+    assert (status, said) == (6, b"shellsession: 14 bytes of stdout were not kept: they are missing in the middle\n")
+
+
+def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[Path]) -> None:
+    with session(agent, daemon) as sh:
+        sh.run(f"read a; echo hello $a; cat {fifos[0]} {fifos[1]}; (exit 5)", stdin=TTY)
+    with running(daemon.socket, "send", agent, "Ann") as process:
+        assert line(process) == b"hello Ann\n"
+        for fifo, text in zip(fifos, (b"one\n", b"two\n"), strict=False):
+            fifo.write_bytes(text)
+            assert line(process) == text
+        assert finish(process) == (5, b"")
+
+
+def test_who_reads_wait_may_go_and_the_command_runs_on(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("while :; do echo tick; sleep 0.01; done", timeout=0.05, on_timeout="yield", tty=False)
+    with running(daemon.socket, "wait", agent) as process:
+        assert line(process) == b"tick\n"
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE) == -signal.SIGPIPE
+    with session(agent, daemon) as sh:
+        assert sh.state == "running"
+        assert sh.interrupt().stdout.startswith("tick\n")
 
 
 def test_wait_and_interrupt_as_json(daemon: Daemon, agent: str) -> None:

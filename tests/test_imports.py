@@ -98,6 +98,8 @@ _LAYERS: Final = (
     ("cli.terminal", "cli.history"),
     ("cli.arguments",),
     ("cli.results",),
+    ("cli.passed",),
+    ("cli.staying",),
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
     ("cli.status", "cli.serve", "cli.stop", "cli.agent", "cli.completion", "cli.mcp"),
     ("cli.spectator", "cli.completeness"),

@@ -117,7 +117,7 @@ def _state(result: Result) -> str:
     return "the session's state is lost: the next command starts in a fresh shell"
 
 
-def tell(result: Result, agent: str, json: bool, interrupted: bool = False) -> None:
+def tell(result: Result, agent: str, json: bool) -> None:
     """All of it: its output, which is not on its way yet, and what is to be said."""
     if json:
         show_json(as_json(result))
@@ -125,7 +125,7 @@ def tell(result: Result, agent: str, json: bool, interrupted: bool = False) -> N
     for stream, data, omitted, _ in streams_of(result):
         write(stream, data)
         tell_of_gap(stream, omitted)
-    explain(result, agent, interrupted)
+    explain(result, agent)
 
 
 def tell_of_gap(stream: str, omitted: int) -> None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..engine.waiting import Poller, Wait
-from ..models import MAX_COMMAND, TTY, Result, Stdin, Stream, streams_of
+from ..models import MAX_COMMAND, TTY, Result, Stdin
 from . import arguments, results
 from .listing import show_json, talk
+from .passed import Passed
 
 if TYPE_CHECKING:
     from ..daemon.client import RemoteSession
@@ -38,9 +37,6 @@ session's shell. If this process itself is killed, the command runs on."""
 _SOURCE: Final = "put the script into a file, and run `source FILE`"
 _NOT_RUN: Final = "given up by Ctrl-C before its turn had come: nothing was run"
 _UNKNOWN: Final = "left by Ctrl-C, and what came of the command is not known: look at what it was to do"
-_SIGINT: Final = (signal.SIGINT,)
-# No pipe that can be written at all blocks for so few bytes: pipe(7), PIPE_BUF.
-_PIECE: Final = 4096
 _REDIRECT: Final = "put it into a file, and have the command read that (`COMMAND <FILE`)"
 
 
@@ -112,34 +108,6 @@ def main(words: Sequence[str]) -> int:
             passed.rest(result)
         results.explain(result, agent, interrupted)
     return results.status(result, interrupted)
-
-
-class Passed:
-    """What was passed on of each stream as it came, and what is left of it after Ctrl-C. Called as ``on_output`` is."""
-
-    def __init__(self) -> None:
-        self._written: dict[Stream, int] = {"stdout": 0, "stderr": 0}
-        self._poller = Poller()
-
-    def __call__(self, stream: Stream, data: bytes) -> None:
-        """Write it, so that Ctrl-C strikes while we wait for who reads, and not between a byte and its count."""
-        ready = Wait(write=(1 if stream == "stdout" else 2,))
-        for at in range(0, len(data), _PIECE):
-            self._poller.wait(ready)
-            piece = data[at : at + _PIECE]
-            try:
-                signal.pthread_sigmask(signal.SIG_BLOCK, _SIGINT)
-                results.write(stream, piece)
-                self._written[stream] += len(piece)
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
-
-    def rest(self, result: Result) -> None:
-        """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""
-        for stream, data, omitted, cut in streams_of(result):
-            written = self._written[stream]
-            results.write(stream, data[written:cut] + data[max(cut, written - omitted) :])
-            results.tell_of_gap(stream, max(0, cut + omitted - max(written, cut)))
 
 
 def _run(session: RemoteSession, script: bytes, given: argparse.Namespace, passed: Passed) -> tuple[Result, bool]:

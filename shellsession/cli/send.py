@@ -41,10 +41,8 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon.control import Visit
+    from .staying import stay
 
     text = os.fsencode(given.text if given.n else given.text + "\n")
-    with Visit(given.agent, given.socket) as visit:
-        result, interrupted = results.until_ctrl_c(lambda: visit.send(text, given.timeout))
-    results.tell(result, given.agent, given.json, interrupted)
+    result, interrupted = stay(given, lambda visit: visit.send(text, given.timeout))
     return 0 if result.runs_on else results.status(result, interrupted)

@@ -16,10 +16,10 @@ EXAMPLES: Final = (
     ("shellsession wait --timeout 0.1 builder", "what it has printed by now; 124 says that it runs on"),
 )
 _DESCRIPTION: Final = """\
-Stay with the command that was handed back running until it ends, waits for input, or the time limit passes, and
-print what came meanwhile. It exits with the command's status, and with 124 while the command runs on. One that was
-handed back for its --idle-timeout is handed back so again, each time that it is silent for that long.
-Ctrl-C ends the command, but not one that another process runs and waits for."""
+Stay with the command that was handed back running until it ends, waits for input, or the time limit passes. What it
+has printed since the last time comes first, then the rest as it is printed. It exits with the command's status, and
+with 124 while the command runs on. One that was handed back for its --idle-timeout is handed back so again, each time
+that it is silent for that long. Ctrl-C ends the command, but not one that another process runs and waits for."""
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -33,9 +33,6 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon.control import Visit
+    from .staying import stay
 
-    with Visit(given.agent, given.socket) as visit:
-        result, interrupted = results.until_ctrl_c(lambda: visit.wait(given.timeout))
-    results.tell(result, given.agent, given.json, interrupted)
-    return results.status(result, interrupted)
+    return results.status(*stay(given, lambda visit: visit.wait(given.timeout)))

@@ -77,9 +77,12 @@ class Listener:
             self._moves.clear()
             await self._moves.wait()
 
-    def tell_output(self, stream: Stream, data: bytes) -> bool:
-        """Tell it of output; has it taken enough of that? Else no more is to be printed until it has: see ``taken``."""
-        event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at}, data)
+    def tell_output(self, stream: Stream, data: bytes, **also: int) -> bool:
+        """Tell it of output; has it taken enough of that? Else no more is to be printed until it has: see ``taken``.
+
+        ``also``: ``so_far``, of what came before the request: how many bytes are missing before these.
+        """
+        event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at, **also}, data)
         self._at += len(data)
         self._told.append(event)
         self._size += len(event)

@@ -128,9 +128,12 @@ class OfCommand(OfAgent):
 
 
 class Wait(OfCommand):
+    """``so_far``: what it has printed before comes as events, too, and is in no result then."""
+
     verb: Literal["wait"]
     timeout: float | None = None
     live: bool = False
+    so_far: bool = False
 
 
 class Poll(OfCommand):
@@ -138,11 +141,12 @@ class Poll(OfCommand):
 
 
 class Send(OfCommand):
-    """Part: the text."""
+    """Part: the text. ``so_far``: as in ``Wait``."""
 
     verb: Literal["send"]
     timeout: float | None = None
     live: bool = False
+    so_far: bool = False
 
 
 class Type(OfCommand):
