@@ -47,6 +47,12 @@ def test_help_in_colours_says_the_same() -> None:
     assert re.sub(rb"\x1b\[[0-9;]*m", b"", painted) == plain
 
 
+@pytest.mark.parametrize(("word", "meant"), [("rn", "did you mean run? "), ("ruN", "did you mean run? "), ("xyz", "")])
+def test_a_verb_that_there_is_not_may_be_another(word: str, meant: str) -> None:
+    said = f"shellsession: there is no verb '{word}': {meant}`shellsession --help` lists them\n"
+    assert cli("", word).stderr.decode() == said
+
+
 def test_the_version() -> None:
     assert cli("", "--version").stdout.decode() == f"shellsession {VERSION}\n"
 

@@ -98,7 +98,10 @@ def _run(words: Sequence[str]) -> int:
         show(f"shellsession {VERSION}")
         return 0
     if words[0] not in VERBS:
-        raise InvalidRequest(f"there is no verb {words[0]!r}: `shellsession --help` lists them")
+        from difflib import get_close_matches  # seldom needed
+
+        meant = "".join(f"did you mean {verb}? " for verb in get_close_matches(words[0], VERBS, 1))
+        raise InvalidRequest(f"there is no verb {words[0]!r}: {meant}`shellsession --help` lists them")
     status: int = importlib.import_module(f".{words[0]}", __package__).main(words[1:])
     return status
 
