@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 from support import PATIENCE, command_line, descendants, wait_until
 
-from shellsession.cli.terminal import ESCAPE
+from shellsession.cli.screen import ESCAPE
 
 LEAVE, CTRL_C, CTRL_D, UP = "\x1d", "\x03", "\x04", "\x1b[A"
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}

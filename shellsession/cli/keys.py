@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 from .editing import as_text
+from .screen import ESCAPE
 from .spectator import STRIKE, Line, Spectator
-from .terminal import ESCAPE, Terminal
+from .terminal import Terminal
 
 # How long after the last sign of life the next look is, and how long at the most, in seconds.
 _SOON, _LATE = 0.01, 0.1
