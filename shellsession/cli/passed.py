@@ -37,6 +37,11 @@ class Passed:
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
 
+    def gap(self, stream: Stream, missing: int) -> None:
+        """So many bytes that nobody has kept come next."""
+        results.tell_of_gap(stream, missing)
+        self._written[stream] += missing
+
     def rest(self, result: Result) -> None:
         """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""
         for stream, data, omitted, cut in streams_of(result):

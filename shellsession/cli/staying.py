@@ -24,7 +24,7 @@ class _Staying(Visit):
 
     def __init__(self, agent: str, socket: str | None, passed: Passed) -> None:
         super().__init__(agent, socket)
-        self._on_output = passed
+        self._on_output = self._passed = passed
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         header, parts = super()._until(verb, timeout, *parts)
@@ -32,11 +32,9 @@ class _Staying(Visit):
 
     def _hear(self, caller: object, on_output: OnOutput, message: Message) -> None:
         try:
-            if (missing := message.header.get("so_far")) is None:
-                super()._hear(caller, on_output, message)
-            else:
-                results.tell_of_gap(message.header["stream"], missing)
-                results.write(message.header["stream"], message.parts[0])
+            if missing := message.header.get("so_far"):
+                self._passed.gap(message.header["stream"], missing)
+            super()._hear(caller, on_output, message)
         except BrokenPipeError:  # not to be told to the daemon, which would end the command
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)

@@ -128,7 +128,7 @@ class OfCommand(OfAgent):
 
 
 class Wait(OfCommand):
-    """``so_far``: what it has printed before comes as events, too, and is in no result then."""
+    """``so_far``: what it has printed before, since its last result, comes as events, too."""
 
     verb: Literal["wait"]
     timeout: float | None = None

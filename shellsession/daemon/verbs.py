@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..engine.dialogue import glimpse
 from ..errors import RESTARTED, InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
-from ..models import TTY, Result, check_seconds, streams_of
+from ..models import TTY, Result, Stream, check_seconds
 from . import requests
 from .administration import OF_DAEMON
 from .audience import Fanout
@@ -22,10 +22,12 @@ from .incoming import Answer, Incoming, answer_with, of_the_daemon
 from .listener import LEFT, Listener
 from .nesting import refuse_from_inside
 from .observing import observing
-from .records import closed_meanwhile, to_result
+from .records import closed_meanwhile
 from .shared import SharedSession
 
 if TYPE_CHECKING:
+    from ..engine.call import Call
+    from ..engine.output import Capture
     from .server import Server
 
 
@@ -130,27 +132,23 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
     if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
         return answer_with(shared, incoming, result)
     with observing(shared.engine, incoming.listener):
-        if incoming.request.so_far:
-            answer = await _stay(shared, incoming, shared.session.poll(), live=False)
-            if not (result := to_result(answer.header["result"], answer.parts)).runs_on:
-                return answer
-            _tell_so_far(shared, incoming.listener, result)
+        if incoming.request.so_far and (call := shared.engine.call) is not None:
+            _tell_so_far(call, incoming.listener)
         left = None if until is None else max(0.001, until - time.monotonic())
         return await _stay(shared, incoming, shared.session.wait(left))
 
 
-def _tell_so_far(shared: SharedSession, listener: Listener, result: Result) -> None:
-    """What a command has printed; and a character's begin that was kept back, which the next result has, too.
+def _tell_so_far(call: Call, listener: Listener) -> None:
+    """What a command has printed since its last result; the next one has it, too.
 
-    (Nothing is waited for between the two and who hears what follows: there is no gap.)
+    Nothing is waited for between this and who hears what follows: there is no gap.
     """
-    for stream, data, omitted, cut in streams_of(result):
+    captures: tuple[tuple[Stream, Capture], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
+    for stream, capture in captures:
+        data, omitted, cut = capture.peek()
         for piece, missing in ((data[:cut], 0), (data[cut:], omitted)):
             if piece or missing:
                 listener.tell_output(stream, piece, so_far=missing)
-    if (call := shared.engine.call) is not None:
-        listener.tell_output("stdout", call.stdout.peek()[0])
-        listener.tell_output("stderr", call.stderr.peek()[0])
 
 
 async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -171,8 +169,8 @@ async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
     return await _stay(shared, incoming, shared.session.interrupt())
 
 
-async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result], live: bool = True) -> Answer:
-    with shared.attending() as told, _heard(shared.fanout if live else None, incoming):
+async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
+    with shared.attending() as told, _heard(shared.fanout, incoming):
         command = shared.outcomes.last
         try:
             result = await verb
