@@ -179,6 +179,24 @@ def test_a_request_is_cancelled(daemon: Daemon, sh: RemoteSession) -> None:
     assert sh.run("echo $X").stdout == "1\n"
 
 
+@pytest.mark.parametrize("handed_back", [False, True], ids=["in it", "handed back"])
+@pytest.mark.parametrize("reads", [False, True])
+def test_of_a_shell_that_this_costs_the_next_command_is_told_unless_who_cancels_is(
+    daemon: Daemon, sh: RemoteSession, place: Path, reads: bool, handed_back: bool
+) -> None:
+    text = f"trap 'kill -9 $$' INT; touch {place}/begun; sleep 1000"
+    options = {"timeout": 0.2, "on_timeout": "yield"} if handed_back else {}
+    with Raw(daemon.socket) as raw, Raw(daemon.socket) as other:
+        request = raw.say("run", text.encode(), agent=sh.agent, **options)
+        wait_until((place / "begun").exists, "the command")
+        if handed_back:
+            assert raw.receive().header["result"]["outcome"] == "running"
+        assert other.ask("cancel", request=request, reads=reads).header["result"]["state_kept"] is False
+    told = sh.run("echo on")
+    assert (told.outcome, told.ran) == (("exited", True) if reads else ("shell_exited", False))
+    assert sh.run("echo on").stdout == "on\n"
+
+
 def test_a_command_that_was_handed_back_to_who_had_given_up_is_ended(daemon: Daemon, sh: RemoteSession) -> None:
     """He asks for it to be cancelled while the answer is on its way: nobody else knows of that command."""
     seconds = unique_seconds()

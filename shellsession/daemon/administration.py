@@ -29,6 +29,8 @@ async def _cancel(server: Server, incoming: Incoming) -> Answer:
     partial = cancelled.partial if cancelled is not None else await server.sessions.end_untold(request)
     if partial is None:
         return Answer({"value": cancelled is not None})
+    if incoming.request.reads:
+        server.sessions.heard(partial)
     header, parts = from_result(partial)
     return Answer({"value": True, "result": header}, parts)
 

@@ -110,7 +110,7 @@ class RemoteSession(Remote, ThreadSession[Asked]):
     def _end(self, request: str, given_up: GivenUp) -> None:
         """As ``_cancel``, of a request that another thread is in."""
         with suppress(ShellSessionError):
-            for answer in self._exchange(({"verb": "cancel", "request": request}, ())):
+            for answer in self._exchange(({"verb": "cancel", "request": request, "reads": True}, ())):
                 given_up.note(answer)
 
     def ask(self, said: Said, on_output: OnOutput | None = None) -> Message:

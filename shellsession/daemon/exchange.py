@@ -88,7 +88,8 @@ class Exchange:
 
     def cancellation(self) -> Exchange:
         """The request that has this one ended, whether it runs or waits for its turn."""
-        return Exchange(self._pool, self._path, {"verb": "cancel", "request": self.request})
+        reads = self._given_up is not None
+        return Exchange(self._pool, self._path, {"verb": "cancel", "request": self.request, "reads": reads})
 
     def note(self, answer: Message) -> str:
         """The daemon's to that cancellation, for who wants to know what came of it; the command that it has ended."""

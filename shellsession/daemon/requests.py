@@ -217,10 +217,14 @@ class Hold(OfAgent):
 
 
 class Cancel(Request):
-    """End a request that is being served, as a cancelled task does: its command dies, the shell lives."""
+    """End a request that is being served, as a cancelled task does: its command dies, the shell lives.
+
+    ``reads``: its client looks at what came of it; else the next command is told of the shell that it cost.
+    """
 
     verb: Literal["cancel"]
     request: Annotated[str, Field(max_length=ID_MAX)]
+    reads: bool = False
 
 
 class List(Request):

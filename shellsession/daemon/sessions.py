@@ -109,5 +109,11 @@ class Sessions:
                 with shared.attending() as told, suppress(ShellSessionError):  # it has ended by itself
                     told.set_result(result := await shared.session.interrupt())
                     shared.next_result(request, result)
-                    return shared.outcomes.tell(request, result)
+                    return shared.given_up(shared.outcomes.tell(request, result))
         return None
+
+    def heard(self, result: Result) -> None:
+        """Who gave the command up is told."""
+        for shared in self:
+            if shared.engine.untold is result:
+                shared.engine.untold = None

@@ -229,6 +229,12 @@ class SharedSession:
             self.outcomes.keep(request, result)
             self._log_end(command, so_far)
 
+    def given_up(self, result: Result) -> Result:
+        """Of a command whose client gave it up: unless that hears of it, the next one is told of the shell it cost."""
+        if not result.state_kept:
+            self.engine.untold = result
+        return result
+
     def hear(self, request: str) -> None:
         """The client of that request came back, and was told."""
         if (heard := self.outcomes.hear(request)) is not None and heard is self.engine.untold:

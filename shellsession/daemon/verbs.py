@@ -116,7 +116,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             raise
         except asyncio.CancelledError:
             if (partial := shared.session._came_of(command)) is not None:
-                incoming.listener.partial = partial
+                incoming.listener.partial = shared.given_up(partial)
                 shared.first_result(command, partial, fanout, request.id)
             raise
         told.set_result(result)
@@ -177,7 +177,7 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
         except asyncio.CancelledError:
             if command == shared.outcomes.last and (partial := shared.session._came_of()) is not None:
                 shared.next_result(command, partial)
-                incoming.listener.partial = shared.outcomes.tell(command, partial)
+                incoming.listener.partial = shared.given_up(shared.outcomes.tell(command, partial))
             raise
         told.set_result(result)
     shared.next_result(command, result)
