@@ -40,15 +40,15 @@ class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
             call.abandoned = True
 
 
-def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """End what was left, unless its loop has ended by then: then who uses the session next does it.
+def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callable[[], bool]) -> None:
+    """End what was left, unless that has ended by then, or its loop has: then who uses the session next does it.
 
     Asyncio closes an iterator in a task that no end of a loop waits for. Begun there, and cut off, it cost the shell.
     """
     import asyncio
 
     loop = asyncio.get_running_loop()
-    loop.call_later(_A_WHILE, lambda: loop.create_task(begin()))
+    loop.call_later(_A_WHILE, lambda: loop.create_task(begin()) if is_left() else None)
 
 
 class Outlet:

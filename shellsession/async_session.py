@@ -164,7 +164,7 @@ class AsyncSession(Base, LoopSession[Request]):
             is_dropped, call.abandoned = call.abandoned, True  # nobody holds the iterator: asyncio closes it, some time
             if engine.call is call and self._owner == os.getpid():
                 if is_dropped:
-                    in_a_while(lambda: self._do(self._mine().drop(call)))
+                    in_a_while(lambda: self._do(self._mine().drop(call)), lambda: engine.call is call)
                 else:
                     await self._do(engine.drop(call))
 

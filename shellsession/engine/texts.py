@@ -19,6 +19,8 @@ _EDITING: Final = re.compile(
 
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
 
+_DEFINING: Final = re.compile(rb"function[ \t]|\([ \t]*\)[ \t\n]*[{(]")
+
 
 def is_blank(text: bytes) -> bool:
     """Is there nothing to run: only blanks, empty or continued lines, and comments (which nothing continues)?"""
@@ -41,6 +43,11 @@ def switches_editing(text: bytes) -> bool:
     it sources, nor in what is evaluated there.
     """
     return _EDITING.search(text) is not None
+
+
+def defines_functions(text: bytes) -> bool:
+    """May a later command call what this one does?"""
+    return _DEFINING.search(text) is not None
 
 
 def replaces_the_shell(text: bytes) -> bool:

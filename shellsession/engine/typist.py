@@ -20,7 +20,7 @@ from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
 from .streams import Stream
-from .texts import named_descriptors, replaces_the_shell, switches_editing
+from .texts import defines_functions, named_descriptors, replaces_the_shell, switches_editing
 from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
@@ -131,8 +131,7 @@ def _must_source(engine: Core, request: Request) -> bool:
     if request.isolated:  # no subshell is interactive
         return False
     if may := switches_editing(text):
-        defines = engine.switching == b"" or b"()" in text or b"function" in text
-        engine.switching = b"" if defines else b"eval"
+        engine.switching = b"" if engine.switching == b"" or defines_functions(text) else b"eval"
     elif engine.switching is not None:
         may = engine.switching in text
     shows = engine.prompt_speaks or engine.debugging or engine.history or engine.spelling

@@ -48,7 +48,8 @@ class LoopWaiter:
 
     def tell(self, result: Result | None) -> None:
         self.result = result
-        self._told.set_result(None)
+        if not self._told.done():
+            self._told.set_result(None)
 
     async def wait(self, until: float | None) -> bool:
         """Was it told by that moment?"""
