@@ -268,9 +268,14 @@ class SharedSession:
         self._journal.note(self.agent, text, self._secrets, counted(result))
 
     def unread(self, result: Result, command: str) -> bytes:
-        """What was typed for that command, whose result this is, and not read before its end."""
+        """What was typed for the command whose result this is, and not read before its end.
+
+        ``command``: which one it was, if that is known: what others have missed of it may have been joined to its end.
+        """
         call = self.engine.last
-        return call.unread if call is not None and not result.runs_on and command == self.outcomes.last != "" else b""
+        if call is None or call.result is None:
+            return b""
+        return call.unread if call.result is result or command == self.outcomes.last != "" else b""
 
     def is_left(self, request: str) -> bool:
         """Was a command handed back to that request, and does nobody stay with it?"""
