@@ -242,3 +242,21 @@ def test_what_was_typed_in_vain_is_told_also_where_its_client_has_missed_a_piece
     wait_until(lambda: sh.state == "idle", "its end")
     polled = raw.ask("poll", agent=sh.agent).header
     assert (polled["result"]["outcome"], polled["unread"]) == ("exited", "keys")
+
+
+@pytest.mark.parametrize("printed", [10, 100_000])
+def test_what_was_typed_in_vain_is_told_to_who_hears_of_the_end_from_another_clients_wait(
+    raw: Raw, daemon: Daemon, sh: RemoteSession, tmp_path: Path, printed: int
+) -> None:
+    """However much was printed: an idle session does not hold what is large."""
+    text = f"read x; until [ -e {tmp_path}/ends ]; do sleep 0.05; done; head -c {printed} /dev/zero"
+    assert raw.run(sh.agent, text, stdin="tty")["outcome"] == "input"
+    assert "error" not in raw.ask("type", b"line\nkeys", agent=sh.agent).header
+    with Raw(daemon.socket) as stays, Raw(daemon.socket) as looks:
+        stays.say("wait", agent=sh.agent, timeout=PATIENCE)
+        wait_until(lambda: served(looks) == 2, "that one waits")
+        raw.say("wait", agent=sh.agent, timeout=PATIENCE)
+        wait_until(lambda: served(looks) == 3, "that both wait")
+        (tmp_path / "ends").touch()
+        told = stays.receive().header, raw.receive().header
+    assert [(one["result"]["outcome"], one.get("unread")) for one in told] == [("exited", "keys")] * 2

@@ -54,15 +54,15 @@ class Incoming(NamedTuple):
         return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
 
 
-def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str = "") -> Answer:
-    """The answer that brings a result, which command runs on, and what was typed for it in vain."""
+def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
+    """The answer that brings a result of that command, which one runs on, and what was typed for it in vain."""
     if not result.state_kept and not incoming.listener.connection.is_gone:
         shared.engine.untold = None  # told
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
-        answer["command"] = command or shared.outcomes.current
-    if unread := shared.unread(result, command):
+        answer["command"] = shared.outcomes.current
+    elif unread := shared.unread(command):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)
 

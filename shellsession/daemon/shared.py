@@ -267,15 +267,10 @@ class SharedSession:
         self.audience.show("result", end_of(result))
         self._journal.note(self.agent, text, self._secrets, counted(result))
 
-    def unread(self, result: Result, command: str) -> bytes:
-        """What was typed for the command whose result this is, and not read before its end.
-
-        ``command``: which one it was, if that is known: what others have missed of it may have been joined to its end.
-        """
+    def unread(self, command: str) -> bytes:
+        """What was typed for that command, which has ended, and not read before its end."""
         call = self.engine.last
-        if call is None or call.result is None:
-            return b""
-        return call.unread if call.result is result or command == self.outcomes.last != "" else b""
+        return call.unread if call is not None and command == self.outcomes.last != "" else b""
 
     def is_left(self, request: str) -> bool:
         """Was a command handed back to that request, and does nobody stay with it?"""

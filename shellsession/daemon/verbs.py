@@ -129,13 +129,20 @@ async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
-    if (result := await shared.share_end(until, incoming.listener, incoming.request.command)) is not None:
-        return answer_with(shared, incoming, result)
+    if (answer := await _shared_end(shared, incoming, until)) is not None:
+        return answer
     with observing(shared.engine, incoming.listener):
         if incoming.request.so_far and (call := shared.engine.call) is not None:
             _tell_so_far(call, incoming.listener)
         left = None if until is None else max(0.001, until - time.monotonic())
         return await _stay(shared, incoming, shared.session.wait(left))
+
+
+async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
+    """Where another client stays with the command, or its end is kept: it is not to be waited for in the session."""
+    command = incoming.request.command or shared.outcomes.last
+    result = await shared.share_end(until, incoming.listener, incoming.request.command)
+    return None if result is None else answer_with(shared, incoming, result, command)
 
 
 def _tell_so_far(call: Call, listener: Listener) -> None:
@@ -152,8 +159,8 @@ def _tell_so_far(call: Call, listener: Listener) -> None:
 
 
 async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
-    if (result := await shared.share_end(time.monotonic(), incoming.listener, incoming.request.command)) is not None:
-        return answer_with(shared, incoming, result)
+    if (answer := await _shared_end(shared, incoming, time.monotonic())) is not None:
+        return answer
     return await _stay(shared, incoming, shared.session.poll())
 
 
@@ -165,7 +172,7 @@ async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
     if (command := incoming.request.command) and (result := shared.outcomes.end_of(command)) is not None:
-        return answer_with(shared, incoming, result)
+        return answer_with(shared, incoming, result, command)
     return await _stay(shared, incoming, shared.session.interrupt())
 
 
@@ -268,7 +275,10 @@ def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Res
     result = shared.outcomes.tell(command, result, missed_by)
     if not result.state_kept and shared.outcomes.misses(result):
         shared.engine.untold = result  # the next command is told of that shell's end, unless somebody asks before
-    return answer_with(shared, incoming, result, command)
+    answer = answer_with(shared, incoming, result, command)
+    if result.runs_on:  # perhaps it has ended meanwhile: that is kept for who names it
+        answer.header["command"] = command
+    return answer
 
 
 @contextmanager
