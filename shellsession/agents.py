@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Generic, Self
+from typing import Generic, Self, Unpack
 
 from .any_session import Text
 from .async_session import AsyncSession
@@ -17,6 +17,7 @@ from .engine.alarm import Alarm, LoopAlarm
 from .engine.waiting import T, to_its_end
 from .errors import SessionClosed, ShellUnavailable
 from .models import Result
+from .options import RunOptions, SessionOptions
 from .registry import AgentInfo, Registry, S
 from .session import Session
 
@@ -26,7 +27,9 @@ class _Agents(Generic[S]):
 
     _kind: type[S]
 
-    def __init__(self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Any) -> None:
+    def __init__(
+        self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Unpack[SessionOptions]
+    ) -> None:
         """``max_sessions``: how many agents may have sessions at a time. ``idle_ttl``: after so many seconds without a
         command, and without a job that runs, a session is closed (None: never). ``session_options`` are Session's.
         Raises InvalidRequest.
@@ -35,14 +38,15 @@ class _Agents(Generic[S]):
         self._options = session_options
         self._kind(**session_options)  # refuses bad options here, not at the first command
 
-    def session(self, agent: object, **options: Any) -> S:
+    def session(self, agent: object, **options: Unpack[SessionOptions]) -> S:
         """The agent's session, made now if there is none; its bash starts at the first command.
 
         ``agent``: a name (str), or any object that can be held weakly: its session is closed when it is collected.
         ``options`` (of Session) count when the session is made. Raises TooManySessions, and SessionClosed after
         ``close()``.
         """
-        session = self._registry.take(agent, lambda: self._kind(**{**self._options, **options}))
+        given: SessionOptions = {**self._options, **options}
+        session = self._registry.take(agent, lambda: self._kind(**given))
         self._watch()
         return session
 
@@ -75,7 +79,9 @@ class Agents(_Agents[Session]):
 
     _kind = Session
 
-    def __init__(self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Any) -> None:
+    def __init__(
+        self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Unpack[SessionOptions]
+    ) -> None:
         super().__init__(max_sessions, idle_ttl, **session_options)
         self._alarm = Alarm()
         weakref.finalize(self, self._alarm.cancel)
@@ -86,7 +92,7 @@ class Agents(_Agents[Session]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, agent: object, command: Text, **options: Any) -> Result:
+    def run(self, agent: object, command: Text, **options: Unpack[RunOptions]) -> Result:
         """Run a command in the agent's session; ``options`` are those of ``Session.run``."""
         return self._do(agent, lambda session: session.run(command, **options))
 
@@ -146,7 +152,9 @@ class AsyncAgents(_Agents[AsyncSession]):
 
     _kind = AsyncSession
 
-    def __init__(self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Any) -> None:
+    def __init__(
+        self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Unpack[SessionOptions]
+    ) -> None:
         super().__init__(max_sessions, idle_ttl, **session_options)
         self._alarm = LoopAlarm()
 
@@ -156,7 +164,7 @@ class AsyncAgents(_Agents[AsyncSession]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, agent: object, command: Text, **options: Any) -> Result:
+    async def run(self, agent: object, command: Text, **options: Unpack[RunOptions]) -> Result:
         """As ``Agents.run``."""
         return await self._do(agent, lambda session: session.run(command, **options))
 

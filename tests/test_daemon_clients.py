@@ -49,7 +49,7 @@ def test_what_no_message_can_bring_is_refused_before_it_is_run(daemon: Daemon, s
     with pytest.raises(InvalidRequest, match="over the daemon at most 134217728 bytes: name a spill"):
         connect("opened", daemon.socket, False, limits=too_much)
     with pytest.raises(InvalidRequest, match="True or False"):
-        connect("opened", daemon.socket, False, tty=1)
+        connect("opened", daemon.socket, False, tty=1)  # type: ignore[arg-type]  # refused for that
     with pytest.raises(InvalidRequest, match="over the daemon at most 268435456: put it into a file"):
         sh.run("touch ran; cat", stdin=bytes(PARTS_MAX))
     assert not (place / "ran").exists()

@@ -60,7 +60,7 @@ _LAYERS: Final = (
     ("engine.attending",),
     ("engine.steps",),
     ("engine.dialogue",),
-    ("base", "async_output", "turns"),
+    ("base", "async_output", "turns", "options"),
     ("async_session", "session", "registry"),
     ("agents",),
     ("daemon.opening", "daemon.endpoint"),

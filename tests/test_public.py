@@ -11,6 +11,7 @@ import pytest
 
 import shellsession
 from shellsession import AsyncSession, Session, ShellSessionError, errors
+from shellsession.options import RunOptions, SessionOptions
 
 _PUBLIC = [
     "TTY",
@@ -128,6 +129,17 @@ def test_both_sessions_are_made_alike_and_look_alike() -> None:
     assert inspect.signature(Session) == inspect.signature(AsyncSession)
     public = [{name for name in dir(kind) if not name.startswith("_")} for kind in (Session, AsyncSession)]
     assert public[0] == public[1]
+
+
+@pytest.mark.parametrize(
+    ("made", "options"), [(Session, SessionOptions), (Session.run, RunOptions)], ids=["Session", "run"]
+)
+def test_options_that_are_passed_on_are_typed_as_where_they_go(
+    made: Callable[..., object], options: type[SessionOptions] | type[RunOptions]
+) -> None:
+    taken = inspect.signature(made, eval_str=True).parameters
+    kinds = {name: parameter.annotation for name, parameter in taken.items() if name not in ("self", "command")}
+    assert get_type_hints(options, localns={"Sandbox": shellsession.Sandbox}) == kinds
 
 
 @pytest.mark.parametrize("kind", [Session, AsyncSession])

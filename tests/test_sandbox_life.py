@@ -211,7 +211,7 @@ def test_the_daemon(ours: Path, daemon: Daemon) -> None:
     with pytest.raises(InvalidRequest, match="does not exist"):
         connect("other", daemon.socket, False, cwd=ours, sandbox=Sandbox(write=[ours / "nowhere"])).run("echo never")
     with pytest.raises(InvalidRequest, match="sandbox is a Sandbox"):
-        connect("other", daemon.socket, False, sandbox=True)
+        connect("other", daemon.socket, False, sandbox=True)  # type: ignore[arg-type]  # refused for that
 
 
 def test_a_dialogue_and_a_size(user: str, mine: Path) -> None:

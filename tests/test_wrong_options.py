@@ -138,7 +138,7 @@ def test_of_a_session(make: Any, name: str) -> None:
 
 def test_what_is_no_option_is_what_python_says_of_any_function(daemon: Daemon) -> None:
     async def reach() -> None:
-        await aconnect("a", daemon.socket, False, bogus=1)
+        await aconnect("a", daemon.socket, False, bogus=1)  # type: ignore[call-arg]  # refused for that
 
     reached: list[Any] = [
         lambda **options: connect("a", daemon.socket, False, **options),

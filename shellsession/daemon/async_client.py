@@ -9,12 +9,13 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
 from contextlib import aclosing, suppress
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 from ..any_session import LoopSession, Seconds, Text
 from ..engine.waiting import LoopPoller, adrive, to_its_end
 from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import OnOutput, Result, Stream, check_flag, to_bytes
+from ..options import SessionOptions
 from .autostart import find
 from .client import RemoteSession
 from .endpoint import reach, socket_path
@@ -28,14 +29,14 @@ from .wire import Message
 
 
 def aconnect(
-    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Any
+    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Unpack[SessionOptions]
 ) -> Connecting:
     """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
     return Connecting(_connected(agent, socket, start, options))
 
 
 async def _connected(
-    agent: str, socket: str | os.PathLike[str] | None, start: bool, options: dict[str, Any]
+    agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions
 ) -> AsyncRemoteSession:
     check_flag("start", start)
     session = AsyncRemoteSession(agent, socket_path(socket), start, opening(**options))

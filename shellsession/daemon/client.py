@@ -9,12 +9,13 @@ import os
 import threading
 from collections.abc import Generator
 from contextlib import closing, suppress
-from typing import Any, Self, cast
+from typing import Any, Self, Unpack, cast
 
 from ..any_session import Seconds, Text, ThreadSession
 from ..engine.waiting import Poller, drive
 from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import OnOutput, Result, Stream, check_flag, to_bytes
+from ..options import SessionOptions
 from .autostart import find
 from .endpoint import socket_path
 from .exchange import LOST, Exchange, GivenUp
@@ -27,7 +28,7 @@ from .wire import Message
 
 
 def connect(
-    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Any
+    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Unpack[SessionOptions]
 ) -> RemoteSession:
     """The session of an agent in the daemon, which is started if there is none (and ``start`` is not False).
 
