@@ -54,14 +54,20 @@ class Guard:
     def take(self, bash: str) -> Seat:
         """A new seat. The first one starts the watcher, and each looks whether it is still there."""
         with self._lock:
-            self._next = (self._next + 1) % _SEATS
-            mark = (self._number * _SEATS + self._next) * GENERATIONS
+            mark = self._free_mark()
             self._taken.add(mark)  # first: with the last of the others, which a collection may end below, all else goes
             try:
                 return Seat(mark, self._make(bash, str(self._next)))
             except BaseException:
                 self._leave(mark)
                 raise
+
+    def _free_mark(self) -> int:
+        """The next one; after the last begins the first again, without those of seats that are still taken."""
+        while True:
+            self._next = (self._next + 1) % _SEATS
+            if (mark := (self._number * _SEATS + self._next) * GENERATIONS) not in self._taken:
+                return mark
 
     def _make(self, bash: str, name: str) -> str:
         """The directory of a seat."""
