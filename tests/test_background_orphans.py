@@ -34,6 +34,16 @@ def test_a_job_runs_as_long_as_an_orphan_of_it(sh: Session, place: Path) -> None
     assert sum(len(one.alive()) for one in sh.jobs()) == 18
 
 
+def test_a_job_runs_though_each_of_it_ends_as_it_has_started_the_next(sh: Session, place: Path) -> None:
+    """Who looks finds one that ends, and the next one was not there yet."""
+    sh.run("f() { [ -e over ] || (f &); }; f >/dev/null 2>&1 &")
+    (job,) = sh.jobs()
+    for _ in range(1000):
+        assert job.running
+    (place / "over").touch()
+    wait_until(lambda: not job.running, "its end")
+
+
 @pytest.mark.parametrize("jobs_before", [0, 1, 17])
 def test_orphans_of_an_older_job_are_its_own(sh: Session, place: Path, jobs_before: int) -> None:
     """They become bash's children during a later call, and are not that call's to end."""

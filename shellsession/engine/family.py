@@ -58,7 +58,7 @@ class Family:
 
     def carriers(self, mark: int) -> list[int]:
         """Those of ``children`` that live and carry that mark."""
-        return [pid for pid in self.children() if processes.mark(pid) == mark and processes.alive(pid)]
+        return processes.found_among(self.children, lambda pid: processes.mark(pid) == mark and processes.alive(pid))
 
     def present(self) -> Mapping[int, int]:
         """``descendants`` for ``newer``, each with the time just now: who has its number and began later is another."""

@@ -14,7 +14,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .spare import SPARE
 
@@ -189,18 +189,23 @@ def mark(pid: int) -> int:
 
 
 def marked(low: int, high: int) -> list[int]:
-    """Living processes whose mark lies in the range: what a session started, whoever adopted it.
+    """Living processes whose mark lies in the range: what a session started, whoever adopted it."""
+    return sorted(found_among(everyone, lambda pid: low <= mark(pid) <= high and alive(pid)))
+
+
+def found_among(listed: Callable[[], Iterable[int]], is_one: Callable[[int], bool]) -> list[int]:
+    """Those listed of whom that is true.
 
     One that forks and ends meanwhile is not seen, and its child was not there yet: before it is said that there is
     none, those who have come since are looked at, too.
     """
     seen: set[int] = set()
     for _ in range(_LISTINGS):
-        fresh = set(everyone()) - seen
-        found = [pid for pid in sorted(fresh) if low <= mark(pid) <= high and alive(pid)]
+        fresh = [pid for pid in listed() if pid not in seen]
+        found = [pid for pid in fresh if is_one(pid)]
         if found or not fresh:
             return found
-        seen |= fresh
+        seen.update(fresh)
     return []
 
 
