@@ -97,3 +97,11 @@ def test_a_restart_that_struck_and_never_came_keeps_nobody_waiting(new_session: 
     lost = session.run("echo on")
     assert (lost.ran, lost.reason) == (False, GONE)
     assert session.run("echo on").stdout == "on\n"
+
+
+def test_what_was_done_to_the_old_bash_is_not_known_of_the_fresh_one(new_session: Callable[..., Session]) -> None:
+    sh = new_session(startup=["trap 'cat' USR1", "(kill -USR1 $$)"])
+    for command in ("set -x", "trap : USR2"):
+        sh.run(command)
+    sh.restart()  # its trap, too, has a stdin of its own to read
+    assert sh.run("echo $-").stderr == ""

@@ -38,7 +38,6 @@ class Core:
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
         self.jobs: list[Job] = []
-        self.status = 0
         self.closed = False
         self.expired = False  # it was closed, or is about to be, as nothing had run in it for so long
         self.kill_reason = ""  # another thread ends the shell under a running command, and why
@@ -47,7 +46,18 @@ class Core:
         self.reader: Reader = DRAINER
         self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
-        self.spelling = 0
+        self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
+        self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
+        self.attended: Call | None = None  # the command that the present verb stays with
+        self.interrupt_requested = False  # another thread wants the command ended that is attended next
+        self.idle_since = time.monotonic()  # when the last command came to its end
+        self.forget_bash()
+
+    def forget_bash(self) -> None:
+        """What commands have done to one bash is not done to the next, which is about to start."""
+        self.status = 0  # `$?`
+        self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
+        self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.traced = False  # it would tell of our words in a group, as no prompt does: known for who may trap
         self.trapping = False  # a command of this shell has named traps: later ones may run them
@@ -57,12 +67,6 @@ class Core:
         self.switching: bytes | None = None
         self.named: set[int] = set()  # descriptors that a command's `exec` has named, perhaps a function's
         self.history = False  # `set -o history` is on: bash records what we type
-        self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
-        self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
-        self.attended: Call | None = None  # the command that the present verb stays with
-        self.interrupt_requested = False  # another thread wants the command ended that is attended next
-        self.idle_since = time.monotonic()  # when the last command came to its end
-        self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
 
     # -- from any thread, and from callbacks
 

@@ -58,11 +58,7 @@ class Engine(Core):
             # A later one starts there, and with the same, too.
             self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
             shell.resize(self.size)
-            self.status, self.spelling, self.had_children, self.prompt_speaks = 0, 0, False, False
-            self.history = self.functions_trap = False
-            self.trapping = self.debugging = False
-            self.switching = None
-            self.named = set()
+            self.forget_bash()
             yield from handshake(shell, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
