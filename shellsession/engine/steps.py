@@ -193,10 +193,12 @@ class Engine(Core):
         """Stay with the running command until it ends, waits for input, or the moment passes."""
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        if self.ended is not None:
-            result, self.ended = self.ended, None
-            return result
-        return (yield from guarded(self, self._stay(call, until)))
+        return self._take_end() or (yield from guarded(self, self._stay(call, until)))
+
+    def _take_end(self) -> Result | None:
+        """The end that came while nobody waited for it: it is told once."""
+        end, self.ended = self.ended, None
+        return end
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -232,10 +234,8 @@ class Engine(Core):
         if meant is not None and meant is not self.call:
             return self.told(meant)
         call = self.running("interrupt", ended_too=True)
-        if self.ended is not None:  # a look at it came first, and has perhaps done what was asked for
-            result, self.ended = self.ended, None
-            return result
-        return (yield from guarded(self, self._interrupt(call)))
+        # A look at it that came first has perhaps done what was asked for.
+        return self._take_end() or (yield from guarded(self, self._interrupt(call)))
 
     def _interrupt(self, call: Call) -> Steps[Result]:
         came = yield from attend(self, call, time.monotonic(), "yield")
