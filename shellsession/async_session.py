@@ -84,9 +84,9 @@ class AsyncSession(Base, LoopSession[Request]):
             if self._turn is turn:  # else this is collected long after its loop was closed
                 self._leave()
 
-    async def _told(self, steps: Steps[Result]) -> Result:
+    async def _result_of(self, steps: Steps[Result]) -> Result:
         """As ``_do``; what came is the caller's alone."""
-        self._engine.let_go(result := await self._do(steps))
+        self._engine.forget_output(result := await self._do(steps))
         return result
 
     def _refuse_callbacks(self) -> None:
@@ -127,7 +127,7 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _run(self, request: Request) -> Result:
         engine = self._mine()
         if request.on_output is None:
-            engine.let_go(result := await self._start(lambda: engine.run(request)))
+            engine.forget_output(result := await self._start(lambda: engine.run(request)))
             return result
         taker, handed_back = Outlet(request.on_output, engine), None
         request = request.__replace__(on_output=taker)
@@ -140,7 +140,7 @@ class AsyncSession(Base, LoopSession[Request]):
             if handed_back is not None:  # nobody gets the result that says so
                 await to_its_end(self._do(engine.drop(handed_back)))
             raise
-        engine.let_go(result)
+        engine.forget_output(result)
         return result
 
     def _stream(self, request: Request) -> Pieces:
@@ -158,7 +158,7 @@ class AsyncSession(Base, LoopSession[Request]):
                     yield piece
             for piece in call.take_pieces() if call.result else await self._do(engine.heard(call)):
                 yield piece
-            engine.let_go(result := engine.told(call))
+            engine.forget_output(result := engine.result_of(call))
             yield result
         finally:
             is_dropped, call.abandoned = call.abandoned, True  # nobody holds the iterator: asyncio closes it, some time
@@ -173,20 +173,20 @@ class AsyncSession(Base, LoopSession[Request]):
         engine, until = self._mine(), self._until(timeout)
         if (told := await self._along(until)) is not None:
             return told
-        return await self._told(engine.wait(until))
+        return await self._result_of(engine.wait(until))
 
     async def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
         engine = self._mine()
         if (told := await self._along(time.monotonic() + A_MOMENT)) is not None:
             return told
-        return await self._told(engine.poll())
+        return await self._result_of(engine.poll())
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         await self._await_turn(until)
-        return await self._told(engine.send(data, until))
+        return await self._result_of(engine.send(data, until))
 
     async def type(self, text: Text) -> None:
         """As ``Session.type``."""
@@ -200,7 +200,7 @@ class AsyncSession(Base, LoopSession[Request]):
         meant = engine.current
         if (told := await self._along(None, lambda: engine.request_interrupt(meant))) is not None:
             return told if meant is None else meant.result or told
-        return await self._told(engine.interrupt(meant))
+        return await self._result_of(engine.interrupt(meant))
 
     async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """As ``Session._along``."""

@@ -70,9 +70,9 @@ class Session(Base, ThreadSession[Request]):
         finally:
             self._callers -= mine
 
-    def _told(self, steps: Steps[Result]) -> Result:
+    def _result_of(self, steps: Steps[Result]) -> Result:
         """As ``_do``; what came is the caller's alone."""
-        self._engine.let_go(result := self._do(steps))
+        self._engine.forget_output(result := self._do(steps))
         return result
 
     def _start(self, verb: Callable[[], Steps[T]]) -> T:
@@ -124,7 +124,7 @@ class Session(Base, ThreadSession[Request]):
 
     def _run(self, request: Request) -> Result:
         engine = self._mine()
-        engine.let_go(result := self._start(lambda: engine.run(request)))
+        engine.forget_output(result := self._start(lambda: engine.run(request)))
         return result
 
     def _stream(self, request: Request) -> Output:
@@ -136,7 +136,7 @@ class Session(Base, ThreadSession[Request]):
             while engine.call is call:
                 yield from self._do(self._mine().heard(call))
             yield from call.take_pieces() if call.result else self._do(engine.heard(call))
-            engine.let_go(result := engine.told(call))
+            engine.forget_output(result := engine.result_of(call))
             yield result
         finally:
             call.abandoned = True
@@ -153,14 +153,14 @@ class Session(Base, ThreadSession[Request]):
         engine, until = self._mine(), self._until(timeout)
         if (told := self._along(until)) is not None:
             return told
-        return self._told(engine.wait(until))
+        return self._result_of(engine.wait(until))
 
     def poll(self) -> Result:
         """As ``wait``, without waiting: what the running command has printed since the previous result."""
         engine = self._mine()
         if (told := self._along(time.monotonic() + A_MOMENT)) is not None:
             return told
-        return self._told(engine.poll())
+        return self._result_of(engine.poll())
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does.
@@ -170,7 +170,7 @@ class Session(Base, ThreadSession[Request]):
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         self._await_turn(until)
-        return self._told(engine.send(data, until))
+        return self._result_of(engine.send(data, until))
 
     def type(self, text: Text) -> None:
         """As ``send``, without staying with the command: for use with ``expect``.
@@ -195,7 +195,7 @@ class Session(Base, ThreadSession[Request]):
         engine = self._mine()
         if (told := self._along(None, lambda: engine.request_interrupt(meant))) is not None:
             return told if meant is None else meant.result or told
-        return self._told(engine.interrupt(meant))
+        return self._result_of(engine.interrupt(meant))
 
     def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """The end of the command that another thread is in, or at that moment how it is; None: nobody is in any."""

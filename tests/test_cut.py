@@ -168,7 +168,7 @@ def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
     try:
         assert not shell.dead
     finally:
-        tracing.let_go(shell.pid)
+        tracing.detach(shell.pid)
         shell.signal(signal.SIGCONT)
     assert sh.run("echo on").stdout == "on\n"
 
@@ -261,7 +261,7 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
         os.sched_yield()
     with ThreadPoolExecutor(1) as pool:
         pool.submit(tracing.seize, shell.pid).result()
-        tracing.let_go(shell.pid)
+        tracing.detach(shell.pid)
     wait_until(lambda: processes.tracer(shell.pid) == 0, "the end of the thread")
     shell.signal(signal.SIGCONT)
     assert sh.run("echo $v").stdout == "7\n"

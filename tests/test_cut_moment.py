@@ -50,7 +50,7 @@ def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int,
         if is_there(what, number, first, value):
             break
     os.kill(pid, signal.SIGSTOP)
-    tracing.let_go(pid)
+    tracing.detach(pid)
 
 
 def _behind_its_read(what: int, number: int, first: int, given: int) -> bool:

@@ -71,7 +71,7 @@ def test_who_runs_is_waited_for_although_it_is_shown_asleep(monkeypatch: pytest.
             busy.send_signal(signal.SIGCONT)
             assert drive(to_that_call(busy.pid))
         finally:
-            tracing.let_go(busy.pid)
+            tracing.detach(busy.pid)
             busy.kill()
 
 

@@ -28,7 +28,7 @@ _UNSEEN_MAX: Final = 1 << 18
 # case, and nobody takes it meanwhile.)
 _LAST_PIECES: Final = 4 << 20
 # A result of more bytes is kept by who asked for it, and not here as well until the next command.
-_LIGHT: Final = 1 << 12
+_LARGE: Final = 1 << 12
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
@@ -158,9 +158,9 @@ class Call:
         if self.request.on_output is not None:
             self.request = self.request.__replace__(on_output=None)
 
-    def lightened(self) -> Call:
+    def without_large_output(self) -> Call:
         """The same without a large output; who holds this one itself still has all."""
-        if (result := self.result) is None or len(result.stdout_bytes) + len(result.stderr_bytes) <= _LIGHT:
+        if (result := self.result) is None or len(result.stdout_bytes) + len(result.stderr_bytes) <= _LARGE:
             return self
         light = copy(self)
         light.result = counted(result)

@@ -112,11 +112,11 @@ class Core:
 
     # -- between two verbs
 
-    def let_go(self, told: Result) -> None:
-        """Who asked has it: an idle session is not to hold a large result until its next command."""
+    def forget_output(self, result: Result) -> None:
+        """Who asked has the result: an idle session is not to hold a large one until its next command."""
         call = self.last
-        if call is not None and call.result is told:
-            light = call.lightened()
+        if call is not None and call.result is result:
+            light = call.without_large_output()
             if self.last is call:  # another thread may have begun one; none does between these two lines
                 self.last = light
 

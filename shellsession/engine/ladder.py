@@ -56,7 +56,7 @@ class Ladder:
             return (yield from self._wait_for_starved())
         finally:
             for pid in self._held:
-                tracing.let_go(pid)  # struck amid that
+                tracing.detach(pid)  # struck amid that
                 self._signal(pid, signal.SIGCONT)
 
     def _wait_for_starved(self) -> Steps[What | None]:

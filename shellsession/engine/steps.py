@@ -141,7 +141,7 @@ class Engine(Core):
         if self.call is not None and self.call.abandoned:
             yield from self.drop(self.call)
 
-    def told(self, call: Call) -> Result:
+    def result_of(self, call: Call) -> Result:
         """The result of a command that has ended, whoever ended it."""
         self.ended = None if self.ended is call.result else self.ended
         if call.result is None:
@@ -232,7 +232,7 @@ class Engine(Core):
         ``meant``: this one, and none that came later.
         """
         if meant is not None and meant is not self.call:
-            return self.told(meant)
+            return self.result_of(meant)
         call = self.running("interrupt", ended_too=True)
         # A look at it that came first has perhaps done what was asked for.
         return self._take_end() or (yield from guarded(self, self._interrupt(call)))

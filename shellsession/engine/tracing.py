@@ -49,7 +49,7 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     """Let a stopped shell go on that waits for a child, and interrupt it behind that; False where it cannot be traced.
 
     The child has ended. A shell that waits for more is interrupted as it does so. Who was struck (Ctrl-C) in here has
-    to ``let_go``.
+    to ``detach``.
     """
     if not _is_possible() or processes.state(pid) != "T" or not _waits(pid):
         return False
@@ -61,7 +61,7 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
         os.kill(pid, signal.SIGCONT)
         yield from _go_behind_child(pid)
         os.kill(pid, signal.SIGINT)
-    let_go(pid)
+    detach(pid)
     return True
 
 
@@ -139,7 +139,7 @@ def seize(pid: int) -> None:
     try:
         stopped_at(pid)
     except OSError:  # an older kernel, or it was killed meanwhile
-        let_go(pid)
+        detach(pid)
         raise
 
 
@@ -169,8 +169,8 @@ def _signal(pid: int) -> int:
     return 0 if told[2] >> 8 == _EVENT else told[0]
 
 
-def let_go(pid: int) -> None:
-    """Of what this thread traces, if it does. Only what is stopped can be let go, and only by who traces it."""
+def detach(pid: int) -> None:
+    """Let it go on untraced, if this thread traces it. Only what is stopped can be, and only by who traces it."""
     until = time.monotonic() + _PATIENCE
     while processes.alive(pid) and processes.tracer(pid) == threading.get_native_id():
         with suppress(ProcessLookupError):  # it is not stopped
