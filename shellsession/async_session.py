@@ -244,7 +244,7 @@ class AsyncSession(Base, LoopSession[Request]):
 
     async def _retire(self, idle: float | None) -> None:
         """As ``Session._retire``."""
-        if idle is not None and self._busy_loop() is None and not self.held:
+        if idle is not None and self._busy_loop() is None and not self.attached:
             await self._do(self._engine.retire(idle))
 
     async def restart(self) -> None:

@@ -43,7 +43,7 @@ _STAYS = "another thread, task or client stays with it: what it prints comes wit
 class Base(AnySession[Request]):
     """What both sessions are made of: the options, the engine, and the checking of arguments."""
 
-    held = False  # somebody sits there: it is not closed for being idle
+    attached = False  # somebody sits there: it is not closed for being idle
     relied_on = False  # somebody counts on what it keeps: where it was closed for being idle, that is told
 
     def __init__(

@@ -58,7 +58,7 @@ class Entry(Generic[S]):
         pid, state = session.pid, session.state
         if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh one
             pid, state = None, "new"
-        return AgentInfo(self.name, pid, state, session.cwd, session.command, age, session.idle, jobs, session.held)
+        return AgentInfo(self.name, pid, state, session.cwd, session.command, age, session.idle, jobs, session.attached)
 
 
 class Registry(Generic[S]):

@@ -239,7 +239,7 @@ class Session(Base, ThreadSession[Request]):
 
     def _retire(self, idle: float | None) -> None:
         """Close it if nothing has run in it for so many seconds; who is in a verb keeps it, and is not waited for."""
-        if idle is not None and not self._callers and not self.held and self._lock.acquire(blocking=False):
+        if idle is not None and not self._callers and not self.attached and self._lock.acquire(blocking=False):
             try:
                 self._do_now(self._engine.retire(idle))
             finally:

@@ -45,7 +45,7 @@ class Hold:
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""
         self._holder, self._refuses, self._connection = holder, refuse, connection
-        self._session.held = True
+        self._session.attached = True
         self._freed.clear()
         connection.on_close(lambda: self._free(connection))
 
@@ -56,5 +56,5 @@ class Hold:
     def end(self) -> None:
         """Nobody holds it any more, or it is there no more: who waits goes on."""
         self._holder = self._connection = None
-        self._session.held = False
+        self._session.attached = False
         self._freed.set()

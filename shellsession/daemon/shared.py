@@ -72,7 +72,7 @@ class SharedSession:
         if listener.queued:
             call = self.engine.current
             seconds = None if call is None else time.monotonic() - call.started
-            event = {"id": listener.request, "event": "waits", "held": self.session.held, "seconds": seconds}
+            event = {"id": listener.request, "event": "waits", "held": self.session.attached, "seconds": seconds}
             listener.connection.send(encode(event, self.command[:_SHOWN].encode("utf-8", "replace")))
 
     # -- who looks on
