@@ -139,9 +139,9 @@ def _expire(agents: weakref.ref[Agents]) -> None:
     if (alive := agents()) is not None:
         registry = alive._registry
         try:
-            with ExitStack() as retiring:  # all of them, whatever goes wrong with one: its thread tells of that
+            with ExitStack() as closing:  # all of them, whatever goes wrong with one: its thread tells of that
                 for session in registry.tired():
-                    retiring.callback(session._retire, registry.idle_ttl)
+                    closing.callback(session._close_if_idle, registry.idle_ttl)
         finally:
             registry.drop_closed()
             alive._watch()
@@ -216,7 +216,7 @@ async def _expire_in_loop(agents: weakref.ref[AsyncAgents]) -> None:
         import asyncio
 
         registry = alive._registry
-        tired = (session._retire(registry.idle_ttl) for session in registry.tired())
+        tired = (session._close_if_idle(registry.idle_ttl) for session in registry.tired())
         ends = await asyncio.gather(*tired, return_exceptions=True)
         registry.drop_closed()
         alive._watch()

@@ -242,10 +242,10 @@ class AsyncSession(Base, LoopSession[Request]):
             await self._do(engine.news(call, time.monotonic(), "yield"))
         return engine.ended
 
-    async def _retire(self, idle: float | None) -> None:
-        """As ``Session._retire``."""
+    async def _close_if_idle(self, idle: float | None) -> None:
+        """As ``Session._close_if_idle``."""
         if idle is not None and self._busy_loop() is None and not self.attached:
-            await self._do(self._engine.retire(idle))
+            await self._do(self._engine.close_if_idle(idle))
 
     async def restart(self) -> None:
         """As ``Session.restart``; what another task runs is ended."""

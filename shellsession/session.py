@@ -237,11 +237,11 @@ class Session(Base, ThreadSession[Request]):
             return late(pattern, exact)
         return self._do(expect(engine, pattern, until, exact))
 
-    def _retire(self, idle: float | None) -> None:
+    def _close_if_idle(self, idle: float | None) -> None:
         """Close it if nothing has run in it for so many seconds; who is in a verb keeps it, and is not waited for."""
         if idle is not None and not self._callers and not self.attached and self._lock.acquire(blocking=False):
             try:
-                self._do_now(self._engine.retire(idle))
+                self._do_now(self._engine.close_if_idle(idle))
             finally:
                 self._lock.release()
 

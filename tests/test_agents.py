@@ -240,7 +240,7 @@ def test_a_command_that_begins_as_a_session_is_to_expire_is_not_waited_for(new_a
     with ThreadPoolExecutor(1) as threads:
         runner = threading.Thread(target=session.run, args=("until [ -e go ]; do sleep 0.05; done",))
         session._callers = Callers()
-        retired = threads.submit(session._retire, 0.0)
+        retired = threads.submit(session._close_if_idle, 0.0)
         try:
             retired.result(2)
         finally:

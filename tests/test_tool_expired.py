@@ -37,7 +37,7 @@ def says(bash: Any, command: str) -> str:
 
 def expire(agents: Any, agent: object = "a") -> None:
     """As when ``idle_ttl`` has passed."""
-    agents._find(agent)._retire(0.0)
+    agents._find(agent)._close_if_idle(0.0)
 
 
 STATEFUL: Final = [(strands, {}), *((contract, {"persistent": True}) for contract in ONE_SHOT.values())]
@@ -77,11 +77,11 @@ def test_it_is_told_with_asyncio() -> None:
         async with AsyncAgents() as agents:
             bash = strands.tool(agents, agent="a")
             await bash({"mode": "execute", "command": "KEPT=kept"})
-            await agents.session("a")._retire(0.0)
+            await agents.session("a")._close_if_idle(0.0)
             with pytest.raises(strands.BashSessionError, match=TOLD):
                 await bash({"mode": "execute", "command": GONE})
             assert await bash({"mode": "execute", "command": GONE}) == {"output": "gone", "error": ""}
-            await agents.session("a")._retire(0.0)
+            await agents.session("a")._close_if_idle(0.0)
             await agents.restart("a")
             assert await bash({"mode": "execute", "command": GONE}) == {"output": "gone", "error": ""}
 

@@ -263,7 +263,7 @@ class Engine(Core):
         self.closed = True
         yield from teardown.or_abandon(self, teardown.shut_down(self, CLOSED))
 
-    def retire(self, idle: float) -> Steps[None]:
+    def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing has run in it for so many seconds, and nothing does."""
         busy = self.call is not None or any(job.running for job in self.jobs)
         if not busy and not self.closed and time.monotonic() - self.idle_since >= idle:
