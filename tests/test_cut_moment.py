@@ -15,7 +15,7 @@ import pytest
 from support import PATIENCE, wait_until
 
 from shellsession import Session
-from shellsession.engine import call, ladder, processes, tracing
+from shellsession.engine import activity, call, ladder, processes, tracing
 from shellsession.engine.shell import kill
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -41,7 +41,7 @@ def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int,
     for _ in range(200):
         tracing.go_on(pid)
         while processes.state(pid) != "t":
-            if processes.system_call(pid)[:2] == (READ, 0):
+            if activity.system_call(pid)[:2] == (READ, 0):
                 seized.set()
             time.sleep(0)
         what, value, argument = tracing.stopped_at(pid)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from support import wait_until
 
-from shellsession.engine import processes, tracing, vfork
+from shellsession.engine import activity, processes, tracing, vfork
 from shellsession.engine.waiting import Steps, drive
 
 # Installs a filter (seccomp(2), BPF) that kills who calls ptrace(2), as SystemCallFilter of systemd does.
@@ -77,7 +77,7 @@ def test_who_runs_is_waited_for_although_it_is_shown_asleep(monkeypatch: pytest.
 
 def test_who_sleeps_is_not_waited_for() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
-        wait_until(lambda: processes.system_call(sleeper.pid)[1:], "its sleep")
+        wait_until(lambda: activity.system_call(sleeper.pid)[1:], "its sleep")
         try:
             assert not drive(tracing._stops(sleeper.pid))
         finally:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..engine import processes
+from ..engine import activity
 from ..errors import ShellSessionError
 from . import arguments
 from .listing import talk
@@ -85,7 +85,7 @@ def _check(log: Audit) -> None:
 def _give_up_inherited(lock: int | None) -> None:
     """What its starter has open is none of the daemon's: who reads a pipe to its end, or wants what is locked there,
     would wait as long as the daemon lives."""
-    for fd in processes.descriptors(os.getpid()) - {0, 1, 2, lock}:
+    for fd in activity.descriptors(os.getpid()) - {0, 1, 2, lock}:
         with suppress(OSError):  # by which they were looked for
             os.close(fd)
 

@@ -5,7 +5,8 @@ framing        pure: what is typed, and how bash's answer is recognised
 texts          pure: what a command's text may do to the bash that runs it
 output         pure: bounded memory for endless output
 spare          a descriptor kept back, to look with where the host has no other
-processes      what /proc tells; it looks and never acts
+processes      who is there, as /proc tells; it looks and never acts
+activity       what a process is doing, as /proc tells
 readers        who waits for something to be typed at the terminal
 directories    the directories of one user
 environment    the environment that bash starts with

@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from ..models import Outcome, Result
-from . import processes, pump
+from . import activity, processes, pump
 from .call import Call
 from .core import Core
 from .framing import GUARDS
@@ -98,7 +98,7 @@ def _see_out(shell: Shell, call: Call) -> Steps[None]:
     while now < min(begun + most, max(begun, call.last_output) + silence):
         pids = shell.family.newer_children(call.older)
         begins = now < begun + _A_BEGINNING and any(_begins(shell, pid) for pid in pids)
-        if not begins and not any(map(processes.at_end_of_input, pids)):
+        if not begins and not any(map(activity.at_end_of_input, pids)):
             return
         yield Wait((), now + TICK)
         pump.read_streams(shell, call)

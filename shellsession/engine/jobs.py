@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from ..any_job import AnyJob
 from ..errors import FORKED, SessionClosed
-from . import processes
+from . import activity, processes
 from .family import Family
 from .output import Capture
 from .shell import kill
@@ -135,7 +135,7 @@ class Job(AnyJob):
         victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
         files = {stream.identity for stream, _, _ in list(self._open.values()) if stream.fd != self._lent}
         if files:
-            victims += [pid for pid in processes.holders(files) if pid not in (*victims, self._family.pid)]
+            victims += [pid for pid in activity.holders(files) if pid not in (*victims, self._family.pid)]
         return tuple(kill(victims))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the kernel tells about processes: the one room that reads /proc.
+"""Which processes there are, and whose they are; no room but this and ``activity`` reads /proc.
 
 Law: it looks and never acts; whatever it may not see (hidepid, another user's process) counts as not there. It looks
 also where the host has no free descriptor, or what is to be ended would pass for gone.
@@ -9,20 +9,12 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import select
-import stat
 import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 
 from .spare import SPARE
-
-# Of the system call read, from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h).
-READ = {"x86_64": 0, "aarch64": 63}.get(os.uname().machine)
-
-# What ``system_call`` says of what is in none.
-RUNS = (-1,)
 
 _AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
 _TICKS = os.sysconf("SC_CLK_TCK")  # in a second
@@ -47,12 +39,12 @@ def _pages(path: str, most: int) -> list[bytes]:
         return []
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
     """What is shorter than a page: one read gives it whole."""
     return b"".join(_pages(path, 1))
 
 
-def _list(path: str) -> list[str]:
+def names(path: str) -> list[str]:
     """The names in a directory."""
     try:
         return SPARE.look(lambda: os.listdir(path))
@@ -76,7 +68,7 @@ def available() -> bool:
 
 def _stat(pid: int) -> list[bytes]:
     """The fields of /proc/PID/stat after the name (which may hold anything): state first, then proc(5) field 4 on."""
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def state(pid: int) -> str:
@@ -116,7 +108,7 @@ def is_gone(pid: int, start: int) -> bool:
 
 def processor_time(pid: int) -> float:
     """Seconds that a process has run (infinite where the kernel keeps no count)."""
-    words = _read(f"/proc/{pid}/schedstat").split()
+    words = read(f"/proc/{pid}/schedstat").split()
     return int(words[0]) / 1e9 if len(words) == 3 else float("inf")
 
 
@@ -133,7 +125,7 @@ def _has_ended(fields: list[bytes]) -> bool:
 
 def children(pid: int) -> list[int]:
     """The children of every thread of a process, zombies too."""
-    threads = _list(f"/proc/{pid}/task")
+    threads = names(f"/proc/{pid}/task")
     return [child for thread in threads for child in _children(f"/proc/{pid}/task/{thread}/children")]
 
 
@@ -177,14 +169,14 @@ def lineage(pid: int) -> list[int]:
 
 def everyone() -> Iterator[int]:
     """All process ids that we can see."""
-    for name in _list("/proc"):
+    for name in names("/proc"):
         if name.isdigit():
             yield int(name)
 
 
 def mark(pid: int) -> int:
     """Its soft RLIMIT_LOCKS; -1 when there is none, or it may not be looked at."""
-    words = _read(f"/proc/{pid}/limits").partition(b"Max file locks")[2].split(maxsplit=1)
+    words = read(f"/proc/{pid}/limits").partition(b"Max file locks")[2].split(maxsplit=1)
     return int(words[0]) if words and words[0].isdigit() else -1
 
 
@@ -207,28 +199,6 @@ def found_among(listed: Callable[[], Iterable[int]], is_one: Callable[[int], boo
             return found
         seen.update(fresh)
     return []
-
-
-def holders(files: set[tuple[int, int]]) -> list[int]:
-    """Processes other than ours that have one of the files open to write to it (by device and inode).
-
-    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0. A fork of ours has
-    the reading ends.
-    """
-    found = []
-    for pid in everyone():
-        fds = [f"/proc/{pid}/fd/{fd}" for fd in _list(f"/proc/{pid}/fd")]
-        if pid != os.getpid() and any(identity(fd) in files and _is_written_to(fd) for fd in fds):
-            found.append(pid)
-    return found
-
-
-def _is_written_to(fd: str) -> bool:
-    """Is the descriptor open for writing? The link's own mode tells."""
-    try:
-        return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
-    except OSError:
-        return False
 
 
 def identity(file: str | int) -> tuple[int, int]:
@@ -264,7 +234,7 @@ def is_confined(pid: int) -> bool:
     What has ended or keeps itself from being looked at counts as confined; 0, a process above or beside us, does not.
     """
     ours = _user_namespace("self")
-    numbers = _told(pid, b"NSpid").split()  # as many as it has PID namespaces, from ours on
+    numbers = field(pid, b"NSpid").split()  # as many as it has PID namespaces, from ours on
     return pid != 0 and ours != 0 and len(numbers) != 1 and _user_namespace(pid) != ours
 
 
@@ -273,85 +243,6 @@ def _user_namespace(pid: int | str) -> int:
         return os.stat(f"/proc/{pid}/ns/user").st_ino
     except OSError:
         return 0
-
-
-def idle_at(pid: int, fd_target: str) -> bool:
-    """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
-    return system_call(pid)[:2] == (READ, 0) and link(f"/proc/{pid}/fd/0") == fd_target
-
-
-def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
-    """The system call that a process is in, or was in when it was stopped: number and arguments; RUNS when in none.
-
-    ``thread``: of that one of it, instead of its first. Empty where we may not look (setuid programs, ptrace_scope).
-    """
-    words = _read(f"/proc/{pid}/task/{thread or pid}/syscall").split()
-    if words and not words[0].isdigit():
-        return RUNS
-    return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
-
-
-def threads(pid: int) -> list[int]:
-    """Its threads, the first of them first."""
-    return sorted(map(int, _list(f"/proc/{pid}/task")), key=lambda thread: (thread != pid, thread))
-
-
-def memory(pid: int, address: int, size: int) -> bytes:
-    """What a process has there; empty where we may not look, or it has less."""
-
-    def look() -> bytes:
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, address)
-
-    try:
-        found = SPARE.look(look)
-    except (OSError, OverflowError):
-        return b""
-    return found if len(found) == size else b""
-
-
-def watched(pid: int, epoll: int) -> set[int]:
-    """The descriptors that an epoll of a process waits to read from: proc(5), fdinfo."""
-    entries = (line.split() for line in lines(f"/proc/{pid}/fdinfo/{epoll}") if line.startswith("tfd:"))
-    return {int(words[1]) for words in entries if int(words[3], 16) & select.EPOLLIN}
-
-
-def descriptors(pid: int) -> set[int]:
-    """Those that a process has open; none where it may not be looked at."""
-    return {int(name) for name in _list(f"/proc/{pid}/fd")}
-
-
-def at_end_of_input(pid: int) -> bool:
-    """Is its stdin a pipe into which nobody can write any more? Also of who has read that, and is ending."""
-    path = f"/proc/{pid}/fd/0"
-    try:
-        os.readlink(f"/proc/{pid}/exe")
-        if not os.readlink(path).startswith("pipe:"):
-            return False
-    except FileNotFoundError as error:  # its memory goes first, then its descriptors
-        return error.filename != path and alive(pid)
-    except OSError:
-        return False
-
-    def look() -> bool:
-        with open(path, "rb", buffering=0, opener=_without_waiting) as pipe:
-            poll = select.poll()
-            poll.register(pipe, 0)  # POLLHUP is told in any case
-            return bool(poll.poll(0))
-
-    try:
-        return SPARE.look(look)
-    except OSError:
-        return False
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def may_look(pid: int) -> bool:
-    """Does the kernel tell us what that process is about (ptrace_scope)?"""
-    return system_call(pid) != ()
 
 
 def link(path: str) -> str:
@@ -392,7 +283,7 @@ def exit_status(pidfd: int) -> int | None:
 
 def umask() -> int:
     """This process's; os.umask can only ask by changing it, under the feet of other threads."""
-    return int(_told("self", b"Umask") or b"22", 8)
+    return int(field("self", b"Umask") or b"22", 8)
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -404,20 +295,20 @@ def environment(pid: int) -> dict[str, str]:
 
 def filters() -> bytes:
     """How many filters of system calls are over this thread (seccomp(2)), where that is told; empty without any."""
-    filtered = _told("thread-self", b"Seccomp") == b"2"
-    return (_told("thread-self", b"Seccomp_filters") or b"some") if filtered else b""
+    filtered = field("thread-self", b"Seccomp") == b"2"
+    return (field("thread-self", b"Seccomp_filters") or b"some") if filtered else b""
 
 
 def tracer(pid: int) -> int:
     """The thread that traces a process; 0 when none does."""
-    return int(_told(pid, b"TracerPid") or b"0")
+    return int(field(pid, b"TracerPid") or b"0")
 
 
 def ignores(pid: int, number: int) -> bool:
     """Does a process ignore that signal?"""
-    return int(_told(pid, b"SigIgn") or b"0", 16) >> (number - 1) & 1 == 1
+    return int(field(pid, b"SigIgn") or b"0", 16) >> (number - 1) & 1 == 1
 
 
-def _told(pid: int | str, name: bytes) -> bytes:
+def field(pid: int | str, name: bytes) -> bytes:
     """A field of /proc/PID/status, which everybody may read."""
-    return _read(f"/proc/{pid}/status").partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()
+    return read(f"/proc/{pid}/status").partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()

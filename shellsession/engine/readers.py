@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from . import processes
+from . import activity, processes
 
 # System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h), of those that wait for
 # descriptors: poll and ppoll; select and pselect6; epoll_wait, epoll_pwait and epoll_pwait2; and of ioctl, kill, futex.
@@ -37,7 +37,7 @@ def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
     It is what its first thread does; or another one, for which all the others wait. A program that goes on with its
     work meanwhile (docker compose, which hears keys) waits for nobody.
     """
-    calls = [processes.system_call(pid, thread) for thread in processes.threads(pid)[:_MANY]]
+    calls = [activity.system_call(pid, thread) for thread in activity.threads(pid)[:_MANY]]
     if not calls or not calls[0]:
         return "hidden" if processes.alive(pid) else ""
     first, *more = (_in_call(pid, call, controlling, others) if call else "" for call in calls)
@@ -48,7 +48,7 @@ def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
 
 def _in_call(pid: int, call: tuple[int, ...], controlling: str, others: Iterable[str]) -> str:
     number = call[0]
-    if number == processes.READ:
+    if number == activity.READ:
         return "reads" if _is_one(pid, call[1], (controlling, *others)) else ""
     if number in (_IOCTL, _KILL):
         return "stopped" if processes.state(pid) == "T" and _takes_terminal(pid, call, controlling) else ""
@@ -73,14 +73,14 @@ def _awaited(pid: int, call: tuple[int, ...]) -> Iterable[int]:
     """The descriptors that the call waits to read from; all that are open, where its arguments cannot be seen."""
     number, first, second, *_ = call
     if number in _EPOLL:
-        return processes.watched(pid, first)
+        return activity.watched(pid, first)
     if number in _POLL:
         count = min(second, _MANY)
-        entries = processes.memory(pid, first, count * _POLLFD.size)
+        entries = activity.memory(pid, first, count * _POLLFD.size)
         wanted = [fd for fd, events, _ in _POLLFD.iter_unpack(entries) if events & select.POLLIN]
-        return wanted if entries or not count else processes.descriptors(pid)
+        return wanted if entries or not count else activity.descriptors(pid)
     count = min(first, _MANY)
     size = -(-count // 8)
-    bits = processes.memory(pid, second, size) if second else bytes(size)  # no set: it waits for nothing to read
+    bits = activity.memory(pid, second, size) if second else bytes(size)  # no set: it waits for nothing to read
     chosen = [fd for fd in range(count) if bits and bits[fd >> 3] >> (fd & 7) & 1]
-    return chosen if bits or not count else processes.descriptors(pid)
+    return chosen if bits or not count else activity.descriptors(pid)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from ptyprocess import PtyProcess
 
 from ..errors import ShellUnavailable
-from . import cgroups, processes
+from . import activity, cgroups, processes
 from .family import Family
 from .files import Files
 from .framing import Mark
@@ -194,7 +194,7 @@ class Shell:
     def has_room(self) -> bool:
         """Are there descriptors left at which bash could keep its own while a command has its three?"""
         limit = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0]
-        used = sum(_KEPT_FROM <= number < limit for number in processes.descriptors(self.pid))
+        used = sum(_KEPT_FROM <= number < limit for number in activity.descriptors(self.pid))
         return limit - _KEPT_FROM - used >= _KEPT
 
     def _own_names(self) -> list[str]:
@@ -211,9 +211,9 @@ class Shell:
 
     def idle(self) -> bool:
         """Does bash sit at its prompt with nothing left to read? In a text (`read <&10`) it keeps its own elsewhere."""
-        if not processes.idle_at(self.pid, self.control_name):
+        if not activity.idle_at(self.pid, self.control_name):
             return False
-        others = (f"/proc/{self.pid}/fd/{fd}" for fd in processes.descriptors(self.pid) if fd > 2)
+        others = (f"/proc/{self.pid}/fd/{fd}" for fd in activity.descriptors(self.pid) if fd > 2)
         return self.control_name not in map(processes.link, others)
 
     def is_at_our_line(self, older: Mapping[int, int]) -> bool:
@@ -222,7 +222,7 @@ class Shell:
 
     def prepares_prompt(self) -> bool:
         """Is bash, after a command, not yet where it reads the next one? False where the kernel forbids the look."""
-        return not processes.idle_at(self.pid, self.control_name) and processes.may_look(self.pid)
+        return not activity.idle_at(self.pid, self.control_name) and activity.may_look(self.pid)
 
     def continue_stopped(self) -> bool:
         """Had somebody stopped bash (`kill -STOP $$`)? Then it goes on."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Final
 
-from . import processes, vfork
+from . import activity, processes, vfork
 from .waiting import Steps, Wait
 
 _SEIZE, _INTERRUPT, _DETACH, _SYSCALL = 0x4206, 0x4207, 17, 24  # <sys/ptrace.h>
@@ -67,13 +67,13 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
 
 def _waits(pid: int) -> bool:
     """Was it stopped in wait4, or just behind it? Not a handler of SIGCHLD, which asks with WNOHANG."""
-    call = processes.system_call(pid)
+    call = activity.system_call(pid)
     return call[:1] == (_WAIT,) and not call[3] & os.WNOHANG
 
 
 def sets_handler(pid: int) -> bool:
     """Was it stopped as it put in a handler? Interrupted before its next word, bash would signal itself for ever."""
-    return processes.system_call(pid)[:1] == (SET_HANDLER,)
+    return activity.system_call(pid)[:1] == (SET_HANDLER,)
 
 
 def _go_behind_child(pid: int) -> Steps[None]:
@@ -113,7 +113,7 @@ def _sleeps(pid: int) -> bool:
 
     (do_wait() of the kernel's exit.c.) Taken for asleep as it reaps the child, a shell went on with what follows.
     """
-    return processes.system_call(pid) != processes.RUNS and processes.state(pid) == "S"
+    return activity.system_call(pid) != activity.RUNS and processes.state(pid) == "S"
 
 
 @cache

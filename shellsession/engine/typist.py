@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ..models import TTY, Request, Stream as StreamName
-from . import processes
+from . import activity
 from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, quote
@@ -119,7 +119,7 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     if not request.isolated:
         engine.named |= named
     named |= engine.named
-    return sorted(named - processes.descriptors(shell.pid)) if named else ()
+    return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
 def _must_source(engine: Core, request: Request) -> bool:

@@ -1,0 +1,121 @@
+"""What a process is doing: the system call that it is in, and the files that it has open.
+
+Law: as for ``processes``, which reads /proc for it: it looks and never acts, and what it may not see is not there.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from typing import Final
+
+from . import processes
+from .spare import SPARE
+
+# The number of the system call read, from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h).
+READ: Final = {"x86_64": 0, "aarch64": 63}.get(os.uname().machine)
+
+# What ``system_call`` says of what is in none.
+RUNS: Final = (-1,)
+
+
+def idle_at(pid: int, fd_target: str) -> bool:
+    """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
+    return system_call(pid)[:2] == (READ, 0) and processes.link(f"/proc/{pid}/fd/0") == fd_target
+
+
+def may_look(pid: int) -> bool:
+    """Does the kernel tell us what that process is about (ptrace_scope)?"""
+    return system_call(pid) != ()
+
+
+def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
+    """The system call that a process is in, or was in when it was stopped: number and arguments; RUNS when in none.
+
+    ``thread``: of that one of it, instead of its first. Empty where we may not look (setuid programs, ptrace_scope).
+    """
+    words = processes.read(f"/proc/{pid}/task/{thread or pid}/syscall").split()
+    if words and not words[0].isdigit():
+        return RUNS
+    return (int(words[0]), *(int(word, 16) for word in words[1:])) if words else ()
+
+
+def threads(pid: int) -> list[int]:
+    """Its threads, the first of them first."""
+    return sorted(map(int, processes.names(f"/proc/{pid}/task")), key=lambda thread: (thread != pid, thread))
+
+
+def memory(pid: int, address: int, size: int) -> bytes:
+    """What a process has there; empty where we may not look, or it has less."""
+
+    def look() -> bytes:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, address)
+
+    try:
+        found = SPARE.look(look)
+    except (OSError, OverflowError):
+        return b""
+    return found if len(found) == size else b""
+
+
+def descriptors(pid: int) -> set[int]:
+    """Those that a process has open; none where it may not be looked at."""
+    return {int(name) for name in processes.names(f"/proc/{pid}/fd")}
+
+
+def watched(pid: int, epoll: int) -> set[int]:
+    """The descriptors that an epoll of a process waits to read from: proc(5), fdinfo."""
+    entries = (line.split() for line in processes.lines(f"/proc/{pid}/fdinfo/{epoll}") if line.startswith("tfd:"))
+    return {int(words[1]) for words in entries if int(words[3], 16) & select.EPOLLIN}
+
+
+def at_end_of_input(pid: int) -> bool:
+    """Is its stdin a pipe into which nobody can write any more? Also of who has read that, and is ending."""
+    path = f"/proc/{pid}/fd/0"
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+        if not os.readlink(path).startswith("pipe:"):
+            return False
+    except FileNotFoundError as error:  # its memory goes first, then its descriptors
+        return error.filename != path and processes.alive(pid)
+    except OSError:
+        return False
+
+    def look() -> bool:
+        with open(path, "rb", buffering=0, opener=_without_waiting) as pipe:
+            poll = select.poll()
+            poll.register(pipe, 0)  # POLLHUP is told in any case
+            return bool(poll.poll(0))
+
+    try:
+        return SPARE.look(look)
+    except OSError:
+        return False
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def holders(files: set[tuple[int, int]]) -> list[int]:
+    """Processes other than ours that have one of the files open to write to it (by device and inode).
+
+    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0. A fork of ours has
+    the reading ends.
+    """
+    found = []
+    for pid in processes.everyone():
+        fds = [f"/proc/{pid}/fd/{fd}" for fd in processes.names(f"/proc/{pid}/fd")]
+        if pid != os.getpid() and any(processes.identity(fd) in files and _is_written_to(fd) for fd in fds):
+            found.append(pid)
+    return found
+
+
+def _is_written_to(fd: str) -> bool:
+    """Is the descriptor open for writing? The link's own mode tells."""
+    try:
+        return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
+    except OSError:
+        return False
