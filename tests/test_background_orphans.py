@@ -28,7 +28,7 @@ def test_a_job_runs_as_long_as_an_orphan_of_it(sh: Session, place: Path) -> None
     assert job.kill() == (orphan,)
     wait_until(lambda: not job.running, "its end")
     assert later.alive() == with_argument(others)
-    for _ in range(17):  # all marks come round
+    for _ in range(17):  # all tags come round
         sh.run(f"sleep {unique_seconds()} &")
     assert not job.running
     assert sum(len(one.alive()) for one in sh.jobs()) == 18
@@ -73,7 +73,7 @@ def test_no_look_takes_an_orphan_of_an_older_job_for_newer(sh: Session) -> None:
 
 
 @pytest.mark.parametrize("shed", ["ulimit -Sx unlimited", "ulimit -Sx 0"])
-def test_a_mark_that_was_shed_is_there_again_once_something_runs(sh: Session, shed: str) -> None:
+def test_a_tag_that_was_shed_is_there_again_once_something_runs(sh: Session, shed: str) -> None:
     first, later = unique_seconds(), unique_seconds()
     sh.run(f"{shed}; sleep {unique_seconds()} &")
     sh.run(f"setsid sleep {first} & setsid env -i sleep {later} &")

@@ -43,7 +43,7 @@ _LAYERS: Final = (
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.directories", "engine.vfork", "engine.environment", "engine.signals"),
-    ("engine.activity", "engine.cgroups", "engine.marks", "engine.streams", "daemon.audit"),
+    ("engine.activity", "engine.cgroups", "engine.tags", "engine.streams", "daemon.audit"),
     ("engine.readers",),
     ("engine.family", "engine.guard", "engine.files", "engine.keyboard"),
     ("engine.launch",),

@@ -16,7 +16,7 @@ import sandboxes
 from sandboxes import run_as
 from support import unique_seconds
 
-from shellsession.engine import marks, processes
+from shellsession.engine import processes, tags
 from shellsession.engine.directories import make_private, private_home
 from shellsession.engine.guard import sweep
 
@@ -122,9 +122,9 @@ def test_who_forks_and_ends_while_it_is_looked_for_is_not_lost_with_its_child(
 ) -> None:
     """A double fork: at the first look there is the parent, gone when it is looked at, and not yet the child."""
     with subprocess.Popen(["sleep", unique_seconds()]) as child:
-        resource.prlimit(child.pid, marks.LIMIT, (4711, resource.RLIM_INFINITY))
+        resource.prlimit(child.pid, tags.LIMIT, (4711, resource.RLIM_INFINITY))
         listings = iter([[ended], [ended, child.pid], [ended, child.pid]])
         monkeypatch.setattr(processes, "everyone", lambda: next(listings))
-        found = processes.marked(4711, 4711)
+        found = processes.tagged(4711, 4711)
         child.kill()
     assert found == [child.pid]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..engine import processes
-from ..engine.marks import GENERATIONS
+from ..engine.tags import GENERATIONS
 from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on
     if shell is None or not (looks_on or engine.state == "running") or not _is_of(shell, pid):
         return
     # What an earlier command has left in the background may have its turn: nobody waits for it.
-    if looks_on or not shell.family.marks.is_earlier(pid):
+    if looks_on or not shell.family.tags.is_earlier(pid):
         asked = "attach" if looks_on else verb  # that is what watches and holds
         raise InvalidRequest(
             f"{asked} was asked for inside its own session, that of agent {agent!r}, which would wait for itself: take"
@@ -34,6 +34,6 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on
 
 
 def _is_of(shell: Shell, pid: int) -> bool:
-    """Was it started in the session of that shell? Also by a session within it, whose mark is another."""
-    first = shell.seat.mark
-    return any(one == shell.pid or first <= processes.mark(one) < first + GENERATIONS for one in processes.lineage(pid))
+    """Was it started in the session of that shell? Also by a session within it, whose tag is another."""
+    first = shell.seat.tag
+    return any(one == shell.pid or first <= processes.tag(one) < first + GENERATIONS for one in processes.lineage(pid))

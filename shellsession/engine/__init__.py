@@ -12,8 +12,8 @@ directories    the directories of one user
 environment    the environment that bash starts with
 vfork          starts a program without a copy of the host
 signals        what puts off Ctrl-C while something comes to be
-marks, family  what every process of a session carries; who is below a bash
-guard          what one host process owns together: its mark, its directory, its watcher
+tags, family   what every process of a session carries; who is below a bash
+guard          what one host process owns together: its tag, its directory, its watcher
 streams        terminals and pipes, read from one end
 keyboard       a terminal as a command's stdin
 files          the private directory of one shell

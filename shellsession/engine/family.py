@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from . import processes
-from .marks import Marks
 from .spare import SPARE
+from .tags import Tags
 
 
 class Family:
-    """Everything that comes of bash, which began with the mark ``first_mark``.
+    """Everything that comes of bash, which began with the tag ``first_tag``.
 
     Orphans become bash's own children; where bash is in a PID namespace they become those of its first process, the
     ``adopter``.
     """
 
-    def __init__(self, pid: int, first_mark: int, adopter: int = 0) -> None:
+    def __init__(self, pid: int, first_tag: int, adopter: int = 0) -> None:
         self.pid, self._adopter = pid, adopter
-        self.marks = Marks(pid, first_mark)
+        self.tags = Tags(pid, first_tag)
         SPARE.want(self)  # who is below bash is to be seen whatever the host has open
         # The kernel's lists of children, and what each one says while nobody is to be counted.
         self._lists: list[tuple[int, bytes]] = []
@@ -56,9 +56,9 @@ class Family:
             found += processes.descendants(self._adopter, (self.pid,))
         return found
 
-    def carriers(self, mark: int) -> list[int]:
-        """Those of ``children`` that live and carry that mark."""
-        return processes.found_among(self.children, lambda pid: processes.mark(pid) == mark and processes.alive(pid))
+    def carriers(self, tag: int) -> list[int]:
+        """Those of ``children`` that live and carry that tag."""
+        return processes.found_among(self.children, lambda pid: processes.tag(pid) == tag and processes.alive(pid))
 
     def present(self) -> Mapping[int, int]:
         """``descendants`` for ``newer``, each with the time just now: who has its number and began later is another."""
@@ -75,7 +75,7 @@ class Family:
         """Those of ``children`` that live and are among ``newer``.
 
         Each is judged in the one look that finds it: between two looks another orphan becomes bash's child. What has
-        ended meanwhile shows no mark.
+        ended meanwhile shows no tag.
         """
         fresh = (pid for pid in self.children() if not (older and self.is_older(pid, older)))
         return [pid for pid in fresh if processes.alive(pid)]
@@ -84,7 +84,7 @@ class Family:
         """Is it among those who were ``present`` then, or their orphans?"""
         if pid in older and processes.start_time(pid) <= older[pid]:
             return True
-        return self.marks.is_earlier(pid)
+        return self.tags.is_earlier(pid)
 
     def close(self) -> None:
         """Done again, after it was struck, it does what is left."""

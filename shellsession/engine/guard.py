@@ -1,8 +1,8 @@
-"""What one host process owns together: its mark, its private directory, and the watcher that outlives it.
+"""What one host process owns together: its tag, its private directory, and the watcher that outlives it.
 
 Law: whoever takes a seat gives it back; with the last seat the watcher and the directory go too.
 
-The first mark of a session is ``(host number * 2**20 + seat number) * 16``: so the watcher knows all of its host by one
+The first tag of a session is ``(host number * 2**20 + seat number) * 16``: so the watcher knows all of its host by one
 range.
 """
 
@@ -21,19 +21,19 @@ from pathlib import Path
 
 from . import cgroups, processes
 from .directories import make_private, private_home
-from .marks import GENERATIONS
+from .tags import GENERATIONS
 
 _SEATS = 1 << 20
-_MARKS = _SEATS * GENERATIONS  # of one host
+_TAGS = _SEATS * GENERATIONS  # of one host
 _ROUNDS = 20
 _MAGIC = 0x5E << 32  # no administrator sets a limit of 2**62 file locks: what has one is ours
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one shell may use: its first mark (a number) and its directory (0700)."""
+    """What one shell may use: its first tag (a number) and its directory (0700)."""
 
-    mark: int
+    tag: int
     directory: str
 
 
@@ -47,27 +47,27 @@ class Guard:
         self._directory: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._bash = ""  # that runs it
-        self._taken: set[int] = set()  # the seats, by their marks
+        self._taken: set[int] = set()  # the seats, by their tags
         self._next = 0
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:
         """A new seat. The first one starts the watcher, and each looks whether it is still there."""
         with self._lock:
-            mark = self._free_mark()
-            self._taken.add(mark)  # first: with the last of the others, which a collection may end below, all else goes
+            tag = self._free_tag()
+            self._taken.add(tag)  # first: with the last of the others, which a collection may end below, all else goes
             try:
-                return Seat(mark, self._make(bash, str(self._next)))
+                return Seat(tag, self._make(bash, str(self._next)))
             except BaseException:
-                self._leave(mark)
+                self._leave(tag)
                 raise
 
-    def _free_mark(self) -> int:
+    def _free_tag(self) -> int:
         """The next one; after the last begins the first again, without those of seats that are still taken."""
         while True:
             self._next = (self._next + 1) % _SEATS
-            if (mark := (self._number * _SEATS + self._next) * GENERATIONS) not in self._taken:
-                return mark
+            if (tag := (self._number * _SEATS + self._next) * GENERATIONS) not in self._taken:
+                return tag
 
     def _make(self, bash: str, name: str) -> str:
         """The directory of a seat."""
@@ -105,14 +105,14 @@ class Guard:
     def give_back(self, seat: Seat) -> None:
         """Remove the seat's directory; with the last seat all else of this process. Done again, it does the rest."""
         above = os.path.dirname(seat.directory)
-        if seat.mark in self._taken and not os.access(above, os.X_OK):
+        if seat.tag in self._taken and not os.access(above, os.X_OK):
             _unshut(private_home(), above)
         _remove(seat.directory)
         with self._lock:
-            self._leave(seat.mark)
+            self._leave(seat.tag)
 
-    def _leave(self, mark: int) -> None:
-        self._taken.discard(mark)
+    def _leave(self, tag: int) -> None:
+        self._taken.discard(tag)
         if not self._taken:
             self._close()
 
@@ -140,8 +140,8 @@ class Guard:
     def _watch(self) -> subprocess.Popen[bytes]:
         script = str(Path(__file__).with_name("watcher.bash"))
         pid = os.getpid()
-        marks = (self._number * _MARKS, (self._number + 1) * _MARKS - 1)
-        told = (pid, processes.start_time(pid), *marks, self._directory, *(self._socket or ()))
+        tags = (self._number * _TAGS, (self._number + 1) * _TAGS - 1)
+        told = (pid, processes.start_time(pid), *tags, self._directory, *(self._socket or ()))
         return subprocess.Popen(
             [self._bash, "--noprofile", "--norc", script, *map(str, told)],
             stdin=subprocess.PIPE,
@@ -207,9 +207,9 @@ def _sweep_behind(home: str, name: str) -> None:
     number, namespace, pid, start = name.split("-")
     if namespace != processes.namespace() or not processes.is_gone(int(pid), int(start)):
         return
-    first = int(number, 16) * _MARKS
+    first = int(number, 16) * _TAGS
     for _ in range(_ROUNDS):  # what was forked during a look is found by the next
-        victims = processes.marked(first, first + _MARKS - 1)
+        victims = processes.tagged(first, first + _TAGS - 1)
         for pid_left in victims:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid_left, signal.SIGKILL)

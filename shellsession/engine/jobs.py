@@ -41,9 +41,9 @@ _MOST_BYTES: Final = 16 << 20
 class Job(AnyJob):
     """A live view of what one call left behind; it stays readable after its end."""
 
-    def __init__(self, command: str, pids: Sequence[int], mark: int, family: Family) -> None:
+    def __init__(self, command: str, pids: Sequence[int], tag: int, family: Family) -> None:
         self.command = command
-        self.mark = mark  # of all its processes; 0 where others have it too
+        self.tag = tag  # of all its processes; 0 where others have it too
         self._family = family
         self._owner = os.getpid()
         self.number = next(_NUMBERS)
@@ -101,9 +101,9 @@ class Job(AnyJob):
         first = [
             pid for pid, start in self._started.items() if processes.start_time(pid) == start and processes.alive(pid)
         ]
-        orphans = [pid for pid in self._family.carriers(self.mark) if pid not in self._started] if self.mark else []
+        orphans = [pid for pid in self._family.carriers(self.tag) if pid not in self._started] if self.tag else []
         if not first and not orphans:
-            self.mark = 0  # who has no process gets no new one
+            self.tag = 0  # who has no process gets no new one
         return first + orphans
 
     @property
@@ -140,7 +140,7 @@ class Job(AnyJob):
 
     def close(self) -> None:
         """Let go of the streams, and of its orphans."""
-        self.mark = 0
+        self.tag = 0
         for fd in list(self._open):
             self._let_go(fd)
 

@@ -139,7 +139,7 @@ def _limits(sandbox: Sandbox, seat: Seat, on_failure: ExitStack) -> tuple[bytes,
     """What bash sets for itself, and the groups it enters."""
     memory, processes = sandbox.memory_bytes, sandbox.processes
     asked = cgroups.limits(memory, None if processes is None else processes + _ITS_OWN, sandbox.cpu)
-    name = f"shellsession-{seat.mark:x}"
+    name = f"shellsession-{seat.tag:x}"
     groups = cgroups.make(name, asked) if asked else cgroups.Groups((), frozenset())
     for directory in groups.directories:
         on_failure.callback(cgroups.remove, directory)

@@ -174,15 +174,15 @@ def everyone() -> Iterator[int]:
             yield int(name)
 
 
-def mark(pid: int) -> int:
-    """Its soft RLIMIT_LOCKS; -1 when there is none, or it may not be looked at."""
+def tag(pid: int) -> int:
+    """Its soft RLIMIT_LOCKS (see ``tags``); -1 when there is none, or it may not be looked at."""
     words = read(f"/proc/{pid}/limits").partition(b"Max file locks")[2].split(maxsplit=1)
     return int(words[0]) if words and words[0].isdigit() else -1
 
 
-def marked(low: int, high: int) -> list[int]:
-    """Living processes whose mark lies in the range: what a session started, whoever adopted it."""
-    return sorted(found_among(everyone, lambda pid: low <= mark(pid) <= high and alive(pid)))
+def tagged(low: int, high: int) -> list[int]:
+    """Living processes whose tag lies in the range: what a session started, whoever adopted it."""
+    return sorted(found_among(everyone, lambda pid: low <= tag(pid) <= high and alive(pid)))
 
 
 def found_among(listed: Callable[[], Iterable[int]], is_one: Callable[[int], bool]) -> list[int]:

@@ -48,14 +48,14 @@ def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
 
 
 def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
-    family, marks = shell.family, shell.family.marks
-    mark = 0 if marks.is_shared else marks.latest
-    job = Job(call.request.command.decode("utf-8", "replace"), pids, mark, family)
+    family, tags = shell.family, shell.family.tags
+    tag = 0 if tags.is_shared else tags.latest
+    job = Job(call.request.command.decode("utf-8", "replace"), pids, tag, family)
     engine.jobs.append(job)
-    marks.renew(family.descendants())
+    tags.renew(family.descendants())
     for one in engine.jobs:
-        if one.mark == marks.latest:  # come round again, or it could not be renewed
-            one.mark = 0
+        if one.tag == tags.latest:  # come round again, or it could not be renewed
+            one.tag = 0
     with undisturbed():  # a stream is the shell's or the job's, or nobody closes it
         for name, stream in held:
             if shell.streams.part_with(stream):

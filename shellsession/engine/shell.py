@@ -74,7 +74,7 @@ class Shell:
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
         self.pidfd = self.child_fd = _pidfd(self.pid)
-        self.family = Family(self.pid, seat.mark)
+        self.family = Family(self.pid, seat.tag)
         self._names = self._own_names()
 
     def find_bash(self) -> None:
@@ -91,7 +91,7 @@ class Shell:
             raise ShellUnavailable(f"bash runs in its sandbox, but cannot be found in /proc: {error}") from error
         self.pidfd = _pidfd(self.pid)
         self.family.close()
-        self.family = Family(self.pid, self.seat.mark, first)
+        self.family = Family(self.pid, self.seat.tag, first)
         self._names = self._own_names()
 
     # -- talking
@@ -258,9 +258,9 @@ class Shell:
         return self._reaped
 
     def strays(self) -> list[int]:
-        """What carries this session's mark, wherever it has gone; bash itself not counted."""
+        """What carries this session's tag, wherever it has gone; bash itself not counted."""
         ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
-        return [pid for pid in self.family.marks.carriers() if pid not in ours]
+        return [pid for pid in self.family.tags.carriers() if pid not in ours]
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead. Done again, it does what is left."""

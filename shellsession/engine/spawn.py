@@ -21,7 +21,7 @@ from ptyprocess import PtyProcess
 from ..checks import absolute
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
-from . import cgroups, marks, vfork
+from . import cgroups, tags, vfork
 from .guard import the_guard
 from .launch import Launch, plan
 from .shell import Shell
@@ -72,7 +72,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             launch = plan(options, bash, cwd, seat)
             for group in launch.groups:
                 on_failure.callback(cgroups.remove, group)
-            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, seat.mark, cwd)
+            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, seat.tag, cwd)
             on_failure.callback(_kill, process)
             ours.setblocking(False)
             os.set_blocking(own_stdout, False)
@@ -116,11 +116,11 @@ def _start(
     env: Mapping[str, str],
     control: int,
     own_stdout: int,
-    mark: int,
+    tag: int,
     cwd: str,
 ) -> PtyProcess:
     with ExitStack() as undo:
-        forgiven = _if_it_can_be(mark)  # first, as all that stands before it is forgiven
+        forgiven = _if_it_can_be(tag)  # first, as all that stands before it is forgiven
         calls = [*_to_its_streams(control, own_stdout), *_to_its_surroundings(cwd)]
         for group in launch.groups:
             undo.callback(os.close, entrance := cgroups.entrance(group))
@@ -151,11 +151,11 @@ def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:
         yield "dup2", (end, fd)
 
 
-def _if_it_can_be(mark: int) -> Iterator[vfork.Call]:
-    """What some kernels refuse (gVisor the mark), and bash runs without."""
+def _if_it_can_be(tag: int) -> Iterator[vfork.Call]:
+    """What some kernels refuse (gVisor the tag), and bash runs without."""
     # Whatever a command leaves behind becomes bash's child, and can be found from it.
     yield "prctl", (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    yield "setrlimit", (marks.LIMIT, _rlimit(mark, resource.getrlimit(marks.LIMIT)[1]))
+    yield "setrlimit", (tags.LIMIT, _rlimit(tag, resource.getrlimit(tags.LIMIT)[1]))
     yield vfork.FORGIVE
 
 

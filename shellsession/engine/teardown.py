@@ -208,7 +208,7 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
-    """Bash died by itself: its orphans went elsewhere, and are found by the mark they carry.
+    """Bash died by itself: its orphans went elsewhere, and are found by the tag they carry.
 
     What was there before the command is not told of as killed with it: the kernel hangs up (SIGHUP) what has bash's
     terminal, and most of that is gone before anybody can see what was left for us.
