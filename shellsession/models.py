@@ -218,10 +218,10 @@ def unfinished(data: bytes) -> bytes:
     """The first bytes of a UTF-8 character at the end of ``data`` whose last ones have not come."""
     for back in range(1, min(3, len(data)) + 1):
         byte = data[-back]
-        if byte >= 0xC0:
+        if 0xC2 <= byte < 0xF5:
             whole = 2 + (byte >= 0xE0) + (byte >= 0xF0)
             return data[-back:] if back < whole else b""
-        if byte < 0x80:
+        if not 0x80 <= byte < 0xC0:  # others begin none, and none will ever come of them
             break
     return b""
 

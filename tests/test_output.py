@@ -170,3 +170,10 @@ def test_a_result_has_both_views() -> None:
     result = Result("aé".encode(), b"\xff", 0, None, "/", 0.0, "exited", stdout_omitted=3, stdout_cut=2)
     assert (result.stdout, result.stdout_bytes) == ("a", b"a\xc3\xa9")
     assert (result.stderr, result.stderr_bytes) == ("�", b"\xff")
+
+
+@pytest.mark.parametrize("byte", [b"\xc0", b"\xc1", b"\xf5", b"\xff"])
+def test_what_begins_no_character_is_none_that_a_gap_has_cut(byte: bytes) -> None:
+    assert text_of(byte + b"z", 5, 1) == "\ufffdz"
+    capture = captured(100, [byte])
+    assert capture.take(final=False) == (byte, 0, 1)
