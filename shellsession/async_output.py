@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .engine.steps import Engine
 
 # A loop that ends when an iterator was left has ended by then, in seconds, also on a busy machine.
-_A_WHILE: Final = 0.5
+_LOOP_PATIENCE: Final = 0.5
 
 
 class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
@@ -48,7 +48,7 @@ def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callab
     import asyncio
 
     loop = asyncio.get_running_loop()
-    loop.call_later(_A_WHILE, lambda: loop.create_task(begin()) if is_left() else None)
+    loop.call_later(_LOOP_PATIENCE, lambda: loop.create_task(begin()) if is_left() else None)
 
 
 class Outlet:

@@ -1,6 +1,7 @@
 """AsyncSession: one bash that stays open, for asyncio.
 
-Law: each verb is one line over ``engine.steps``; Session has the same verbs with the same signatures.
+Law: what a verb does is told in ``engine.steps``, and whose turn it is in ``turns``. Session has the same verbs with
+the same signatures.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .any_session import LoopSession, Seconds, Text
 from .async_output import Outlet, Pieces, in_a_while
-from .base import A_MOMENT, Base
+from .base import LOOK_PATIENCE, Base
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
 from .engine.steps import Superseded
@@ -178,7 +179,7 @@ class AsyncSession(Base, LoopSession[Request]):
     async def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
         engine = self._mine()
-        if (told := await self._along(time.monotonic() + A_MOMENT)) is not None:
+        if (told := await self._along(time.monotonic() + LOOK_PATIENCE)) is not None:
             return told
         return await self._result_of(engine.poll())
 

@@ -36,7 +36,7 @@ from .models import (
 from .policy.sandbox import Sandbox
 
 # How long who only looks may be waited for, in seconds.
-A_MOMENT = 0.02
+LOOK_PATIENCE = 0.02
 _STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
 
 

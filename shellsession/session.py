@@ -1,6 +1,7 @@
 """Session: one bash that stays open, for threads.
 
-Law: each verb is one line over ``engine.steps``; AsyncSession has the same verbs with the same signatures.
+Law: what a verb does is told in ``engine.steps``; here is whose turn it is, and who is told of the end of a command
+that another thread is in. AsyncSession has the same verbs with the same signatures.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from .any_session import Output, Seconds, Text, ThreadSession
-from .base import A_MOMENT, Base
+from .base import LOOK_PATIENCE, Base
 from .engine.dialogue import expect, late
 from .engine.steps import Superseded
 from .engine.waiters import Waiter, is_owned
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 # How long a thread waits for another's restart until it looks again, in seconds.
-_A_WHILE = 1.0
+_RESTART_PATIENCE = 1.0
 
 
 class Session(Base, ThreadSession[Request]):
@@ -66,7 +67,7 @@ class Session(Base, ThreadSession[Request]):
                     except RuntimeError:  # it struck before this thread had it
                         pass
                 with self._restarted:  # for a while: Ctrl-C may have struck who was to tell
-                    self._restarted.wait_for(lambda: not restarting, _A_WHILE)
+                    self._restarted.wait_for(lambda: not restarting, _RESTART_PATIENCE)
         finally:
             self._callers -= mine
 
@@ -158,7 +159,7 @@ class Session(Base, ThreadSession[Request]):
     def poll(self) -> Result:
         """As ``wait``, without waiting: what the running command has printed since the previous result."""
         engine = self._mine()
-        if (told := self._along(time.monotonic() + A_MOMENT)) is not None:
+        if (told := self._along(time.monotonic() + LOOK_PATIENCE)) is not None:
             return told
         return self._result_of(engine.poll())
 

@@ -23,7 +23,7 @@ from .unattended import UnattendedReader
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
 # How long the end of a session waits for a callback, in seconds.
-_A_MOMENT: Final = 1.0
+_CALLBACK_PATIENCE: Final = 1.0
 
 
 class Core:
@@ -126,7 +126,7 @@ class Core:
         The end of the session waits for that a moment only: it may be the end of the program.
         """
         if (reader := self.unattended) is not None:
-            if not reader.stop(time.monotonic() + _A_MOMENT if self.closed else until):
+            if not reader.stop(time.monotonic() + _CALLBACK_PATIENCE if self.closed else until):
                 if not self.closed:
                     return False
                 reader.abandon()
