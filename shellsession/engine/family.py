@@ -77,8 +77,11 @@ class Family:
         Each is judged in the one look that finds it: between two looks another orphan becomes bash's child. What has
         ended meanwhile shows no tag.
         """
-        fresh = (pid for pid in self.children() if not (older and self.is_older(pid, older)))
-        return [pid for pid in fresh if processes.alive(pid)]
+
+        def is_one(pid: int) -> bool:
+            return not (older and self.is_older(pid, older)) and processes.alive(pid)
+
+        return processes.found_among(self.children, is_one)
 
     def is_older(self, pid: int, older: Mapping[int, int]) -> bool:
         """Is it among those who were ``present`` then, or their orphans?"""
