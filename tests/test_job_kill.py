@@ -86,4 +86,20 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
 def test_a_job_is_told_of_though_each_of_it_ends_as_it_has_started_the_next(sh: Session) -> None:
     for number in range(40):
         assert sh.run("f() { f & }; f >/dev/null 2>&1 &").background, number
-        sh.restart()
+        sh.jobs()[-1].kill()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "f() { (f &); }; f >/dev/null 2>&1 &",
+        "f() { (f &); }; f &",  # found by its streams, too, which takes its time
+        "while :; do (sleep 1000 &); done >/dev/null 2>&1 &",
+    ],
+)
+def test_who_starts_others_without_end_is_killed_with_them(sh: Session, command: str) -> None:
+    for _ in range(3):
+        sh.run(command)
+        job = sh.jobs()[-1]
+        assert job.kill()
+        wait_until(lambda: not job.running, "its end")  # noqa: B023  # asked at once

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -33,6 +34,9 @@ class Reader(Protocol):
 
 # Reads of 4 KiB: one that lives, and prints without end, is not listened to for ever.
 _LAST_WORDS: Final = 16
+# Looks at who is to be killed, at the most, and how many in a row bring nobody new until it is believed.
+_HOLDS: Final = 100
+_QUIET: Final = 2
 # Of those that have ended so many are remembered, and so many bytes of what all have printed: the latest.
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
@@ -132,11 +136,30 @@ class Job(AnyJob):
         Bash itself, which holds them after `exec 3>&2`, is not the job's. Raises SessionClosed in a forked child.
         """
         self._check_owner()
-        victims = [pid for parent in self.alive() for pid in (*processes.descendants(parent), parent)]
-        files = {stream.identity for stream, _, _ in list(self._open.values()) if stream.fd != self._lent}
-        if files:
-            victims += [pid for pid in activity.holders(files) if pid not in (*victims, self._family.pid)]
-        return tuple(kill(victims))
+        victims: list[int] = []
+        quiet = 0
+        try:  # stopped first, or each may have started another one since it was looked for
+            for _ in range(_HOLDS):
+                victims = [pid for pid in victims if processes.alive(pid)]
+                known = len(victims)
+                for pid in self._to_be_killed():
+                    if pid not in victims:
+                        victims.append(pid)
+                        kill([pid], signal.SIGSTOP)
+                quiet = quiet + 1 if len(victims) == known else 0
+                if quiet == _QUIET:
+                    break
+        finally:
+            signalled = kill(victims)
+        return tuple(signalled)
+
+    def _to_be_killed(self) -> Iterator[int]:
+        """What lives of it, what is below that, and who holds its streams."""
+        for parent in self.alive():
+            yield parent
+            yield from processes.descendants(parent)
+        if files := {stream.identity for stream, _, _ in list(self._open.values()) if stream.fd != self._lent}:
+            yield from (pid for pid in activity.holders(files) if pid != self._family.pid)
 
     def close(self) -> None:
         """Let go of the streams, and of its orphans."""
