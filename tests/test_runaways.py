@@ -14,6 +14,7 @@ import pytest
 from support import mentioning, unique_seconds, wait_until
 
 from shellsession import Session
+from shellsession.engine import processes
 
 PYTHON = sys.executable
 EXIT = {"x86_64": 60, "aarch64": 93}  # the kernel's numbers of exit(2), which ends a thread
@@ -192,3 +193,13 @@ def test_a_process_that_forks_while_it_is_hunted_does_not_escape(sh: Session) ->
     wait_until(lambda: len(mentioning(seconds)) > 20, "it grows")
     sh.close()
     assert not mentioning(seconds)
+
+
+def test_who_was_started_by_one_that_ended_in_a_look_is_found(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 80 time limits over eight chains of such processes four left some behind."""
+    family = sh.open()._engine.live().family
+    listings = iter([[1], [1, 2]])
+    with monkeypatch.context() as patch:
+        patch.setattr(family, "newer", lambda older: next(listings))
+        patch.setattr(processes, "alive", lambda pid: pid == 2)
+        assert family.living() == [2]

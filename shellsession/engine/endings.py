@@ -156,8 +156,7 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
     """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
     shell = engine.live()
     for _ in range(ROUNDS):
-        victims = [pid for pid in shell.family.newer(call.older) if processes.alive(pid)]
-        if not victims:
+        if not (victims := shell.family.living(call.older)):
             break
         call.note_killed(kill(victims))
         yield Wait((), time.monotonic() + TICK)

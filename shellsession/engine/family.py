@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from . import processes
 from .spare import SPARE
@@ -70,6 +71,10 @@ class Family:
             return self.descendants()
         heads = self.newer_children(older)
         return heads + [pid for head in heads for pid in processes.descendants(head)]
+
+    def living(self, older: Mapping[int, int] = MappingProxyType({})) -> list[int]:
+        """Those of ``newer`` that are more than zombies."""
+        return processes.found_among(lambda: self.newer(older), processes.alive)
 
     def newer_children(self, older: Mapping[int, int]) -> list[int]:
         """Those of ``children`` that live and are among ``newer``.

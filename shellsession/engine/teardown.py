@@ -186,8 +186,7 @@ def abandon(engine: Core) -> None:
 
 def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
     for _ in range(ROUNDS):
-        victims = [pid for pid in shell.family.descendants() if processes.alive(pid)]
-        if not victims:
+        if not (victims := shell.family.living()):
             return
         signalled = kill(victims)
         if call is not None:
