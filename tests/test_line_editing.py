@@ -25,6 +25,12 @@ IDIOMS = [
     (["mapfile -t -C 'set +o emacs;:' -c 1 lines <<< one; echo kept"], "kept\n"),
     (['find . -exec true \\;; eval "$(set +o)"; env -i ls | grep -c exec; echo kept'], "0\nkept\n"),
     (["set +o | grep -c noglob; set -e", "set +e; echo kept"], "kept\n"),
+    (["set +o >kept", "while read -r line; do $line; done <kept; echo kept"], "kept\n"),
+    (["mapfile -t kept < <(set +o)", 'for line in "${kept[@]}"; do $line; done; echo kept'], "kept\n"),
+    (['back() { eval "$1"; }', "kept=$(set +o)", 'back "$kept"; echo kept'], "kept\n"),
+    (["shopt -po >kept", ". ./kept; echo kept"], "kept\n"),
+    (["set -o 'vi'; echo kept", 'set +o "vi"; echo kept'], "kept\n"),
+    (['mode=vi; set -o "$mode"; set +o $mode; echo kept'], "kept\n"),
 ]
 
 
@@ -39,8 +45,10 @@ def test_the_shell_lives_and_keeps_its_state(sh: Session, commands: list[str], p
     assert sh.run("echo $x; pwd -P | grep -c inside").stdout == "5\n1\n"
 
 
-def test_what_stands_on_stdin_is_never_run(sh: Session) -> None:
-    result = sh.run('eval "$(set +o)"; read line; echo "data: $line"', stdin=b"echo run as code\n")
+@pytest.mark.parametrize("back", ['eval "$(set +o)"', "while read -r line; do $line; done <kept"])
+def test_what_stands_on_stdin_is_never_run(sh: Session, back: str) -> None:
+    sh.run("set +o >kept")
+    result = sh.run(f'{back}; read line; echo "data: $line"', stdin=b"echo run as code\n")
     assert result.stdout == "data: echo run as code\n"
 
 

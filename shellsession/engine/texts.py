@@ -13,13 +13,11 @@ _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with what i
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 # Bounded, or a line of a megabyte with many such words would take seconds.
 _EDITING: Final = re.compile(
-    rb"set[ \t][^\n;&|()]{0,100}?(?:\+o[ \t]*(?![ \t\w])|[-+]\w*o[ \t]+(?:emacs|vi)\b)"
+    rb"set[ \t][^\n;&|()]{0,100}?(?:\+o(?:(?![ \t\w])|[ \t]++(?![\w\"'$]))|[-+]\w*o[ \t]+[\"']?(?:emacs\b|vi\b|[$\\`]))"
     rb"|shopt[ \t][^\n;&|()]{0,100}?-\w*o"
 )
 
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
-
-_DEFINING: Final = re.compile(rb"function[ \t]|\([ \t]*\)[ \t\n]*[{(]")
 
 
 def is_blank(text: bytes) -> bool:
@@ -37,17 +35,12 @@ def named_descriptors(text: bytes) -> set[int]:
 
 
 def switches_editing(text: bytes) -> bool:
-    """May it switch line editing on or off, as what `set +o` prints does (`eval "$(set +o)"`)?
+    """May it switch line editing on or off, or tell a later one how (`set +o` prints it, for `eval`, `$line`, `f`)?
 
     An interactive bash reads on from fd 0 then: it runs the command's own stdin, and ends with that. Not in a file that
     it sources, nor in what is evaluated there.
     """
     return _EDITING.search(text) is not None
-
-
-def defines_functions(text: bytes) -> bool:
-    """May a later command call what this one does?"""
-    return _DEFINING.search(text) is not None
 
 
 def replaces_the_shell(text: bytes) -> bool:

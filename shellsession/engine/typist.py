@@ -20,7 +20,7 @@ from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
 from .streams import Stream
-from .texts import defines_functions, named_descriptors, replaces_the_shell, switches_editing
+from .texts import named_descriptors, replaces_the_shell, switches_editing
 from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
@@ -123,19 +123,16 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
 
 
 def _must_source(engine: Core, request: Request) -> bool:
-    """Is the text to be run by a file, as it may switch line editing?
+    """Is the text to be run by a file, as it may switch line editing, perhaps by what an earlier one has kept?
 
     Not where that would show (`set -x`, a DEBUG trap, the history), nor with an `exec`.
     """
     text = request.command
     if request.isolated:  # no subshell is interactive
         return False
-    if may := switches_editing(text):
-        engine.switching = b"" if engine.switching == b"" or defines_functions(text) else b"eval"
-    elif engine.switching is not None:
-        may = engine.switching in text
+    engine.switching = engine.switching or switches_editing(text)
     shows = engine.prompt_speaks or engine.debugging or engine.history or engine.spelling
-    return may and not shows and not replaces_the_shell(text)
+    return engine.switching and not shows and not replaces_the_shell(text)
 
 
 def _arguments(engine: Core, shell: Shell, text: bytes, sourced: bool) -> Iterator[tuple[bytes, int]]:
