@@ -130,6 +130,24 @@ def test_what_a_debug_trap_says_of_our_words_is_nobodys(sh: Session) -> None:
     assert sh.run("trap -p DEBUG; echo on").stdout == "on\n"
 
 
+@pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
+@pytest.mark.parametrize("together", [False, True], ids=["in two calls", "in one"])
+def test_what_a_debug_trap_says_of_our_words_is_nobodys_behind_a_command_that_was_ended(
+    sh: Session, together: bool, tty: bool
+) -> None:
+    trap, sleeps = "trap 'echo \"D:$BASH_COMMAND\"' DEBUG", "sleep 1000"
+    for text in (f"{trap}; {sleeps}",) if together else (trap, sleeps):
+        last = sh.run(text, timeout=0.2)
+    assert last.outcome == "timed_out"
+    assert [sh.run("x=1", tty=tty).stdout for _ in range(2)] == ["D:x=1\n"] * 2
+
+
+def test_a_prompt_that_speaks_behind_a_command_that_was_ended_is_nobodys(sh: Session) -> None:
+    sh.run("PS0='zz '")
+    assert sh.run("sleep 1000", timeout=0.2).outcome == "timed_out"
+    assert sh.run("exit 3").stderr == "exit\n"
+
+
 @pytest.mark.parametrize("length", range(300, 1100, 20))
 def test_nothing_we_typed_is_left_for_them_to_read(new_session: NewSession, length: int) -> None:
     """A mark that bash has not read yet would be theirs, with its nonce: they could say it themselves."""

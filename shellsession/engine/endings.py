@@ -57,10 +57,10 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     held = pump.drain(shell, call)
     echoes = not _TRACING.isdisjoint(flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
-    if call.grouped and engine.debugging and not echoes and not call.retyped:
+    if engine.debugging and (call.grouped or call.ending) and not echoes and not call.retyped:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
-    else:
-        engine.prompt_speaks = echoes or (noise and call.ending is None)
+    elif call.ending is None or echoes:  # else bash has told of its end, and of our questions
+        engine.prompt_speaks = echoes or noise
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         call.unread = shell.keyboard.reset()
