@@ -13,7 +13,7 @@ from typing import Final
 from ..errors import IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
 from . import processes
-from .call import Call
+from .call import Call, fresh_nonce
 from .draining import DRAINER
 from .environment import environment
 from .jobs import Job, Reader
@@ -56,6 +56,7 @@ class Core:
     def forget_bash(self) -> None:
         """What commands have done to one bash is not done to the next, which is about to start."""
         self.status = 0  # `$?`
+        self.setter = b"s" + fresh_nonce()[:8]  # sets it again, and is a function for that long
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
         self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`

@@ -140,6 +140,8 @@ class Frame(NamedTuple):
     ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     ``reserved``: descriptors that bash is to keep none of its own at (see ``texts``); they are opened.
     ``sourced``: the argument is a file that runs the text (see ``texts``).
+    ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
+    it has heard (1.3 KB for each).
     """
 
     nonce: bytes
@@ -151,6 +153,7 @@ class Frame(NamedTuple):
     ours_in_history: int = 0
     reserved: Sequence[int] = ()
     sourced: bool = False
+    setter: bytes = b"s"
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
@@ -172,7 +175,7 @@ class Frame(NamedTuple):
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
         prologue = reserving
         prologue += _history(argument, self.ours_in_history) if self.ours_in_history else b""
-        prologue += _restore(self.nonce[_SECRET:], status, _prefix(self.spelling)) if status else b""
+        prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0 (see _borne_out).
         skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
@@ -197,8 +200,7 @@ def _guard(spelling: int) -> bytes:
 GUARDS: Final = tuple(map(_guard, range(WAYS)))
 
 
-def _restore(public: bytes, status: int, prefix: bytes) -> bytes:
-    name = b"s" + public  # a DEBUG trap sees it
+def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
     return b"%b() { %bunset -f %b; %breturn %d; }; %b builtin && :; " % (name, prefix, name, prefix, status, name)
 
 

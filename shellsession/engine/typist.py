@@ -98,7 +98,9 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
     sourced = _must_source(engine, request)
-    frame = Frame(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced)
+    frame = Frame(
+        nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced, engine.setter
+    )
     for argument, status in _arguments(engine, shell, request.command, sourced):
         lines = frame.lines(argument, status)
         if len(lines) <= READ_MAX:
