@@ -81,6 +81,17 @@ def test_pieces_tell_each_byte_where_it_was(limit: int, text: str, data: st.Data
     assert at == len(whole)
 
 
+@pytest.mark.parametrize("limit", range(3, 10))
+def test_a_piece_with_the_rest_of_a_character_is_within_the_limit(limit: int) -> None:
+    capture = Capture(limit)
+    capture.feed(b"\xf0\x9f\x98")
+    assert capture.take(final=False)[:2] == (b"", 0)
+    capture.feed(b"\x80 and more")
+    kept, omitted, cut = capture.take()
+    assert (len(kept), kept[:cut][:3]) == (limit, b"\xf0\x9f\x98")
+    assert len(kept) + omitted == len(b"\xf0\x9f\x98\x80 and more")
+
+
 def test_memory_stays_bounded_in_a_flood() -> None:
     capture = Capture(100_000)
     for _ in range(5000):

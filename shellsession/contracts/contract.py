@@ -160,7 +160,7 @@ class Contract(Generic[P]):
         raise NotImplementedError
 
 
-def definition(contract: Contract[Any]) -> dict[str, object]:
+def definition(contract: Contract[Any]) -> dict[str, Any]:
     """The tool as models are told of it: name, description, and its input as JSON schema."""
     schema = contract.Input.model_json_schema()
     schema.pop("title", None)

@@ -55,7 +55,7 @@ class Located(Generic[P]):
         return text.replace(_PLACE, display(self._pwd()))
 
     @property
-    def definition(self) -> dict[str, object]:
+    def definition(self) -> dict[str, Any]:
         """Name, description and ``input_schema`` (JSON schema), as models are told of tools."""
         return {**definition(self.contract), "description": self.description}
 

@@ -104,7 +104,7 @@ class Capture:
 
     def peek(self) -> tuple[bytes, int, int]:
         """The bytes kept, the number omitted between, and where in the bytes the gap is."""
-        self._trim(self._limit // 2)
+        self._trim(min(self._limit // 2, self._limit - len(self._head)))  # half a character was kept back
         return bytes(self._head + self._tail), self._dropped, len(self._head)
 
     def take(self, final: bool = True) -> tuple[bytes, int, int]:
