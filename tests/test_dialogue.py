@@ -97,7 +97,11 @@ def test_dots_match_line_ends_as_in_pexpect(sh: Session) -> None:
 
 
 @pytest.mark.parametrize("verb", [Session.expect, Session.expect_exact])
-@pytest.mark.parametrize("pattern", [5, [5], object()], ids=["number", "in a list", "object"])
+@pytest.mark.parametrize(
+    "pattern",
+    [5, [5], object(), [bytearray(b"x")], [[]]],
+    ids=["number", "in a list", "object", "bytearray", "a list in a list"],
+)
 def test_what_is_no_pattern_is_refused(sh: Session, verb: Callable[..., int], pattern: object) -> None:
     sh.run("read x", stdin=TTY)
     with pytest.raises(InvalidRequest, match="expect"):

@@ -62,7 +62,12 @@ class Dialogue:
 
 
 def _text(pattern: Any) -> Any:
-    return pattern.decode("utf-8", "replace") if isinstance(pattern, bytes) else pattern
+    """One pattern as pexpect searches it. Raises TypeError, which pexpect does for some only as it searches."""
+    if isinstance(pattern, bytes):
+        return pattern.decode("utf-8", "replace")
+    if not (isinstance(pattern, str) or pattern in (pexpect.EOF, pexpect.TIMEOUT)):
+        raise TypeError(f"a pattern is str, bytes, pexpect.EOF or pexpect.TIMEOUT, not {pattern!r:.100}")
+    return pattern
 
 
 def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
