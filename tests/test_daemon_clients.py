@@ -12,7 +12,7 @@ from pathlib import Path
 import clients
 import pytest
 from clients import begin
-from daemons import Daemon, Raw
+from daemons import Daemon, Raw, served
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import (
@@ -197,18 +197,93 @@ def test_of_a_shell_that_this_costs_the_next_command_is_told_unless_who_cancels_
     assert sh.run("echo on").stdout == "on\n"
 
 
-def test_a_command_that_was_handed_back_to_who_had_given_up_is_ended(daemon: Daemon, sh: RemoteSession) -> None:
+# Verbs by which a command is handed back once more, and their requests.
+HANDED_BACK: dict[str, tuple[tuple[bytes, ...], dict[str, object]]] = {
+    "wait": ((), {"timeout": 0.05}),
+    "send": ((b"x",), {"timeout": 0.05}),
+    "glimpse": ((), {"timeout": 0.05}),
+}
+
+
+def handed_back(raw: Raw, agent: str, verb: str, seconds: str) -> str:
+    """A command runs, and has been handed back by that verb; its request."""
+    run = {"agent": agent, "stdin": "tty", "timeout": 0.05, "on_timeout": "yield"}
+    reply = raw.ask("run", f"stty -echo; sleep {seconds}".encode(), **run).header
+    if verb != "run":
+        parts, fields = HANDED_BACK[verb]
+        reply = raw.ask(verb, *parts, agent=agent, **fields).header
+    assert reply.get("value") is False or reply["result"]["outcome"] == "running"
+    return str(reply["id"])
+
+
+@pytest.mark.parametrize("verb", ["run", *HANDED_BACK])
+def test_a_command_that_was_handed_back_to_who_had_given_up_is_ended(
+    daemon: Daemon, sh: RemoteSession, verb: str
+) -> None:
     """He asks for it to be cancelled while the answer is on its way: nobody else knows of that command."""
     seconds = unique_seconds()
     sh.run("X=1")
     with Raw(daemon.socket) as raw:
-        reply = raw.ask("run", f"sleep {seconds}".encode(), agent=sh.agent, timeout=0.05, on_timeout="yield").header
-        assert reply["result"]["outcome"] == "running"
-        end = raw.ask("cancel", request=reply["id"]).header
+        request = handed_back(raw, sh.agent, verb, seconds)
+        end = raw.ask("cancel", request=request).header
         assert (end["value"], end["result"]["outcome"]) == (True, "interrupted")
         assert with_argument(seconds) == []
-        assert raw.ask("cancel", request=reply["id"]).header["value"] is False
+        assert raw.ask("cancel", request=request).header["value"] is False
     assert sh.run("echo $X").stdout == "1\n"
+    wait_until(lambda: len(daemon.logged(sh.agent)) == 3, "the log")
+    assert daemon.logged(sh.agent)[1]["outcome"] == "interrupted"
+
+
+@pytest.mark.parametrize("verb", ["run", *HANDED_BACK])
+@pytest.mark.parametrize("since", HANDED_BACK)
+def test_who_had_given_up_does_not_end_what_was_handed_to_another_client_since(
+    daemon: Daemon, sh: RemoteSession, verb: str, since: str
+) -> None:
+    with Raw(daemon.socket) as raw, Raw(daemon.socket) as another:
+        request = handed_back(raw, sh.agent, verb, unique_seconds())
+        parts, fields = HANDED_BACK[since]
+        last = another.ask(since, *parts, agent=sh.agent, **fields).header["id"]
+        assert raw.ask("cancel", request=request).header["value"] is False
+        assert sh.state == "running"
+        assert another.ask("cancel", request=last).header["value"] is True
+
+
+@pytest.mark.parametrize("verb", ["run", *HANDED_BACK])
+def test_who_had_given_up_does_not_end_what_another_client_stays_with(
+    daemon: Daemon, sh: RemoteSession, verb: str
+) -> None:
+    with Raw(daemon.socket) as raw, Raw(daemon.socket) as another:
+        wait_until(lambda: served(raw) == 1, "the end of what other tests have left")
+        request = handed_back(raw, sh.agent, verb, unique_seconds())
+        another.say("wait", agent=sh.agent, timeout=None)
+        wait_until(lambda: served(raw) == 2, "that he stays")
+        assert raw.ask("cancel", request=request).header["value"] is False
+        assert sh.state == "running"
+        assert sh.interrupt().outcome == "interrupted"
+        assert another.receive().header["result"]["outcome"] == "interrupted"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_who_gives_up_waiting_beside_another_client_ends_nothing(daemon: Daemon, sh: RemoteSession, told: bool) -> None:
+    """As in a session of the same process, also where he was told meanwhile that it runs on."""
+    with Raw(daemon.socket) as raw, Raw(daemon.socket) as another:
+        wait_until(lambda: served(raw) == 1, "the end of what other tests have left")
+        handed_back(another, sh.agent, "run", unique_seconds())
+        another.say("wait", agent=sh.agent, timeout=None)
+        wait_until(lambda: served(raw) == 2, "that he stays")
+        if told:
+            reply = raw.ask("wait", agent=sh.agent, timeout=0.05).header
+            assert reply["result"]["outcome"] == "running"
+            assert raw.ask("cancel", request=reply["id"]).header["value"] is False
+        else:
+            request = raw.say("wait", agent=sh.agent, timeout=None)
+            cancelling = raw.say("cancel", request=request)
+            replies = {reply.header["id"]: reply.header for reply in (raw.receive(), raw.receive())}
+            assert "error" in replies[request]
+            assert "result" not in replies[cancelling]
+        assert sh.state == "running"
+        assert sh.interrupt().outcome == "interrupted"
+        assert another.receive().header["result"]["outcome"] == "interrupted"
 
 
 def test_a_request_that_waits_for_its_turn_is_cancelled(daemon: Daemon, sh: RemoteSession, place: Path) -> None:

@@ -104,12 +104,12 @@ class Sessions:
     async def end_untold(self, request: str) -> Result | None:
         """End the command which that request handed back: its client gave up before it was told. None: it has none."""
         for shared in self:
-            if shared.is_left(request):
+            if command := shared.left_by(request):
                 # Attended, as by any verb: a command that comes meanwhile begins when the outcome is settled.
                 with shared.attending() as told, suppress(ShellSessionError):  # it has ended by itself
                     told.set_result(result := await shared.session.interrupt())
-                    shared.next_result(request, result)
-                    return shared.given_up(shared.outcomes.tell(request, result))
+                    shared.next_result(command, result)
+                    return shared.given_up(shared.outcomes.tell(command, result))
         return None
 
     def heard(self, result: Result) -> None:

@@ -51,6 +51,7 @@ class SharedSession:
         self._secrets, self._journal = secrets, journal
         self._typed_line = b"", b""  # a person's line: as bash gets it, and as it was typed
         self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
+        self.handed_to = ""  # the request that was answered last by one that runs on
         self._attending: list[asyncio.Future[Result]] = []  # verbs that are in the session, the oldest first
         self.hold = Hold(session, self.engine)
         self.outcomes = Outcomes()
@@ -272,9 +273,14 @@ class SharedSession:
         call = self.engine.last
         return call.unread if call is not None and command == self.outcomes.last != "" else b""
 
-    def is_left(self, request: str) -> bool:
-        """Was a command handed back to that request, and does nobody stay with it?"""
-        return self._unfinished is not None and self._unfinished[0] == request and not self._attending
+    def left_by(self, request: str) -> str:
+        """The command that was handed back to that request, whose client alone knows of it; "" where it is another's.
+
+        It is where another one stays with it, or was handed it since.
+        """
+        if self._unfinished is None or self.handed_to != request or self._attending:
+            return ""
+        return self._unfinished[0]
 
     async def drain(self, seconds: float) -> None:
         """Stay with a command that was handed back, if there is one, for so long."""

@@ -216,6 +216,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
         text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
     if (end := shared.engine.ended) is not None:  # perhaps nobody waits for it any more
         shared.glimpsed_end(end)
+    shared.handed_to = incoming.request.id
     return Answer({"value": ended}, (text,))
 
 
@@ -277,7 +278,7 @@ def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Res
         shared.engine.untold = result  # the next command is told of that shell's end, unless somebody asks before
     answer = answer_with(shared, incoming, result, command)
     if result.runs_on:  # perhaps it has ended meanwhile: that is kept for who names it
-        answer.header["command"] = command
+        answer.header["command"], shared.handed_to = command, incoming.request.id
     return answer
 
 
