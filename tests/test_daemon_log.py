@@ -76,12 +76,13 @@ def left_early(session: RemoteSession) -> None:
     stream.close()
 
 
-def wait_left_early(session: RemoteSession) -> None:
+def stay_left_early(session: RemoteSession, verb: str) -> None:
     seconds = unique_seconds()
-    handed_back(session, f"echo 12; sleep {seconds}")
+    assert session.run(f"echo 12; sleep {seconds}", stdin=TTY, timeout=SOON, on_timeout="yield").outcome == "running"
     wait_until(lambda: with_argument(seconds), "the command")
     with Raw(session._path) as raw, Raw(session._path) as other:
-        request = raw.say("wait", agent=session.agent, timeout=None)
+        assert raw.ask("glimpse", agent=session.agent, timeout=PATIENCE).parts[0] == b"12\n"  # there is no more
+        request = raw.say(verb, agent=session.agent, timeout=None)
         wait_until(lambda: other.ask("cancel", request=request).header["value"], "the cancelling")
 
 
@@ -115,7 +116,8 @@ STORIES: dict[str, tuple[Callable[[RemoteSession], object], list[Line]]] = {
     "the end of the shell": (lambda sh: sh.run("echo 12; exit 4"), [(4, "shell_exited", 3, 5)]),
     "refused": (refused_ones, [(130, "interrupted", 0, 0)]),
     "left early": (left_early, [(130, "interrupted", 3, 0)]),
-    "handed back and left": (wait_left_early, [(130, "interrupted", 3, 0)]),
+    "handed back and left": (lambda sh: stay_left_early(sh, "wait"), [(130, "interrupted", 3, 0)]),
+    "left as a word was expected": (lambda sh: stay_left_early(sh, "glimpse"), [(130, "interrupted", 3, 0)]),
     "unheard": (unheard, [(0, "exited", 3, 0), (0, "exited", 5, 0)]),
 }
 

@@ -182,13 +182,18 @@ async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Resul
         try:
             result = await verb
         except asyncio.CancelledError:
-            if command == shared.outcomes.last and (partial := shared.session._came_of()) is not None:
-                shared.next_result(command, partial)
-                incoming.listener.partial = shared.given_up(shared.outcomes.tell(command, partial))
+            _note_given_up(shared, incoming, command)
             raise
         told.set_result(result)
     shared.next_result(command, result)
     return _answer(shared, incoming, command, result)
+
+
+def _note_given_up(shared: SharedSession, incoming: Incoming, command: str) -> None:
+    """Who was with that command was cancelled, and it is ended: what came of it is for who cancelled."""
+    if command == shared.outcomes.last and (partial := shared.session._came_of()) is not None:
+        shared.next_result(command, partial)
+        incoming.listener.partial = shared.given_up(shared.outcomes.tell(command, partial))
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
@@ -213,7 +218,12 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     incoming.listener.queued = False
     shared.outcomes.check(incoming.request.command)
     with shared.attending(), observing(shared.engine, incoming.listener):
-        text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
+        command = shared.outcomes.last
+        try:
+            text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
+        except asyncio.CancelledError:
+            _note_given_up(shared, incoming, command)
+            raise
     if (end := shared.engine.ended) is not None:  # perhaps nobody waits for it any more
         shared.glimpsed_end(end)
     shared.handed_to = incoming.request.id
