@@ -117,7 +117,7 @@ class Toolbox:
         async with self._alone(brief) as until:
             options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
             run = partial(self._session.run, command, timeout=brief, on_timeout="yield", **options)
-            return await self._stay(self._begun(run, until, seconds), until)
+            return await self._stay(self._begun(run, until, seconds), until, begins=True)
 
     async def wait(self, seconds: Patience = None) -> str:
         """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
@@ -222,7 +222,7 @@ class Toolbox:
         self._deadline = time.monotonic() - result.duration + seconds
         return result
 
-    async def _stay(self, first: Awaitable[Result], until: float) -> str:
+    async def _stay(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
         """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
         self._relax()
         begun, results = time.monotonic(), list[Result]()
@@ -244,9 +244,11 @@ class Toolbox:
                 "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
             ) from None
         except asyncio.CancelledError:  # a client that gives up leaves nothing running
-            if results and results[-1].runs_on:
+            if results or not begins:  # else what was handed back before is not what it gives up
                 self._deadline = None
-                await to_its_end(self._end())
+                # What its own verb has ended already is not to be asked for: the next command is told of the shell.
+                if self._session._handed == self._mine:
+                    await to_its_end(self._end())
             raise
 
     def _take(self, results: list[Result], result: Result) -> None:
