@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from daemons import Daemon
@@ -56,6 +56,18 @@ def running(
         finally:
             if process.poll() is None:
                 process.kill()
+
+
+@contextmanager
+def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+    """It, with a terminal as its stderr, and what can be read there."""
+    master, slave = os.openpty()
+    with (
+        open(master, "rb", buffering=0) as screen,
+        open(slave, "wb") as stderr,
+        running(daemon.socket, *words, stderr=stderr) as process,
+    ):
+        yield process, screen
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import commands
 import pytest
-from commands import cli, finish, line, running, session
-from daemons import Daemon
+from commands import cli, finish, line, running, seen_on_stderr, session
+from daemons import Daemon, Raw
 from support import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Limits
@@ -87,6 +87,24 @@ def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[
             fifo.write_bytes(text)
             assert line(process) == text
         assert finish(process) == (5, b"")
+
+
+@pytest.mark.parametrize("behind", ["a person", "another client"])
+def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, behind: str) -> None:
+    with Raw(daemon.socket) as other:
+        if behind == "a person":
+            other.ask("hold", agent=agent, holder="me")
+            waits_for = b"nothing runs there; somebody sits there (`shellsession attach`)"
+        else:
+            other.say("run", b"sleep 1000", agent=agent, stdin="tty")
+            with session(agent, daemon) as sh:
+                wait_until(lambda: sh.state == "running", "the command")
+            waits_for = b"`sleep 1000` has run there for "
+        with seen_on_stderr(daemon, "send", agent, "never") as (process, screen):
+            told = screen.read(4096)
+            assert told.startswith(f"shellsession: waiting for agent '{agent}': ".encode() + waits_for)
+            assert told.endswith(b"; Ctrl-C gives up, and nothing was typed\r\n")
+            assert finish(process, signal.SIGINT)[0] == 130
 
 
 def test_who_reads_wait_may_go_and_the_command_runs_on(daemon: Daemon, agent: str) -> None:

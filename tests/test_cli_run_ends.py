@@ -8,31 +8,16 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
-from commands import PROGRAM, cli, environment, finish, line, opened, running
+from commands import PROGRAM, cli, environment, finish, line, opened, running, seen_on_stderr
 from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, SessionClosed, connect
 from shellsession.daemon.control import stats
-
-
-@contextmanager
-def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
-    """It, with a terminal as its stderr, and what can be read there."""
-    master, slave = os.openpty()
-    with (
-        open(master, "rb", buffering=0) as screen,
-        open(slave, "wb") as stderr,
-        running(daemon.socket, *words, stderr=stderr) as process,
-    ):
-        yield process, screen
 
 
 def test_what_a_command_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, place: Path) -> None:

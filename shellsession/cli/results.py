@@ -86,14 +86,14 @@ def explain(result: Result, agent: str, interrupted: bool = False) -> None:
         talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}{answer}")
 
 
-def tell_of_waiting(agent: str, message: Message) -> None:
-    """Say on stderr what a command waits for that has not had its turn yet."""
+def tell_of_waiting(agent: str, message: Message, done: str = "run") -> None:
+    """Say on stderr what a command waits for that has not had its turn yet; or what is to be ``done`` else."""
     line, cut, _ = message.parts[0].decode("utf-8", "replace").strip().partition("\n")
     shown = line[:_SHOWN] + ("…" if cut or len(line) > _SHOWN else "")
     seconds = message.header["seconds"]
     runs = f"`{shown}` has run there for {span(seconds)}" if seconds is not None else "nothing runs there"
     sits = "; somebody sits there (`shellsession attach`)" if message.header["held"] else ""
-    talk(f"waiting for agent {agent!r}: {runs}{sits}; Ctrl-C gives up, and nothing was run")
+    talk(f"waiting for agent {agent!r}: {runs}{sits}; Ctrl-C gives up, and nothing was {done}")
 
 
 def _word(agent: str) -> str:

@@ -25,7 +25,8 @@ Type a line into the terminal of the command that was handed back running (see `
 comes until it waits for input, ends, or the time limit passes. It exits with 0 while the command runs on, and with the
 command's status when it has ended. Ctrl-C ends the command. While a person sits there (`shellsession attach`), this
 waits for its turn, and --timeout counts from then; while another process stays with the command, this waits, too, until
-that comes back or --timeout has passed: then it exits with 125, and nothing was typed."""
+that comes back or --timeout has passed: then it exits with 125, and nothing was typed. What it waits for it says, if
+stderr is a terminal."""
 
 
 def own_parser() -> argparse.ArgumentParser:

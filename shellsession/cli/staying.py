@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,8 @@ def stay(given: Any, verb: Callable[[Visit], Result]) -> tuple[Result, bool]:
     """Do that with the command, and tell what comes; its result, and did Ctrl-C end it?"""
     passed = Passed()
     with Visit(given.agent, given.socket) if given.json else _Staying(given.agent, given.socket, passed) as visit:
+        if sys.stderr.isatty():
+            visit.on_wait = lambda message: results.tell_of_waiting(given.agent, message, "typed")
         result, interrupted = results.until_ctrl_c(lambda: verb(visit))
     if given.json:
         results.tell(result, given.agent, json=True)

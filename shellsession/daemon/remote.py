@@ -68,7 +68,7 @@ class Remote(AnySession[Asked]):
         self._pool = Pool()
         self._closed = False
         self._dialogue: Dialogue | None = None
-        # Told of what keeps a command waiting for its turn, once it has for a second.
+        # Told of what keeps a command, or what is to be sent to one, waiting for its turn, once it has for a second.
         self.on_wait: Callable[[Message], None] | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
         self._followed: list[tuple[weakref.ref[object], Followed]] = []  # who iterates over the output of a command
@@ -272,6 +272,8 @@ class Remote(AnySession[Asked]):
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
         """The request of ``wait`` and ``send``."""
         fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
+        if verb == "send" and self.on_wait is not None:  # for ``wait`` there is no turn to come
+            fields["tell"] = True
         if timeout is not ...:
             check_seconds("timeout", timeout)
             fields["timeout"] = timeout

@@ -141,11 +141,12 @@ class Poll(OfCommand):
 
 
 class Send(OfCommand):
-    """Part: the text. ``so_far``: as in ``Wait``."""
+    """Part: the text. ``so_far``: as in ``Wait``; ``tell``: as in ``Run``."""
 
     verb: Literal["send"]
     timeout: float | None = None
     live: bool = False
+    tell: bool = False
     so_far: bool = False
 
 
