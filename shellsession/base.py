@@ -135,8 +135,8 @@ class Base(AnySession[Request]):
     @property
     def idle(self) -> float:
         """For how many seconds nothing has run; 0.0 while a command does."""
-        engine = self._engine
-        return 0.0 if engine.state == "running" else time.monotonic() - engine.idle_since
+        since = self._engine.free_since()
+        return 0.0 if since is None else time.monotonic() - since
 
     def _is_in_use(self) -> bool:
         """Does somebody run a verb, or wait for its turn?"""

@@ -55,10 +55,12 @@ class Entry(Generic[S]):
     def info(self) -> AgentInfo:
         session, age = self.session, time.monotonic() - self.made
         jobs = sum(job.running for job in session.jobs())
-        pid, state = session.pid, session.state
+        pid, state, command, idle = session.pid, session.state, session.command, session.idle
+        if state == "running" and idle:  # handed back, and ended since, though nobody has asked how
+            state, command = "idle", ""
         if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh one
             pid, state = None, "new"
-        return AgentInfo(self.name, pid, state, session.cwd, session.command, age, session.idle, jobs, session.attached)
+        return AgentInfo(self.name, pid, state, session.cwd, command, age, idle, jobs, session.attached)
 
 
 class Registry(Generic[S]):

@@ -73,6 +73,7 @@ class Call:
     abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
     interrupt_requested = False  # another thread wants it ended
+    over_since: float | None = None  # since when it is seen to have ended, though nobody has asked how
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     _waiting = 0  # bytes, in those
     following = False  # come back as soon as something is heard

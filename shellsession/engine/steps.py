@@ -22,7 +22,7 @@ from ..errors import (
     ShellUnavailable,
 )
 from ..models import OnTimeout, Request, Result, Stream
-from . import endings, pump, teardown, typist
+from . import endings, processes, pump, teardown, typist
 from .attending import attend, guarded
 from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
@@ -265,7 +265,32 @@ class Engine(Core):
 
     def close_if_idle(self, idle: float) -> Steps[None]:
         """Close the session if nothing has run in it for so many seconds, and nothing does."""
-        busy = self.call is not None or any(job.running for job in self.jobs)
-        if not busy and not self.closed and time.monotonic() - self.idle_since >= idle:
+        since = None if any(job.running for job in self.jobs) else self.free_since()
+        if since is not None and not self.closed and time.monotonic() - since >= idle:
             self.expired = True
             yield from self.close()
+
+    def free_since(self) -> float | None:
+        """From any thread: since when nothing runs here; None while a command does.
+
+        What was handed back may have ended, with nobody to ask how: then since that was seen. It stays to be told.
+        """
+        call = self.call
+        if self.state != "running":
+            return self.idle_since
+        if call is None or self.attended is not None:
+            return None
+        call.over_since = (call.over_since or time.monotonic()) if self._is_over(call) else None
+        return call.over_since
+
+    def _is_over(self, call: Call) -> bool:
+        """By the look of it: bash is at its prompt again, or gone, and nothing of the command is left, nor is heard.
+
+        Not ``shell.dead``, which reaps: the status is for the thread that is in a verb.
+        """
+        shell, reader = self.shell, self.unattended
+        if shell is None or call.pieces is not None or call.paused or (reader is not None and reader.thread):
+            return False
+        if not processes.alive(shell.pid):
+            return True
+        return shell.idle() and not shell.family.newer_children(call.older)
