@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from daemons import Daemon
 from loops import PATIENCE, seen, session
-from support import stat_fields, unique_seconds, with_argument
+from support import stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning, aconnect
 from shellsession.engine.waiters import LoopWaiter
@@ -135,6 +135,33 @@ def test_a_task_that_is_cancelled_again_and_again_keeps_its_shell() -> None:
             assert len(told) > 10
             assert task.cancelled()
             assert (await session.run("echo $kept")).stdout == "1\n"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["called", "awaited"])
+@pytest.mark.parametrize("often", [1, 10])
+def test_cancelling_while_the_command_of_a_callback_that_raised_is_ended_keeps_the_shell(
+    place: Path, awaited: bool, often: int
+) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def fails_later(*_: object) -> None:
+        fails()
+
+    async def main() -> None:
+        async with session(place) as sh:
+            await sh.run("kept=1")
+            command = "echo found; bash -c \"trap '' INT; sleep 1000; sleep 1000\""  # which takes a while to end
+            task = asyncio.create_task(sh.run(command, on_output=fails_later if awaited else fails))
+            await until(lambda: sh._engine.last is not None and sh._engine.last.ending is not None)
+            for _ in range(often):
+                task.cancel()
+                await asyncio.sleep(0)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await sh.run("echo $kept")).stdout == "1\n"
 
     asyncio.run(main())
 

@@ -19,7 +19,7 @@ from .framing import NOWHERE, Mark
 from .results import result
 from .shell import Shell, kill
 from .signals import undisturbed
-from .waiting import Steps, T, Wait
+from .waiting import Steps, T, Wait, shielded
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
@@ -164,9 +164,12 @@ def _end(engine: Core) -> Steps[Shell]:
 
 
 def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
-    """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed."""
+    """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed.
+
+    A cancelled task waits for their end.
+    """
     try:
-        return (yield from steps)
+        return (yield from shielded(steps))
     except BaseException:
         abandon(engine)
         raise

@@ -26,13 +26,15 @@ T = TypeVar("T")
 class Wait(NamedTuple):
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
-    ``keen``: it is to be expected within so many seconds, a thousandth at the most.
+    ``keen``: it is to be expected within so many seconds, a thousandth at the most. ``shielded``: by who puts things in
+    order, after whatever it was that struck; a task's cancellation is told behind that.
     """
 
     read: tuple[int, ...] = ()
     until: float | None = None
     keen: float = 0.0
     write: tuple[int, ...] = ()
+    shielded: bool = False
 
 
 Ready = Collection[int]
@@ -66,7 +68,7 @@ class Poller:
         self._was_quick = True  # what came the last time it was to be expected soon
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen, write = wait
+        read, until, keen, write, _ = wait
         begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
@@ -232,16 +234,42 @@ def _resolve(future: asyncio.Future[Ready], ready: Ready) -> None:
         future.set_result(ready)
 
 
-async def adrive(steps: Steps[T], poller: LoopPoller, strike: BaseException | None = None) -> T:
-    """Run steps to their end in this task; from where that strikes, if it is given."""
+async def adrive(
+    steps: Steps[T], poller: LoopPoller, strike: BaseException | None = None, wait: Wait | None = None
+) -> T:
+    """Run steps to their end in this task; ``strike``: which struck in that ``wait``, and is told behind a shield."""
+    untold = strike
     try:
-        wait = next(steps) if strike is None else steps.throw(strike)
+        wait = wait or next(steps)
         while True:
+            if untold is not None and not wait.shielded:
+                told, untold = untold, None
+                wait = steps.throw(told)
             try:
                 ready = await poller.wait(wait)
             except BaseException as error:
                 if strike is None and _is_cancellation(error):
-                    return await _put_in_order(steps, poller, error)
+                    return await _put_in_order(steps, poller, error, wait)
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(ready)
+    except BaseException as error:
+        if untold is not None:  # what struck first ended them: one who is cancelled is told of that
+            raise untold from (None if isinstance(error, StopIteration) else error)
+        if isinstance(error, StopIteration):
+            result: T = error.value
+            return result
+        raise
+
+
+def shielded(steps: Steps[T]) -> Steps[T]:
+    """Steps that put things in order: a task that is cancelled meanwhile lets them end."""
+    try:
+        wait = next(steps)
+        while True:
+            try:
+                ready = yield wait._replace(shielded=True)
+            except BaseException as error:
                 wait = steps.throw(error)
             else:
                 wait = steps.send(ready)
@@ -256,12 +284,12 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError)
 
 
-async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseException) -> T:
+async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseException, wait: Wait) -> T:
     try:
-        return await to_its_end(adrive(steps, poller, strike))
+        return await to_its_end(adrive(steps, poller, strike, wait))
     except BaseException as error:
         if _is_cancellation(error):
-            raise strike from None  # the very one: anyio knows its own by what they say
+            raise strike from error.__cause__  # the very one: anyio knows its own by what they say
         raise
 
 
