@@ -58,20 +58,21 @@ class Outlet:
     def __init__(self, take: OnOutput, engine: Engine) -> None:
         self._take, self._engine = take, engine
         self._pieces: deque[Awaitable[object]] = deque()
-        self._task: asyncio.Task[BaseException | None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.call: Call | None = None  # of whose output it awaits, once there is any
 
     def __call__(self, stream: Stream, data: bytes) -> None:
         came = self._take(stream, data)
         if isinstance(came, Awaitable):
             self._pieces.append(came)
-            call = self._engine.last
+            self.call = call = self._engine.last
             if call is not None and (self._task is None or self._task.done()):
                 import asyncio
 
                 self._engine.pause(call)
                 self._task = asyncio.get_running_loop().create_task(self._work(call))
 
-    async def _work(self, call: Call) -> BaseException | None:
+    async def _work(self, call: Call) -> None:
         import asyncio
 
         # Its own to tell: an eager task (asyncio.eager_task_factory) may run to its end before who makes it knows it.
@@ -89,15 +90,16 @@ class Outlet:
                 _discard(self._pieces.popleft())
         self._engine.callback_tasks.discard(me)
         self._engine.go_on(call, fault)
-        return fault
 
     async def finish(self) -> None:
         """The command has come back: everything it printed is to be taken, too. Raises what the callback raised."""
-        if self._task is not None:
-            import asyncio
+        import asyncio
 
-            if (fault := await asyncio.shield(self._task)) is not None:  # not cancelled with us: it would tell of that
-                raise fault
+        task = self._task
+        # One of a loop that was stopped never ends.
+        if task is not None and self.call is not None and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.shield(task)  # not cancelled with us: it would tell of that
+            self.call.raise_fault()
 
     def cancel(self) -> None:
         if self._task is not None:

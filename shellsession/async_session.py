@@ -43,6 +43,8 @@ class AsyncSession(Base, LoopSession[Request]):
         self._turns: Turns | None = None
         self._turn = object()
         self._drainer = LoopDrainer()
+        # Of the output of the command that was handed back last; held weakly, as it may hold whoever holds the session.
+        self._taker: Callable[[], Outlet | None] = lambda: None
         self._engine.reader = self._drainer
         self._engine.forget_fd = self._poller.forget
         self._engine.on_close = self._poller.forget_all
@@ -86,8 +88,16 @@ class AsyncSession(Base, LoopSession[Request]):
                 self._leave()
 
     async def _result_of(self, steps: Steps[Result]) -> Result:
-        """As ``_do``; what came is the caller's alone."""
-        self._engine.forget_output(result := await self._do(steps))
+        """As ``_do``; what came is the caller's alone. An end is told once an awaited callback has taken all of it."""
+        taker = self._taker()  # before: the call lets it go at its end
+        result = await self._do(steps)
+        if taker is not None and taker.call is self._engine.last and not result.runs_on:
+            try:
+                await taker.finish()
+            except BaseException:
+                taker.cancel()
+                raise
+        self._engine.forget_output(result)
         return result
 
     def _refuse_callbacks(self) -> None:
@@ -134,7 +144,8 @@ class AsyncSession(Base, LoopSession[Request]):
         request = request.__replace__(on_output=taker)
         try:
             result = await self._start(lambda: engine.run(request))
-            handed_back = engine.call if result.runs_on else None
+            if result.runs_on:
+                self._taker, handed_back = weakref.ref(taker), engine.call
             await taker.finish()
         except BaseException:
             taker.cancel()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support import stat_fields, unique_seconds, until, with_argument
 
-from shellsession import TTY, AsyncSession, SessionBusy
+from shellsession import TTY, AsyncSession, NotRunning, Result, SessionBusy
 
 PATIENCE = 20.0
 _factory: Any = None
@@ -191,6 +191,85 @@ def test_a_command_whose_hand_back_nobody_hears_of_is_ended(place: Path, ends: s
             assert (await session.run("echo $X")).stdout == "1\n"
 
     test(place)
+
+
+async def wait(session: AsyncSession) -> Result:
+    return await session.wait()
+
+
+async def poll(session: AsyncSession) -> Result:
+    while (result := await session.poll()).runs_on:  # noqa: ASYNC110 - an event of another process
+        await asyncio.sleep(0)
+    return result
+
+
+async def send(session: AsyncSession) -> Result:
+    return await session.send("\n")
+
+
+async def interrupt(session: AsyncSession) -> Result:
+    return await session.interrupt()
+
+
+@pytest.mark.parametrize("last", ["taken", "refused", "cancelled"])
+@pytest.mark.parametrize("verb", [wait, poll, send, interrupt])
+def test_the_end_of_a_handed_back_command_is_told_once_all_is_taken(
+    place: Path, verb: Callable[[AsyncSession], Coroutine[Any, Any, Result]], last: str
+) -> None:
+    @in_a_loop
+    async def test(place: Path) -> None:
+        gate, heard = asyncio.Event(), list[bytes]()
+
+        async def take(_: str, data: bytes) -> None:
+            await gate.wait()
+            if last == "refused":
+                raise LookupError("mine")
+            heard.append(data)
+
+        text = f"read x; echo a; {'read x; read x' if verb is interrupt else ':'}"
+        async with AsyncSession(cwd=place) as session:
+            assert (await session.run(text, stdin=TTY, on_output=take)).outcome == "input"
+            if verb is not send:
+                await session.type("\n")
+            if verb is interrupt:
+                await until(lambda: session._engine.callback_tasks)
+            asked = asyncio.create_task(verb(session))
+            await until(lambda: session._engine.last and session._engine.last.result)
+            assert not asked.done()  # what was printed is still to be taken
+            if last == "cancelled":
+                asked.cancel()
+            else:
+                gate.set()
+            await asyncio.wait([asked])
+            assert (heard != [], asked.cancelled()) == (last == "taken", last == "cancelled")
+            if last != "cancelled":
+                assert isinstance(asked.exception(), LookupError if last == "refused" else type(None))
+            await until(lambda: not session._engine.callback_tasks)
+            with pytest.raises(NotRunning):
+                await session.poll()
+            assert (await session.run("echo on")).stdout == "on\n"
+
+    test(place)
+
+
+def test_the_end_in_another_loop_is_told_once_all_is_taken(place: Path) -> None:
+    session, heard = AsyncSession(cwd=place), list[bytes]()
+
+    async def take(_: str, data: bytes) -> None:
+        await asyncio.sleep(0.01)
+        heard.append(data)
+
+    async def ends() -> Result:
+        (place / "go").touch()
+        try:
+            return await session.wait()
+        finally:
+            await session.close()
+
+    text = "echo a; until [ -e go ]; do sleep 0.01; done; echo b"
+    assert asyncio.run(session.run(text, timeout=0.1, on_timeout="yield", on_output=take)).runs_on
+    assert asyncio.run(ends()).exit_code == 0
+    assert b"".join(heard) == b"a\nb\n"
 
 
 @in_a_loop
