@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support import PATIENCE, mentioning, unique_seconds, wait_until
+from support import PATIENCE, descendants, mentioning, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
 from shellsession.engine import ladder, processes, pump, shell, teardown, tracing
@@ -76,6 +76,43 @@ def test_nothing_follows_a_program_that_ends_in_its_own_way(sh: Session, command
         result = sh.run(text, timeout=0.1, isolated=isolated)
         assert (result.outcome, result.stdout) == ("timed_out", ""), isolated
         assert "went on" not in result.stderr
+    assert sh.run("echo $v").stdout == "7\n"
+
+
+# Programs that wait as system(3) does: they ignore SIGINT and SIGQUIT for as long as their child runs. One would start
+# another then, one cleans up, and one, as su(1), has ignored both before and ends well.
+STARTS_ANOTHER = 'os.system("sleep {}"); os.system("printf \'went %s\' on"); time.sleep(0.05)'
+CLEANS_UP = """try: os.system("sleep {}")
+except KeyboardInterrupt: print("cleaned", flush=True)
+time.sleep(0.05)"""
+HEED = "preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (2, 3)]"
+AS_SU = f"""for number in (2, 3): signal.signal(number, signal.SIG_IGN)
+subprocess.run(["sleep", "{{}}"], {HEED}); time.sleep(0.05)"""
+
+
+@pytest.mark.parametrize("command", ["{}; echo went on", "({} && echo went on)", "bash -c {!r}'; echo went on'"])
+@pytest.mark.parametrize(
+    ("code", "stdout"),
+    [(STARTS_ANOTHER, ""), (CLEANS_UP, "cleaned\n"), (AS_SU, "")],
+    ids=["starts another", "cleans up", "as su"],
+)
+def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, command: str, code: str, stdout: str
+) -> None:
+    """It was taken for one that was started with `&`, and bash interrupted while it lived."""
+    monkeypatch.setattr(ladder, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
+    seconds = unique_seconds()
+    code = "import os, signal, subprocess, sys, time\n" + code.replace("{}", seconds)
+    program = f"{shlex.quote(sys.executable)} -ISc {shlex.quote(code)}"
+    sh.run("v=7")
+    sh.run(command.replace("{!r}", shlex.quote(program)).replace("{}", program), timeout=0.05, on_timeout="yield")
+    bash = sh.pid or 0
+    wait_until(
+        lambda: with_argument(seconds) and {stat_fields(pid)[0] for pid in descendants(bash)} == {"S"}, "its child"
+    )
+    result = sh.interrupt()
+    assert (result.outcome, result.stdout, result.exit_code) == ("interrupted", stdout, 130)
+    assert "went on" not in result.stderr
     assert sh.run("echo $v").stdout == "7\n"
 
 

@@ -39,11 +39,15 @@ _LOOKS: Final = 3  # one alone may fall into the moment between two children
 
 
 class Ladder:
-    """One way up for one command. Shells are stopped while what they wait for ends, and none is left so."""
+    """One way up for one command. Shells, and programs in system(3), are stopped while what they wait for ends.
+
+    None is left so.
+    """
 
     def __init__(self, shell: Shell, call: Call) -> None:
         self._shell, self._call = shell, call
         self._held: list[int] = []  # those, and bash among them
+        self._in_system: set[int] = set()  # programs among them
         self._dying: set[int] = set()
 
     def climb(self) -> Steps[What | None]:
@@ -158,7 +162,9 @@ class Ladder:
             victims += more
             if not more:
                 break
-        self._held += [pid for pid in victims if pid not in call.killed and self._is_waiting_shell(pid)]
+        for pid in victims:
+            if pid not in call.killed and (self._is_waiting_shell(pid) or self._is_in_system(pid)):
+                self._held.append(pid)
         programs = [pid for pid in victims if pid not in self._held]
         return [pid for pid in programs if pid not in call.killed], [pid for pid in programs if pid in call.killed]
 
@@ -171,6 +177,15 @@ class Ladder:
     def _is_waiting_shell(self, pid: int) -> bool:
         """A subshell or script, which would go on with its next command as bash does."""
         return processes.run_the_same(pid, self._shell.pid) and processes.children(pid) != []
+
+    def _is_in_system(self, pid: int) -> bool:
+        """Does it ignore SIGINT and SIGQUIT for as long as its child runs, as system(3), su(1) and git's editor do it?
+
+        What was started with `&` hands that on to its children. Without a signal such a program, too, would go on.
+        """
+        if _ignores_both(pid) and not all(_ignores_both(child) for child in processes.children(pid)):
+            self._in_system.add(pid)
+        return pid in self._in_system
 
     def _end_but_above_shells(self, programs: list[int]) -> list[int]:
         """Those above one are left for later: `timeout`, interrupted, lets it go on before its own turn has come."""
@@ -209,12 +224,15 @@ class Ladder:
         return (
             pid in self._dying
             or pid in self._held
-            or not (processes.ignores(pid, number) and processes.ignores(pid, signal.SIGQUIT))
+            or pid in self._in_system
+            or number == signal.SIGKILL
+            or not _ignores_both(pid)
         )
 
     def _interrupt(self, pid: int) -> Steps[None]:
         children = [processes.alive(child) for child in processes.children(pid)]
-        if pid != self._shell.pid and processes.ignores(pid, signal.SIGINT) and not any(children):
+        heeds = pid in self._in_system or not processes.ignores(pid, signal.SIGINT)  # behind its child
+        if pid != self._shell.pid and not heeds and not any(children):
             self._end([pid], signal.SIGKILL)  # it would go on
         elif (children and all(children)) or not (yield from tracing.interrupt_behind_child(pid)):
             self._signal(pid, signal.SIGINT)
@@ -229,3 +247,7 @@ class Ladder:
             self._shell.signal(number)
         else:
             kill([pid], number)
+
+
+def _ignores_both(pid: int) -> bool:
+    return processes.ignores(pid, signal.SIGINT) and processes.ignores(pid, signal.SIGQUIT)

@@ -5,7 +5,8 @@ Law: it traces (ptrace(2)) for a moment only, changes nothing in what it looks a
 Bash goes on with `pytest; git push` when pytest has ended in its own way after SIGINT: it holds the signal for the
 program's, which has heeded it (wait_sigint_handler in its jobs.c). Its own is what reaches it behind its wait4(2) and
 before the next one: a tenth of a millisecond, which signals from outside missed in 240 of 240 cases, and in a third to
-nine tenths when it was stopped and continued before each of a hundred. Who traces it sees that moment.
+nine tenths when it was stopped and continued before each of a hundred. Who traces it sees that moment. A program in
+system(3), which ignores SIGINT until then, has the same one: there it heeds that.
 """
 
 from __future__ import annotations
