@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import shlex
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from support import PATIENCE, wait_until
+from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
 from shellsession.engine import activity, call, ladder, processes, tracing
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.usefixtures("company")
 # Long enough for bash to begin, short enough to wait for.
 SOON = 0.3
 READ = 0  # its number on x86-64
+APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
 
 
 def test_a_trap_that_is_busy_has_its_time(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,3 +116,23 @@ def test_an_interrupt_that_was_struck_half_way_is_done_again(sh: Session, monkey
             with pytest.raises(KeyboardInterrupt):
                 sh.run("sleep 100 | cat; echo after", timeout=SOON)
         assert sh.run("echo $?").stdout == "130\n"
+
+
+@pytest.mark.parametrize(
+    ("traps", "stdout"), [("", ""), ("trap 'echo in; exit' INT; ", "in\n"), ("trap 'echo out' EXIT; ", "out\n")]
+)
+def test_the_first_process_of_a_pid_namespace_goes_on_with_nothing(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, traps: str, stdout: str
+) -> None:
+    """The kernel drops the interrupt of one that has no trap: it ran all that followed."""
+    if shutil.which(APART[0]) is None or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespaces to be had")
+    monkeypatch.setattr(ladder, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
+    seconds = unique_seconds()
+    script = f"{traps}sleep {seconds}; echo went on; sleep 0.1; echo went on"
+    text = f"v=7; {shlex.join([*APART, 'bash', '-c', script])}; echo went on"
+    sh.run(text, timeout=0.05, on_timeout="yield")
+    wait_until(lambda: with_argument(seconds), "its sleep")
+    result = sh.interrupt()
+    assert (result.outcome, result.stdout, result.exit_code) == ("interrupted", stdout, 130)
+    assert sh.run("echo $v").stdout == "7\n"

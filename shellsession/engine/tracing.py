@@ -49,8 +49,8 @@ _ptrace.restype = ctypes.c_long
 def interrupt_behind_child(pid: int) -> Steps[bool]:
     """Let a stopped shell go on that waits for a child, and interrupt it behind that; False where it cannot be traced.
 
-    The child has ended. A shell that waits for more is interrupted as it does so. Who was struck (Ctrl-C) in here has
-    to ``detach``.
+    The child has ended. A shell that waits for more is interrupted as it does so. One that no interrupt reaches is
+    killed there. Who was struck (Ctrl-C) in here has to ``detach``.
     """
     if not _is_possible() or processes.state(pid) != "T" or not _waits(pid):
         return False
@@ -61,7 +61,7 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     with suppress(ProcessLookupError):  # it was killed meanwhile
         os.kill(pid, signal.SIGCONT)
         yield from _go_behind_child(pid)
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGKILL if processes.is_shielded(pid, signal.SIGINT) else signal.SIGINT)
     detach(pid)
     return True
 
