@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,73 @@ def test_keys_that_a_command_of_his_did_not_read_are_for_the_prompt(sits: Sits, 
     person.sees("echo par")
     person.types("t''ial\r")
     person.sees("partial\r\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "keys", "shown"),
+    [
+        ("read x; echo got $x", "word\r", "got word\r\n"),
+        ("read -s x; echo got ${#x}", "secret\r", r"\$ read -s x; echo got \${#x}\r\ngot 6\r\n"),  # and no echo
+        ("read -n 3 x; echo; echo got $x", "abc", "got abc\r\n"),
+        ("cat; echo ended", f"line\r{CTRL_D}", "line\r\nended\r\n"),
+        ("if read x\rthen echo got $x\rfi", "word\r", "got word\r\n"),
+        ("sleep 0.5; read x; echo got $x", "word\r", "got word\r\n"),
+        (f"{sys.executable} -c 'print(6*int(input()))'", "7\r", "42\r\n"),
+        (f"{sys.executable} -c 'import select; select.select([0], [], []); print(6*int(input()))'", "7\r", "42\r\n"),
+        ("read x; read y; echo got $y$x", "a\rb\r", "got ba\r\n"),
+    ],
+    ids=lambda given: None if "\n" in given else given.replace("\r", ";"),
+)
+def test_what_is_typed_ahead_of_a_command_is_for_that(
+    sits: Sits, tmp_path: Path, command: str, keys: str, shown: str
+) -> None:
+    """And what it does not read is for the next, in the order in which it was typed."""
+    person = sits()
+    person.prompt()
+    person.types("echo u''p; until [ -e go ]; do sleep 0.05; done\r")
+    person.sees("up\r\n")
+    person.types(f"{command}\r{keys}echo ne''xt\recho la")
+    person.sees("echo la")  # the terminal's echo: they have arrived
+    (tmp_path / "go").touch()
+    person.sees(shown)
+    person.sees("next\r\n")
+    person.sees(r"\$ echo la")
+    person.types("''st\r")
+    person.sees("last\r\n")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_is_typed_later_does_not_overtake_it(sits: Sits, tmp_path: Path, leaves: bool) -> None:
+    """Also when he leaves a command that did not ask for it, and comes back."""
+    person = sits()
+    person.prompt()
+    person.types("echo u''p; until [ -e go ]; do sleep 0.05; done\r")
+    person.sees("up\r\n")
+    person.types("echo o''n; until [ -e on ]; do sleep 0.05; done\rread x; echo got $x\r")
+    person.sees(r"got \$x\r\n")
+    (tmp_path / "go").touch()
+    person.sees(r"\non\r\n")
+    if leaves:
+        person.leaves()
+        person = sits()
+        person.sees(r"person\$ echo o''n")
+    person.types("later\r")
+    person.sees("later\r\n")
+    (tmp_path / "on").touch()
+    person.sees("\ngot later\r\n")
+    person.prompt()
+
+
+def test_ctrl_d_that_is_typed_ahead_of_the_prompt_is_one_there(sits: Sits, tmp_path: Path) -> None:
+    person = sits()
+    person.prompt()
+    person.types("echo u''p; until [ -e go ]; do sleep 0.05; done\r")
+    person.sees("up\r\n")
+    person.types(f"echo th{CTRL_D}is\recho 'ha\r{CTRL_D}")
+    person.types(CTRL_D)
+    wait_until(lambda: person.reads_nothing, "that the keys are taken")
+    (tmp_path / "go").touch()
+    person.sees("\nthis\r\n")
+    person.sees("nothing was run")
+    person.sees(r"left .* comes back to it")
+    assert person.ends() == 0

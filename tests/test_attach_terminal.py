@@ -18,7 +18,7 @@ from daemons import Daemon, running, stopped
 from persons import LEAVE, TERMINAL, Sits, Tmux
 from support import PATIENCE, wait_until
 
-from shellsession.cli.keys import as_lines
+from shellsession.cli.keys import cut_line
 
 
 @pytest.mark.parametrize("library", ["asyncio", "pydantic", "pexpect", "subprocess"])
@@ -74,27 +74,37 @@ def test_what_a_program_set_is_undone_when_he_leaves_it(sits: Sits) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "line"),
+    ("keys", "lines"),
     [
-        (b"ls -l", "ls -l"),
-        (b"ls\rpwd", "ls\npwd"),
-        (b"lx\x7fs", "ls"),
-        (b"\x7f\x7fls", "ls"),
-        (b"no\x03yes", "yes"),
-        (b"no\x15yes", "yes"),
-        (b"one\rno\x15two", "one\ntwo"),
-        (b"one\rno\rno\x03yes", "yes"),
-        (b"one\r\x7f\btwo", "one\ntwo"),
-        (b"a\tb\a", "a\tb"),
-        *((f"a{key}b".encode(), f"a{key}b") for key in "\xa0\xad\u200d\u200f\u3000\ue000\ufeff\U0001f469"),
-        *((f"a{key}b".encode(), "ab") for key in "\0\x0e\x9b"),
-        (b"a\x1b[Ab\x1bOCc", "abc"),
-        ("Zoë".encode(), "Zoë"),
-        (b"Zo\xeb", "Zo\udceb"),
+        (b"ls -l", ["ls -l"]),
+        (b"ls\rpwd", ["ls\r", "pwd"]),
+        (b"ls\n\rpwd\n", ["ls\n", "\r", "pwd\n"]),
+        (b"lx\x7fs", ["ls"]),
+        (b"\x7f\x7fls", ["ls"]),
+        (b"no\x15yes", ["yes"]),
+        (b"one\rno\x15two", ["one\r", "two"]),
+        (b"one\r\x7f\btwo", ["one\r", "two"]),
+        (b"cat\rline\r\x04ls\r", ["cat\r", "line\r", "\x04", "ls\r"]),
+        (b"l\x04s\x15\x04", ["\x04"]),
+        (b"a\tb\a", ["a\tb"]),
+        *((f"a{key}b".encode(), [f"a{key}b"]) for key in "\xa0\xad\u200d\u200f\u3000\ue000\ufeff\U0001f469"),
+        *((f"a{key}b".encode(), ["ab"]) for key in "\0\x0e\x9b"),
+        (b"a\x1b[Ab\x1bOCc", ["abc"]),
+        ("Zoë".encode(), ["Zoë"]),
+        (b"Zo\xeb", ["Zo\udceb"]),
     ],
 )
-def test_keys_that_no_command_took_are_lines_of_the_prompt(keys: bytes, line: str) -> None:
-    assert as_lines(keys) == line
+def test_keys_that_no_command_took_are_lines_of_the_prompt(keys: bytes, lines: list[str]) -> None:
+    found = []
+    while keys:
+        line, end, keys = cut_line(keys)
+        found.append(line + end.decode())
+        assert end or not keys
+    assert found == lines
+
+
+def test_what_was_typed_ahead_goes_on_with_a_line_that_was_disturbed() -> None:
+    assert cut_line(b"\x7fc\x04\rd", "a\nb") == ("a\nc", b"\r", b"d")
 
 
 PROMPT = """

@@ -25,7 +25,7 @@ from ..models import Limits
 from .completeness import Typed
 from .editing import as_bytes
 from .history import History
-from .keys import BUSY, Typing, as_lines
+from .keys import BUSY, CTRL_D, Typing, cut_line
 from .listing import escaped
 from .spectator import LEAVE, STRIKE, Line
 from .terminal import Disturbed, Terminal
@@ -47,7 +47,7 @@ class Attached(Typing):
         self._command: bytes | None = None  # our own, until the daemon has begun it
         self._kept: list[Message] | None = None  # until it is known what was printed before we came
         self._shown = b""  # on its terminal before we came
-        self._ahead = ""  # typed for the next prompt
+        self._begun = ""  # of a line that was disturbed
         self._quick = 0.0  # until when our command may be over before a key is read
         self._size: tuple[int, int] | None = None
         self._found: tuple[int, int] | None = None  # the session's size before we came
@@ -102,20 +102,16 @@ class Attached(Typing):
             self.hear()
             if self._busy:
                 continue
-            begun, enter, self._ahead = self._ahead.partition("\n")
             try:
-                if not enter:
-                    line = self.terminal.line(prompt, begun, self.line.fd)
-                else:
-                    self.terminal.say_line(prompt, line := begun)
+                line = self._line(prompt)
                 more = line is not None and typed.add(line)
                 self.terminal.heed()  # before what was not asked for runs
             except Disturbed as disturbed:
-                self._ahead = disturbed.text
+                self._begun = disturbed.text
                 continue
             except KeyboardInterrupt:
                 self.terminal.show(b"^C\n")
-                self._ahead = ""
+                self._ahead = b""
             else:
                 if line is None and (self.terminal.leaves or not typed.text):
                     break
@@ -127,6 +123,15 @@ class Attached(Typing):
                     return typed.text
             typed = Typed()
         return None
+
+    def _line(self, prompt: str) -> str | None:
+        """The next line, of what was typed ahead and what is typed now; None for Ctrl-D or Ctrl-]."""
+        line, end, self._ahead = cut_line(self._ahead, self._begun)
+        self._begun = ""
+        if not end:
+            return self.terminal.line(prompt, line, self.line.fd)
+        self.terminal.say_line(prompt, line)
+        return None if end == CTRL_D else line
 
     def _run(self, text: str) -> None:
         if text.strip() in ("exit", "logout"):
@@ -143,7 +148,7 @@ class Attached(Typing):
 
     @property
     def _busy(self) -> bool:
-        return bool(self.runs) or not {"hold", "run", "type"}.isdisjoint(self._asked.values())
+        return bool(self.runs) or not {"hold", "run", "type", "wait"}.isdisjoint(self._asked.values())
 
     def _attend(self) -> bool:
         """Show what is printed and pass on what is typed, until nothing runs; False when the person leaves before."""
@@ -159,7 +164,8 @@ class Attached(Typing):
             if self.terminal.fd in ready:
                 pressed = self.terminal.keys()
                 if STRIKE in pressed:
-                    self._ahead = ""
+                    self._ahead = b""
+                self._give_ahead()
                 keys, leave, _ = pressed.partition(LEAVE)
                 self._press(keys)
                 if leave or not pressed:
@@ -170,8 +176,8 @@ class Attached(Typing):
             for due in [what for what, moment in self._moments.items() if moment <= now]:
                 del self._moments[due]
                 due()
-        self._ahead += as_lines(self._untyped)
-        self._untyped, self._strikes = b"", []
+        self._take_back()
+        self._strikes = []
         return True
 
     def _resize(self) -> None:
@@ -198,7 +204,7 @@ class Attached(Typing):
             self._sit_down()
         elif verb == "type":
             self._arrived()
-        elif verb in ("run", "poll", "interrupt"):
+        elif verb in ("run", "poll", "wait", "interrupt"):
             self._stands(verb, message)
 
     def _sit_down(self) -> None:
@@ -218,7 +224,7 @@ class Attached(Typing):
         elif verb == "run":
             self.say(escaped(str(error)))
             self.runs, self._command = "", None
-        elif verb in ("poll", "interrupt") and isinstance(error, NotRunning):
+        elif verb in ("poll", "wait", "interrupt") and isinstance(error, NotRunning):
             self._show_kept()
             self.runs = ""
         else:
@@ -237,8 +243,10 @@ class Attached(Typing):
             self._show_kept()
         if result.runs_on:
             self._doze()
+            if result.outcome == "input":
+                self._give_ahead()
         elif self._is_ours:
-            self._untyped = message.header.get("unread", "").encode("latin-1") + self._untyped
+            self._unread = message.header.get("unread", "").encode("latin-1")
             if self.runs == "person":
                 super().came_back(end_of(result))
             elif result.outcome != "exited":

@@ -26,6 +26,13 @@ _STUBBORN: Final = 1.0
 BUSY: Final = 0.1
 # More bytes of output than this between Ctrl-C and its arrival are not shown, as terminals have it.
 _FLOOD: Final = 1 << 17
+# How long a command is stayed with at a time, in seconds, while there are keys for it once it asks. Of what polls its
+# terminal (an editor, a shell) that is believed after half a second in which it is silent, and not looked at anew.
+_STAY: Final = 1.5
+CTRL_D: Final = b"\x04"
+# A terminal in lines stores Enter as a line feed, and the end of the input as NUL: what was not read is keys again.
+_STORED: Final = bytes.maketrans(b"\n\0", b"\r" + CTRL_D)
+_LINE_ENDS: Final = re.compile(b"[\r\n%b]" % CTRL_D)
 # Keys that are no characters (C0 but for the tab, C1). All else is: spaces of any width, and what is not seen at all.
 _NO_CHARACTER: Final = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f]")
 
@@ -38,6 +45,8 @@ class Typing(Spectator):
         self._asked: dict[str, str] = {}  # requests without an answer: their ids, and the verb of each
         self._moments: dict[Callable[[], None], float] = {}  # what is to be done then
         self._untyped, self._on_its_way = b"", b""  # keys for the command that runs
+        self._unread = b""  # those that it had not read at its end
+        self._ahead = b""  # those that came before all of these: for the next prompt, unless that command asks for any
         self._pause = _SOON
         self._strikes: list[float] = []  # when Ctrl-C was typed, and nothing else since
         self._answered = False
@@ -50,8 +59,12 @@ class Typing(Spectator):
         self._asked[self.line.ask(verb, *parts, **fields)] = verb
 
     def _look(self) -> None:
-        """Has it ended?"""
-        if self.runs and {"hold", "run", "poll"}.isdisjoint(self._asked.values()):
+        """Has it ended? Or, where that matters: does it ask for keys?"""
+        if not self.runs or not {"hold", "run", "poll", "wait"}.isdisjoint(self._asked.values()):
+            return
+        if self._ahead:
+            self._ask("wait", timeout=_STAY)
+        else:
             self._ask("poll")
 
     def _stay_awake(self) -> None:
@@ -79,6 +92,20 @@ class Typing(Spectator):
             self._at(BUSY, self._strike_through)
         self._untyped += keys
         self._type()
+
+    def _give_ahead(self) -> None:
+        """It is for the command that runs: that asks, or newer keys come, which are not to overtake these.
+
+        One that does not ask would only echo them once more, and a password that is for the next one.
+        """
+        self._untyped += self._ahead
+        self._ahead = b""
+        self._type()
+
+    def _take_back(self) -> None:
+        """The command has ended: what it has not read, and what was not typed yet, is for what comes next."""
+        keys = self._unread.translate(_STORED) + self._untyped + self._ahead
+        self._unread, self._untyped, self._ahead = b"", b"", keys.rpartition(STRIKE)[2]
 
     def _type(self) -> None:
         """One after the other, so that none is lost when the command has ended."""
@@ -134,17 +161,25 @@ class Typing(Spectator):
             super().printed(data)
 
 
-def as_lines(keys: bytes) -> str:
-    """What was typed for the prompt before that was there: as a terminal's lines, which is how bash would read it."""
-    text = as_text(ESCAPE.sub(b"", keys)).rpartition("\x03")[2]
-    return "\n".join(map(_edited, re.split("[\r\n]", text)))
+def cut_line(keys: bytes, begun: str = "") -> tuple[str, bytes, bytes]:
+    """What was typed for the prompt before that was there, as bash would read it from a terminal: a line.
+
+    Then the key that ends it, b"" where none has yet; and the other keys. ``begun``: what the line begins with.
+    """
+    for end in _LINE_ENDS.finditer(keys):
+        line = _edited(begun, keys[: end.start()])
+        if end[0] != CTRL_D or not line:  # else there is nothing to delete where the cursor is
+            return line, end[0], keys[end.end() :]
+    return _edited(begun, keys), b"", b""
 
 
-def _edited(line: str) -> str:
+def _edited(begun: str, keys: bytes) -> str:
     """The line that comes of these keys."""
-    characters: list[str] = []
-    for key in line.rpartition("\x15")[2]:
-        if key in "\x7f\b":
+    characters = list(begun)
+    for key in as_text(ESCAPE.sub(b"", keys)):
+        if key == "\x15":
+            characters.clear()
+        elif key in "\x7f\b":
             del characters[-1:]
         elif not _NO_CHARACTER.match(key):
             characters.append(key)
