@@ -208,6 +208,51 @@ def test_a_signal_is_not_lost_in_readlines_hook(number: signal.Signals) -> None:
     assert screen.signalstatus == number or screen.exitstatus == 128 + number
 
 
+KEYS_BESIDE_A_LINE = """
+import os, select, sys
+from shellsession.cli.terminal import Terminal
+
+waits, switch = {"before": [True, False], "after": [False, True]}[sys.argv[1]], os.set_blocking
+
+def slow(fd, blocking):  # called before readline has the terminal, and when it has given it back
+    switch(fd, blocking)
+    if waits.pop(0):
+        os.write(1, b"now")
+        select.select([0], [], [])
+
+os.set_blocking = slow
+with Terminal() as terminal:
+    line, keys = terminal.line("> ", "", os.pipe()[0]), b""
+    while not keys.endswith(b"!"):
+        keys += terminal.keys()
+    terminal.say(f"got {line!r} {keys!r}.")
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "keys", "got"),
+    [
+        ("before", "\x04!", "None b'!'"),
+        ("before", "no\x15a\x7fb\r!", "'b' b'!'"),
+        ("after", "\x04!", r"'' b'\x04!'"),
+        ("after", "a\x12\x16\x17\x15b\x7f!", r"'' b'a\x12\x16\x17\x15b\x7f!'"),
+        ("after", "\x1a\x1c\x13\x11!", r"'' b'\x1a\x1c\x13\x11!'"),
+    ],
+    ids=ascii,
+)
+def test_keys_right_before_a_line_and_behind_it_are_themselves(moment: str, keys: str, got: str) -> None:
+    words = ["-c", KEYS_BESIDE_A_LINE, moment]
+    screen = pexpect.spawn(sys.executable, words, env=TERMINAL, encoding="utf-8", timeout=PATIENCE)
+    screen.delaybeforesend = None
+    if moment == "after":
+        screen.expect("> ")
+        screen.send("\r")
+    screen.expect("now")
+    screen.send(keys)
+    screen.expect_exact(f"got {got}.")
+    screen.close(force=True)
+
+
 # -- in tmux
 
 
@@ -227,6 +272,18 @@ def test_an_editor_fills_the_screen_and_gives_it_back(tmux: Tmux, tmp_path: Path
     tmux.types("Enter", "second line", "Escape", ":wq", "Enter")
     tmux.shows(f"{agent}:")
     assert (tmp_path / "note").read_text() == "first line\nsecond line\n"
+
+
+def test_ctrl_z_at_the_prompt_suspends_it_and_keeps_what_is_typed(tmux: Tmux, agent: str) -> None:
+    for _ in range(2):
+        tmux.types("echo pa''rt")
+        tmux.shows("$ echo pa''rt")
+        tmux.types("C-z")
+        tmux.shows("Stopped")
+        tmux.types("clear; fg", "Enter")
+        tmux.shows(f"{agent}:/$ echo pa''rt")
+        tmux.types("; clear; echo th''is", "Enter")
+        tmux.shows(f"this\n{agent}:/$")
 
 
 def test_what_is_typed_ahead_and_not_read_is_for_the_prompt(tmux: Tmux, tmp_path: Path, agent: str) -> None:

@@ -94,6 +94,12 @@ class Terminal(Screen):
         Ctrl-C, too, unless it ``strikes``: where keys are left for the next prompt it would be a key behind them.
         """
         self._keyed = True
+        modes = self._raw(strikes)
+        if modes != self._set_modes:
+            self._set(modes)
+
+    def _raw(self, strikes: bool) -> list[Any]:
+        """The modes of ``raw``."""
         modes = [*self._modes]
         modes[0] &= ~(termios.IXON | termios.ICRNL | termios.INLCR | termios.IGNCR | termios.ISTRIP | termios.BRKINT)
         modes[1] |= termios.OPOST | termios.ONLCR
@@ -103,8 +109,18 @@ class Terminal(Screen):
         if strikes:
             modes[3] |= termios.ISIG
             modes[6][termios.VINTR], modes[6][termios.VQUIT], modes[6][termios.VSUSP] = b"\x03", b"\0", b"\0"
-        if modes != self._set_modes:
-            self._set(modes)
+        return modes
+
+    def _prepare_line(self) -> None:
+        """What readline finds, and leaves behind until it is raw again. It echoes keys where the terminal does.
+
+        Not in lines (ICANON), as the kernel stores Ctrl-D as NUL then, and heeds Backspace and others itself: who reads
+        raw later gets what has become of them. Nor are Ctrl-S and Ctrl-Z for us there: see ``_begin_typing``.
+        """
+        modes = self._raw(strikes=True)
+        modes[0] = self._modes[0] & ~termios.IXON
+        modes[3] |= self._modes[3] & termios.ECHO
+        self._set(modes)
 
     def cook(self) -> None:
         """As it was found."""
@@ -167,7 +183,7 @@ class Terminal(Screen):
         """
         self.begin_line()
         self._asking = True
-        self.cook()
+        self._prepare_line()
         self._begun, self.leaves = for_readline(begun), False
         lines: list[str] = []
         blocking = os.get_blocking(_OUT)
@@ -205,6 +221,12 @@ class Terminal(Screen):
             self._readline.insert_text(self._begun)
             self._readline.redisplay()
         self._begun = None
+        # While it is typed flow control is as found, and so are the keys of signals. (No function: ``_is_swallowed``.)
+        modes = termios.tcgetattr(_IN)
+        modes[0] |= self._modes[0] & termios.IXON
+        for key in (termios.VINTR, termios.VQUIT, termios.VSUSP):
+            modes[6][key] = self._modes[6][key]
+        termios.tcsetattr(_IN, termios.TCSANOW, modes)
 
     # Signals. ``input`` looks for them once more when a handler has raised: of what the next one raises on top of that
     # the first is lost, and where it returns that is a SystemError. Hence nothing but the end is raised on top.
