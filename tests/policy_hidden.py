@@ -78,6 +78,11 @@ RUNS_IN_BASH: Final = (
     "{ X=1 >f; }; ! X=1 >f || rm x",
     "case a in a) X=1 >f;; esac; rm x",
     "f() { X=1 >f\n}; f && rm x",
+    # -- behind a descriptor that is closed
+    *(f"time {sign} rm x" for sign in ("2>&-", ">&-", "<&-", "2>&\\\n-", "2>&-\\\n")),
+    "fd=9; exec 9>f; time {fd}>&- rm x",
+    *("ls|a=2>&- rm x", 'X="$(time >&- rm x)"', "ls|X=1 2>&- 3<&- rm x", "echo | X=1 >f 2>&- rm x"),
+    "function f()\nuntil 2>&- 2>&- rm x </dev/null; do break; done; f",
     # -- backticks
     "`` rm x",
     "x=1 `` rm ls",
@@ -204,6 +209,7 @@ SEEN: Final = (
     "start-stop-daemon --status --pidfile rm",
     "echo a\r\nif true; then echo rm\r\nfi",
     "X=$(ls rm) 2>/dev/null || X=1 >f; >f X=rm\ntrue | X=1 >f Y=2 ls rm >g; ls >f X=1 rm",
+    "exec 3>&- 4<&-; ls 2>&-; (ls rm <&-) >&-; { ls; }>&-|ls 2>&- rm >f 2>&- rm; ls 2>&-#rm; ls >&-rm",
     "echo a\\;#b rm; echo a\\ #b rm; ls",
     "X=1 2>&1; case rm in X=1) >f ls;; X=2) X=1 >f;; esac; then=1 >f ls rm; a=(rm) >f",
     'for x do echo "$x"; done; for x in rm; { echo "$x"; }; for x; { ls rm; } >f',

@@ -67,6 +67,8 @@ _LONGEST: Final = 80  # characters of the name of a descriptor: more are not loo
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}", re.ASCII)
 _DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
 _PATTERN: Final = re.compile(r"[\w.*?|,-]+\)")
+# Closes a descriptor. What follows is a word of the command, and to the grammar a target.
+_CLOSED: Final = re.compile(r"(?:\\\n)*&(?:\\\n)*(-)(?=(?:\\\n)*(?:[ \t\n;&|<>()]|\Z))")
 
 
 def cut(text: str, name: str) -> Cut:
@@ -267,6 +269,8 @@ class _Reader:
         if token == "<" and self._text[self._at : self._at + 1] == ">":
             self._edits.append((self._at, self._at + 1, ""))
             self._at += 1
+        elif (closed := _CLOSED.match(self._text, self._at)) is not None:
+            self._edits.append((*closed.span(1), "1"))
 
     def _is_pattern(self, start: int) -> bool:
         """Is this one of extglob's, with nothing in it that runs?"""
