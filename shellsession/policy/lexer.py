@@ -67,6 +67,8 @@ _LONGEST: Final = 80  # characters of the name of a descriptor: more are not loo
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}", re.ASCII)
 _DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
 _PATTERN: Final = re.compile(r"[\w.*?|,-]+\)")
+# Behind a semicolon it ends an item of `case`; the grammar does not know the last one's such end.
+_FALLS: Final = re.compile(r"(;?)&")
 # Closes a descriptor. What follows is a word of the command, and to the grammar a target.
 _CLOSED: Final = re.compile(r"(?:\\\n)*&(?:\\\n)*(-)(?=(?:\\\n)*(?:[ \t\n;&|<>()]|\Z))")
 
@@ -200,6 +202,8 @@ class _Reader:
             self._redirects(start, token)
         if token == "\n":
             self._line_ends()
+        elif token == ";" and frame.cases:
+            self._item_ends()
         elif token in ("<<", "<<-"):
             self._operator(start, token)
         elif token in ("<((", ">((") or (token == "((" and begins_command):
@@ -221,6 +225,11 @@ class _Reader:
             self._begins_word, self._begins_command = begins_word, begins_command
         elif begins_word and begins_command and token not in ";&|<>":
             self._first_word(token, frame)
+
+    def _item_ends(self) -> None:
+        if (falls := _FALLS.match(self._text, self._at)) is not None:
+            self._edits.append((self._at, falls.end(), ";"))
+            self._at = falls.end()
 
     def _first_word(self, word: str, frame: _Frame) -> None:
         if self._text[self._at : self._at + 1] not in ("", *" \t\n;&|<>()"):
