@@ -80,6 +80,8 @@ RUNS_IN_BASH: Final = (
     "f() { X=1 >f\n}; f && rm x",
     # -- behind a descriptor that is closed
     *(f"time {sign} rm x" for sign in ("2>&-", ">&-", "<&-", "2>&\\\n-", "2>&-\\\n")),
+    *(f"time {sign} rm x" for sign in ("0>f", "0>&1", "0>&-", "00>f", "02>f", "007>&1", "00</dev/null", "00>>f")),
+    "bash <<< 'rm x' 0>f 00>>f <<< 'rm x'",
     "fd=9; exec 9>f; time {fd}>&- rm x",
     *("ls|a=2>&- rm x", 'X="$(time >&- rm x)"', "ls|X=1 2>&- 3<&- rm x", "echo | X=1 >f 2>&- rm x"),
     "function f()\nuntil 2>&- 2>&- rm x </dev/null; do break; done; f",

@@ -47,5 +47,5 @@ UNTOLD_BEHIND_OPTIONS: Final = (
     *('eval X="$Y"', 'bash -c X="$Y"', 'ssh h X="$Y" ls', 'watch X="$Y"', 'command X="$Y"', 'complete -W X="$Y" z'),
     *('env PAGER="$X" git log', 'env BASH_ENV="$X" ls', 'ssh -o ProxyCommand="$X" h ls', 'alias e=eval; e X="$Y"'),
     *("ssh -T git@github.com", "bash -x --version", 'rsync -e "$X" a b:', 'GIT_SSH_COMMAND="ssh -i k;" git x; ssh h'),
-    *("bash </dev/null 0<&3", "ssh h </dev/nullx"),
+    *("bash </dev/null 0<&3", "bash <<< ls 0>&3", "bash <<< ls 00<&3", "ssh h </dev/nullx"),
 )

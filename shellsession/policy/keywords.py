@@ -1,4 +1,4 @@
-"""Words that begin a command, and how those are written that the grammar does not know.
+"""Words that begin a command, and descriptors, and how those are written that the grammar does not know.
 
 Law: of ``lexer``: what is written in another way runs the same commands.
 """
@@ -47,3 +47,12 @@ def respelled(word: str, text: str, start: int, at: int) -> tuple[list[Edit], in
         is_listed = found[2] == "in"
         return [(*found.span(1), " " if is_listed else "; ")], found.end(1), not is_listed
     return [], at, begins
+
+
+def descriptor(number: str, text: str, start: int) -> tuple[str, int]:
+    """Of a redirection that begins here, behind its number: how that is written, and how many of its signs with it. To
+    the grammar none begins with a zero."""
+    rest = number.lstrip("0")
+    if rest or text[start] == "<":
+        return rest, 0
+    return ("<", 1) if text.startswith(">&", start) else ("10", 0)  # 0>&3 is <&3

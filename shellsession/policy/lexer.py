@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .heredocs import Document, Pending, body, pending
-from .keywords import BODIES, KEYWORDS, LISTED, NO_BODY, NO_LOOP, Edit, respelled
+from .keywords import BODIES, KEYWORDS, LISTED, NO_BODY, NO_LOOP, Edit, descriptor, respelled
 from .nameless import SIGNS, Parts
 
 
@@ -273,8 +273,9 @@ class _Reader:
             self._edits.append((start - len(before) * bool(number), self._at, f" {self._here_string}{number}<"))
             if (dash := _DASH.search(self._text, max(0, start - _LONGEST), start)) is not None:
                 self._edits.append((*dash.span(1), "'-'"))
-        elif is_named or (number == "0" and token[0] == "<"):
-            self._edits.append((self._word, start, "10" if is_named else ""))
+        elif is_named or number.startswith("0"):
+            put, signs = descriptor(number, self._text, start)
+            self._edits.append((self._word, start + signs, put))
         if token == "<" and self._text[self._at : self._at + 1] == ">":
             self._edits.append((self._at, self._at + 1, ""))
             self._at += 1
