@@ -26,6 +26,19 @@ STARTED_BEHIND_OPTIONS: Final = (
         "eval 'rm x \ue002'",
         "bash -x -c 'rm x'",
     ),
+    # a value that is known in part
+    *(
+        'tar --to-command="rm $x" -xf a',
+        'git rebase --exec="rm $r" HEAD',
+        "rsync --rsh='rm '$y a b:",
+        'tar -I"rm `x`" -c a',
+    ),
+    *(
+        'docker run --name="$X" i rm x',
+        'sudo --user="$U" rm x',
+        'env --chdir="$D"/a rm x',
+        'nice "--adjustment=$N" rm x',
+    ),
     *("bash -c 'rm x' --version", "bash </dev/null <<< 'rm x'", 'docker exec c env X="$Y" rm x'),
 )
 
@@ -38,11 +51,79 @@ STARTS_NOTHING_BEHIND_OPTIONS: Final = (
     *("rsync -avz -e ssh ./ rm:/d", "rsync -e 'ssh -p 2222' ./ rm:", "RSYNC_RSH=ssh rsync a rm:", "scp -S ssh a rm:"),
     *("ssh -O exit rm", "ssh -Q cipher", "ssh -W a:22 rm", "ssh -o ProxyCommand='ssh -W %h:%p rm' host ls"),
     *("bash --version", "bash -version", "bash --norc --help -c rm", "ssh -T git@github.com </dev/null"),
+    *(
+        'tar -C"$D" -xzf"$F" rm',
+        'git clone --depth="$N" -b"$B" u rm',
+        "git fetch --depth=$N -j$N rm",
+        'git push "-f$X" rm',
+    ),
+    *("rsync -a --exclude={'a','b'} --bwlimit=$N a rm:", 'sort -t"$S" -k"$N" rm', 'tar --exclude="$X" -cf rm a'),
+    *(
+        'git -c "user.name=$X" commit',
+        'git -c user.name="$X rm" commit',
+        'ssh -o "ConnectTimeout=$T" rm ls',
+    ),
+    *('export "X=$Y" Z="($N rm)" "$A=$B"', 'declare "x=$1" y=$2; read -p "$P rm? " z', 'docker run "-eX=$Y" rm ls'),
+    *('git send-email --to="$X" --cc "$Y" rm', 'env --unset="$X" ls rm'),
+    *('split -b"$N" rm', 'install -m"$M" a rm', 'timeout --signal="$S" 5 ls rm', 'xargs --max-args="$N" ls rm'),
     *('env PYTHONPATH="$PWD" ls rm', 'env -i PATH="$PATH" HOME="$HOME" ls', 'sudo X="$Y" ls "$Z"', 'env "X=$Y rm" ls'),
 )
 
 # What these start is known at run time only.
 UNTOLD_BEHIND_OPTIONS: Final = (
+    *(
+        'tar --to-command="$x"',
+        'tar -I"$x" -c a',
+        "tar -I$x -c a",
+        "tar -I`x` -c a",
+        'tar -cI"$x" a',
+        'tar "--rsh-command=$x" a',
+    ),
+    *('rsync --rsh="$y" a b', 'rsync -ave"$y" a b', 'sort --compress-program="$x" f', 'split --filter="gzip $x" f'),
+    *(
+        'man -P"$x" ls',
+        'man -H"$x" ls',
+        'git clone --upload-pack="$x" a',
+        'git -C a rebase --exec="$x" HEAD',
+        'hash -p"$x" a',
+    ),
+    *(
+        'git clone --config="core.pager=$x" a',
+        'git -c "core.pager=$x" log',
+        'git -c "core.$x" log',
+        "git -c a.b=$x log",
+    ),
+    *(
+        'tar --checkpoint-action="exec=$x" a',
+        'tar --checkpoint-action="$x" a',
+        'ssh -o "Proxy$x" h ls',
+        'fd --exec="$x"',
+    ),
+    # the rest of the name of an option
+    *(
+        'rsync -a"$x" b c',
+        "rsync -a{v,erm} b c",
+        "rsync --{rsh=rm,a} b c",
+        'git fetch --up"$x" b',
+        'tar "--$x" b',
+        'sort "-$x" b',
+    ),
+    *(
+        'sudo -n"$x" ls',
+        'sudo -u"$x" ls',
+        "sudo -u$x ls",
+        'sudo --us"$x" ls',
+        "sudo --user=$x ls",
+        "docker run --name=$x i ls",
+    ),
+    # an assignment in quotes
+    *(
+        'export "PAGER=$X"',
+        'readonly "GIT_SSH_COMMAND=ssh -i $X"',
+        'declare -x P"AGER=`x`"',
+        '\\export "PAGER=$X"',
+        'alias "l$x"',
+    ),
     *("env X=$Y ls", 'env X="$@" ls', 'env X="a"$Y ls', 'env X={a,b}"$Y" ls', 'env -S X="$Y" ls', 'env "$X" ls'),
     *('eval X="$Y"', 'bash -c X="$Y"', 'ssh h X="$Y" ls', 'watch X="$Y"', 'command X="$Y"', 'complete -W X="$Y" z'),
     *('env PAGER="$X" git log', 'env BASH_ENV="$X" ls', 'ssh -o ProxyCommand="$X" h ls', 'alias e=eval; e X="$Y"'),

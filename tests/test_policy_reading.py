@@ -62,6 +62,9 @@ def test_a_denied_command_is_found_wherever_it_runs(place: str, name: str) -> No
         ('bash <<< "rm $x"', True),
         ('PAGER="rm $x" man y', True),
         ("eval rm $x", True),
+        ('tar --to-command="rm $x" -xf a', True),
+        ('git rebase --exec="rm $x" HEAD', True),
+        ('rsync --rsh="rmdir $x" a b', False),
         ('eval "a `b`; rm"', True),
         ("$HOME/bin/rm x", True),
         ('"${D:-/usr}"/bin/env rm x', True),
@@ -79,7 +82,9 @@ def test_a_denied_command_is_found_wherever_it_runs(place: str, name: str) -> No
 def test_a_text_that_is_known_in_part_is_read_for_that(command: str, denied: bool) -> None:
     assert verdict(Policy(deny_commands=["rm"]), command) == ("'rm' is denied" if denied else "")
     assert verdict(Policy(deny_commands=["rm"], strict=True), command)
-    assert verdict(Policy(allow=["bash", "eval", "ssh", "trap", "find", "echo", "cat", "man", "a", "b"]), command)
+    assert verdict(
+        Policy(allow=["bash", "eval", "ssh", "trap", "find", "echo", "cat", "man", "tar", "git", "a", "b"]), command
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,6 +133,12 @@ def test_what_is_only_mentioned_is_not_denied(command: str) -> None:
     [
         *("PATH=/tmp/evil:$PATH ls", "PATH=/tmp/evil; ls", "export PATH=/tmp/evil; ls", "export 'PATH=/tmp/evil'; ls"),
         *("read PATH <<< /tmp/evil; ls", "printf -v PATH /tmp/evil; ls", "LD_LIBRARY_PATH=/tmp ls", "LD_PRELOAD=x ls"),
+        *(
+            'export "PATH=/tmp/evil:$PATH"; ls',
+            'declare -gx "PATH=$X"; ls',
+            "export 'PA'TH=\"$X\"; ls",
+            'export "LD_X=$X"; ls',
+        ),
         *("BASH_ENV=x ls", "ENV=x ls", "PATH+=:/tmp/evil ls", "declare -x PATH=/tmp/evil", "hash -p /tmp/evil ls"),
         *("alias ls=evil", "ls() { evil; }; ls"),
     ],
@@ -136,6 +147,7 @@ def test_what_changes_the_meaning_of_names_is_not_allowed(command: str) -> None:
     allow = ["ls", "export", "read", "printf", "declare", "hash", "alias"]
     assert verdict(Policy(allow=allow), command)
     assert verdict(Policy(allow=allow), "ls; export X=1; read x; hash -r; ls() { printf a; }") == ""
+    assert verdict(Policy(allow=allow), 'export "X=$PATH" Y="PATH=$X" "$Z=$X"') == ""
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ class _Reader:
             for word in words[1:] if name in self._functions else ():
                 self._assigned("1", word, depth)
             special = special_of(name)
-            for finding in chain(special(name, words) if special is not None else (), started(given)):
+            for finding in chain(special(name, given) if special is not None else (), started(given)):
                 if not isinstance(finding, Starts):
                     self._follow(finding, simple, depth)
                     continue
@@ -148,7 +148,7 @@ class _Reader:
         name = simple.words[0] if simple.words else None
         if name is None or (text := self._aliases.pop(name, None)) is None:  # in its own text it is none
             return
-        rest = shlex.join(BLANK if word is None else word for word in simple.words[1:])
+        rest = shlex.join(BLANK if word is None else word for word in map(known, simple.words[1:]))
         self._script("an alias", f"{text} {rest}", depth, simple.fed)
         self._aliases.setdefault(name, text)
 
@@ -168,6 +168,7 @@ class _Reader:
                 self._command(Simple(_matching(words)), depth)
 
     def _assigned(self, name: str, value: Word, depth: int) -> None:
+        value = known(value)
         if _RENAMING.fullmatch(name):
             self.renaming = self.renaming or name
         if (half := _GIT_SETTING.fullmatch(name)) is not None:
@@ -179,7 +180,7 @@ class _Reader:
             self._follow(finding, Simple((name,)), depth)
 
     def _script(self, what: str, text: Word, depth: int, fed: str | None = None) -> None:
-        if text is None:
+        if (text := known(text)) is None:
             self.unknown.append(f"the text that {what} runs")
         else:
             self._text(text.encode("utf-8", "surrogateescape"), depth + 1, fed)

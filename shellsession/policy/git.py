@@ -13,7 +13,7 @@ from typing import Final
 
 from .findings import Finding, Runs, Starts, Untold, joined, reaching
 from .subcommands import subcommands
-from .words import Word
+from .words import Word, known, single
 
 # Settings whose value is a text; an alias is one after a "!".
 _RUNS: Final = re.compile(
@@ -25,12 +25,13 @@ _TRUSTS: Final = re.compile(r"(?i)protocol\.(?:ext\.)?allow")
 
 
 def git(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
-    at = subcommands(words, known=True)[0]
+    at = subcommands(tuple(map(known, words)), known=True)[0]
     rest = list(words[at:])
     for option, word in pairwise((*words[1:at], "")):
         flag, is_here, value = (option or "").partition("=")
         if flag == "-c":
-            yield from setting(word and word.partition("=")[0], word and word.partition("=")[2])
+            text = single(word)
+            yield from setting(text and text.partition("=")[0], text and text.partition("=")[2])
         elif flag == "--config-env":  # the value is a variable's
             named = value if is_here else word
             yield from setting(named and named.partition("=")[0], None)
@@ -57,6 +58,7 @@ def settings(texts: Word) -> Iterator[Finding]:
 
 def setting(name: Word, value: Word) -> Iterator[Finding]:
     """What a setting of git makes it run."""
+    name, value = known(name), known(value)
     alias = name is not None and name.lower().startswith("alias.")
     if name is None or (alias and value is None):
         yield Untold("a setting of git")

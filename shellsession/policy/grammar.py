@@ -257,7 +257,7 @@ def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
             parts.pop(0)
         return _made(groups(parts), place, documents)
     if node.type in ("declaration_command", "unset_command"):
-        return [Simple((text_of(node.children[0]), *(word_of(group) for group in groups(node.named_children))))]
+        return [Simple((text_of(node.children[0]), *map(argument_of, groups(node.named_children))))]
     if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
         return [Simple(("[",))]
     return _made([], place, documents) if _is_nameless(node) else []
@@ -299,4 +299,4 @@ def _made(groups: list[list[Node]], place: Place, documents: Mapping[str, Docume
     groups = [group for group in groups if text_of(group[0]) != NOTHING]
     if not groups:
         return []
-    return [Simple((name_of(groups[0]), *(argument_of(group) for group in groups[1:])), *fed(place, documents))]
+    return [Simple((name_of(groups[0]), *map(argument_of, groups[1:])), *fed(place, documents))]

@@ -13,7 +13,7 @@ from typing import Final
 
 from .findings import Assigns, Finding, Reads, Renames, Runs, Starts, Untold, joined
 from .git import git
-from .words import BLANK, Word, put, substitutions
+from .words import BLANK, Word, known, put, substitutions
 
 _SHELLS: Final = frozenset(
     {"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "fish", "csh", "tcsh"}  # all have -c, and words
@@ -47,7 +47,7 @@ def special_of(name: str) -> Special | None:
 
 
 def _shell(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
-    rest, letters = list(words[1:]), ""
+    rest, letters = [*map(known, words[1:])], ""
     while rest and rest[0] is not None and rest[0][:1] in ("-", "+"):
         option = rest.pop(0) or ""
         if option in ("-", "--"):
@@ -75,7 +75,7 @@ def _source(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 def _file(named: Sequence[Word]) -> Iterator[Finding]:
     """A text in the file that these name: what is in it nobody knows, and nobody asks unless it is open already."""
-    for word in named:
+    for word in map(known, named):
         path = None if word is None else posixpath.normpath(word)
         if path is None or _OPEN.fullmatch(path):
             yield Reads(known=path is not None and _STDIN.fullmatch(path) is not None)
@@ -87,10 +87,10 @@ def _set(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 def _alias(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     for word in words[1:]:
-        if word is None or "=" in word:
-            alias, _, text = ("", "", None) if word is None else word.partition("=")
-            yield Runs(name, text)
-            if text is not None:
+        alias, is_text, text = (word or "").partition("=")
+        if known(word) is None or is_text:
+            yield Runs(name, text if is_text else None)
+            if is_text and known(text) is not None:
                 yield Renames(alias, text)
 
 
@@ -148,7 +148,7 @@ def _history(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 
 def _enable(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
-    if any(word is None or (word.startswith("-") and "f" in word) for word in words[1:]):
+    if any(word is None or (word.startswith("-") and "f" in word) for word in map(known, words[1:])):
         yield Untold(f"what {name} loads")
 
 

@@ -14,7 +14,7 @@ from .findings import Assigns, Finding, Reads, Runs, Starts, Untold, joined, rea
 from .git import setting
 from .starter import ALL, Starter
 from .starters import starter_of
-from .words import BLANK, Word, known, put, substitutions
+from .words import BLANK, HELD, Word, known, put, single, substitutions
 
 # NAME=VALUE or NAME VALUE, as ssh takes it.
 _SETTING: Final = re.compile(r'\s*"?(\w+)"?(?:\s*=\s*|\s+)(.*)', re.DOTALL)
@@ -58,7 +58,7 @@ class _Words:
             self._rest = _spread(letters, self._rest[1:], self._takes)
         while self._rest:
             given = self._rest.pop(0)
-            word = known(given)
+            word = self._read(given)
             if word in self._starter.begins.split():
                 yield Starts((*self._starter.behind.split(), *self._rest))
                 return
@@ -72,10 +72,10 @@ class _Words:
                 yield from self._option(word)
             elif self._looks:
                 continue  # what it would start; options may follow
-            elif given is not None and self._starter.assignments and self._starter.assignments.fullmatch(given):
-                variable, is_assigned, value = given.partition("=")
+            elif (assigned := self._assigned(given)) is not None:
+                variable, is_assigned, value = assigned[0].partition("=")
                 if is_assigned:
-                    yield Assigns(variable.removesuffix("+").partition("[")[0], known(value))
+                    yield Assigns(variable.removesuffix("+").partition("[")[0], value)
             elif self._operands:
                 self._operands -= 1
                 if word is None and not self._starter.own:
@@ -90,6 +90,17 @@ class _Words:
             yield Untold(f"what {self._name} reads")
         elif self._shell and not self._looks:
             yield Reads()
+
+    def _read(self, given: Word) -> Word:
+        """The word. Of one that is known in part only an option is told; and not if it may be more words, in the place
+        of the next ones, where these matter."""
+        is_option = given is not None and given.startswith("-") and (self._starter.own or single(given) is not None)
+        return given if is_option else known(given)
+
+    def _assigned(self, given: Word) -> re.Match[str] | None:
+        """Is it an assignment?"""
+        word, pattern = single(given), self._starter.assignments
+        return pattern.fullmatch(word) if word is not None and pattern is not None else None
 
     def _of_named(self, own: int) -> Iterator[Finding]:
         """What has been named by an option starts with the words behind these; an empty name is none of it."""
@@ -126,9 +137,11 @@ class _Words:
         if word == "--":
             self._takes = set()
             return
-        _, option, value, follows = _option_of(word, self._takes, self._starter.flags.split())
+        flags, option, value, follows = _option_of(word, self._takes, self._starter.flags.split())
+        if HELD in word and self._is_open(word, flags, value):
+            yield Untold(f"what {self._name} starts")
         if follows and self._rest and option not in self._starter.attached.split():
-            value = known(self._rest.pop(0))
+            value = self._rest.pop(0)
         if option in self._pairs:
             self._rest[:1] = []
         if option in self._settings:
@@ -136,6 +149,7 @@ class _Words:
         if option in self._texts:
             yield (reaching if option in self._starter.reaches.split() else Runs)(self._name, value)
             self._shell = False
+        value = known(value)
         if option in self._expands:
             inner = None if value is None else substitutions(value)
             yield from (
@@ -148,13 +162,25 @@ class _Words:
         if option in self._puts:
             self._mark = value or self._mark
 
+    def _is_open(self, word: str, flags: str, value: Word) -> bool:
+        """May what is not known of this word make another option of it, or one whose word follows (``-u"$X"``)? Where
+        all operands are the starter's own, that matters for an option that has it start something."""
+        if not self._starter.own:
+            return HELD in flags or (word[1] != "-" and value in (HELD, HELD * 2))
+        begun, tells = word.partition(HELD)[0], (self._texts | self._settings | self._expands) & self._takes
+        return HELD in flags and any(
+            f"--{one}".startswith(begun) or (len(one) == 1 and begun[1:2] != "-") for one in tells
+        )
+
     def _set(self, word: Word) -> Iterator[Finding]:
-        if word is None:
+        if (word := single(word)) is None:
             yield Untold(f"a setting of {self._name}")
         elif self._name == "git":
             yield from setting(*word.partition("=")[::2])
         elif (found := _SETTING.fullmatch(word)) and found[1].lower() in self._starter.runs.split():
             yield Runs(self._name, "" if found[2] == "none" else found[2])  # of ssh: no such command
+        elif found is None and known(word) is None:
+            yield Untold(f"a setting of {self._name}")
 
 
 def _split(value: Word) -> list[Word]:
@@ -187,9 +213,12 @@ def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
 
 def _option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word, bool]:
     """Of a word: the letters that take nothing, the option after them that takes a word, that word where it is here
-    (``--name=`` has one, of no letters), and whether it follows instead."""
+    (``--name=`` has one, of no letters), and whether it follows instead. A name that is known in part has ``HELD``
+    for letters."""
     if word.startswith("--"):
         name, is_here, value = word[2:].partition("=")
+        if HELD in name:
+            return HELD, "", "", False
         if name not in takes and name not in flags:  # most programs know it by the beginning of its name, too
             name = min((one for one in takes if len(one) > 1 and one.startswith(name)), default="")
         return ("", name, value, not is_here) if name in takes else ("", "", "", False)

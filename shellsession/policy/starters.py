@@ -12,7 +12,7 @@ from typing import Final
 from .elsewhere import ELSEWHERE
 from .starter import ALL, ANY_ASSIGNMENT, PLAIN, Starter
 from .subcommands import subcommands
-from .words import Word
+from .words import Word, known
 
 # What bash takes for an assignment.
 _NAMED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=.*", re.DOTALL)
@@ -199,7 +199,7 @@ STARTERS: Final = {
         texts="setup env-filter tree-filter index-filter parent-filter msg-filter commit-filter tag-name-filter",
         own=True,
     ),
-    "git send-email": Starter("", ALL, texts="to-cmd cc-cmd header-cmd sendmail-cmd", own=True),
+    "git send-email": Starter("to cc", ALL, texts="to-cmd cc-cmd header-cmd sendmail-cmd", own=True),
 }
 
 # What these start is what the other one would.
@@ -215,7 +215,7 @@ def starter_of(words: tuple[Word, ...]) -> tuple[Starter | None, tuple[Word, ...
     named."""
     while True:
         name, both, at = (words[0] or "").rpartition("/")[2], "", 0
-        for at in subcommands(words, known=True):
+        for at in subcommands(tuple(map(known, words)), known=True):
             both = f"{name} {words[at]}" if at < len(words) else ""
             if both in STARTERS:
                 return STARTERS[both], words[at:]

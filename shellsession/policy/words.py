@@ -1,6 +1,7 @@
 """What the words of a text of bash mean, as far as the text alone says it.
 
-Law: quotes and backslashes are read as bash reads them; a word that is known at run time only is None.
+Law: quotes and backslashes are read as bash reads them; a word that is known at run time only is None, or, behind the
+name of a command, what is known of its beginning and a sign that there is more.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Word = str | None
 # Stands for what comes out only when it runs, in a text that is read for all else in it.
 BLANK: Final = "\ue000"
 
-# Stands for the value of an assignment among the words of a command that comes out only when it runs, and is one word
-# whatever it is (`env X="$Y" a`).
-HELD: Final = "\ue002"
+# Ends a word of which only the beginning is known (`--rsh="$x"`), twice where it may be more words than one. No text
+# has it: it is half a character of UTF-16, and none of the halves that stand for bytes.
+HELD: Final = "\ud802"
 
 # What a word of these is comes out only when it runs.
 _LIVE: Final = frozenset(
@@ -33,16 +34,16 @@ _HOLDS: Final = frozenset({"string", "concatenation", "command", "variable_assig
 # In these the same words may mean something else; and in those other texts begin.
 _MATTERS: Final = frozenset({"test_command", "subscript", "array", "string", "expansion"})
 _TEXTS: Final = frozenset({"command_substitution", "process_substitution"})
+_JOINED: Final = frozenset({"concatenation", "translated_string"})
 QUOTED: Final = frozenset({"string", "raw_string", "ansi_c_string", "translated_string"})
 _BARE: Final = frozenset({"word", "number"})
-_ASSIGNED: Final = re.compile(r'"?([A-Za-z_]\w*)=', re.ASCII)
-_HELD_WORD: Final = re.compile(rf"(?:[A-Za-z_]\w*=)?{HELD}", re.ASCII)  # no other word is lost that has the sign
 _ESCAPED_IN_QUOTES: Final = re.compile(r'\\(?:\n|([$`"\\]))')
 _ESCAPED_ANSI: Final = re.compile(
     r"\\(?:x(?:\{([0-9a-fA-F]*)\}?|([0-9a-fA-F]{1,2}))|([0-7]{1,3})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.)|(.))",
     re.DOTALL,
 )
 _LETTERS: Final = dict(zip("abeEfnrtv\\'\"?", "\a\b\x1b\x1b\f\n\r\t\v\\'\"?", strict=True))
+_NO_BACKTICK: Final = re.compile(r"(?:[^\\`]|\\.)*", re.DOTALL)
 _WILD: Final = re.compile(r"[*?\[]")
 _SUBSTITUTION: Final = re.compile(r"\\.|`|\$\(", re.DOTALL)
 _ANY_SUBSTITUTION: Final = re.compile(r"\\.|`|[$<>]\(", re.DOTALL)
@@ -144,21 +145,52 @@ def word_of(group: list[Node]) -> Word:
 def argument_of(group: list[Node]) -> Word:
     """A word behind the name of a command."""
     word = word_of(group)
-    return _held(group) if word is None else word
+    return _begun(group) if word is None else word
 
 
-def _held(group: list[Node]) -> Word:
-    """An assignment whose value comes out when it runs, in quotes: it is one word, unless it has a ``"$@"``."""
-    parts = [part for node in group for part in (node.children if node.type == "concatenation" else [node])]
-    found = _ASSIGNED.match("".join(map(text_of, group)))
-    bare = "".join(text_of(part) for part in parts if part.type in _BARE)
+def _begun(group: list[Node]) -> Word:
+    """What is known of the beginning of a word that is not known; it is one word where all that is not stands in quotes
+    without a ``"$@"``."""
+    parts = list(_parts(group))
+    has_braces = _has_braces("".join(text_of(part) for part in parts if part.type in _BARE))
     is_one = all(part.type in _BARE or (part.type in QUOTED and "@" not in text_of(part)) for part in parts)
-    return f"{found[1]}={HELD}" if found is not None and is_one and not _has_braces(bare) else None
+    begun = ""
+    for part in parts:
+        value = None if has_braces and part.type in _BARE and "{" in text_of(part) else _value(part)
+        begun += _begun_part(part) if value is None else value
+        if value is None:
+            break
+    return begun + HELD * (1 if is_one and not has_braces else 2) if begun else None
+
+
+def _begun_part(part: Node) -> str:
+    if part.type in _BARE:
+        return ESCAPED.sub(_unescaped, text_of(part).partition("{")[0])
+    if part.type != "string":
+        return ""
+    live = [child.start_byte - part.start_byte for child in part.named_children if child.type in _LIVE]
+    text = (part.text or b"")[1 : min(live, default=None)].decode("utf-8", "surrogateescape")
+    said = _NO_BACKTICK.match(text)
+    return _ESCAPED_IN_QUOTES.sub(r"\1", said[0] if said else "")
+
+
+def _parts(group: list[Node]) -> Iterator[Node]:
+    """The parts of a word, each in quotes of its own or in none."""
+    for node in group:
+        if node.type in _JOINED and node.child_count:
+            yield from _parts([one for one in node.children if not is_dollar(one)])
+        else:
+            yield node
 
 
 def known(word: Word) -> Word:
-    """What is known of the word, or of such a value, where it is no assignment."""
-    return None if word is not None and _HELD_WORD.fullmatch(word) else word
+    """The word, where all of it is known."""
+    return None if word is not None and HELD in word else word
+
+
+def single(word: Word) -> Word:
+    """The word, or what is known of its beginning, where it is one word."""
+    return None if word is not None and HELD + HELD in word else word
 
 
 def _value(node: Node) -> Word:
