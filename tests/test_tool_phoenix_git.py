@@ -68,8 +68,6 @@ COMMITS: Final[dict[str, list[str]]] = {
     "git commit -qam all": ["all"],
     "git commit -qm -- && git status --short": ["--"],
     "git commit -q -C HEAD": ["base"],
-    # where git itself puts trailers: what it reads, before a patch divider
-    "printf 'a\\n\\nb\\n---\\nc' | git commit -qF - && git commit -q --amend --no-edit": ["a\n\nb"],
 }
 # Where git itself would not see that the trailer is there, or would write it in its own way.
 ONCE: Final = [
@@ -134,6 +132,7 @@ DIVIDED: Final = [
     "git commit -q -m a -m $'---\\nb' && git commit -q --amend --no-edit",
     "git commit -qm $'a\\n\\n---\\nb' -m 'Reviewed-by: B <b@c>'",
     f"git commit -qm $'a\\n\\n---\\nb\\n\\n{TRAILER}'",
+    "printf 'a\\n\\n---\\nb' | git commit -qF - && git commit -q --amend --no-edit",
 ]
 
 

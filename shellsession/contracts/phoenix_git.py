@@ -1,11 +1,11 @@
 """phoenix's co-author trailer: a shell function in place of ``git``, so that bash itself finds each ``git commit``.
 
-Law: git is called with what it was called with; a commit gets one more option, and nothing else is touched. A message
-with a line ``---``, which git would take for its end, gets the trailer at its true end by a second, amending commit,
-and so does one by an alias with options (``commit -m``), or one that an editor has written anew (``GIT_EDITOR='cp
-message'``); one from a file or a pipe, which cannot be seen before, gets it where git puts it. An empty message gets
-none, so that git refuses it; what comes from a pipe, or is to be written in an editor, does. Lines that begin with
-``#`` are text as any other where git keeps them; in what an editor gets the trailer stands before them, as git has it.
+Law: git is called with what it was called with; a commit alone gets an editor of ours, which runs the one that it would
+have and adds the trailer to what that has left, wherever it came from. So it is one commit, and its hooks see the
+message. Where nobody is to edit, git is told to (``--edit``), and the editor does nothing else; all that a hook can see
+of it is that GIT_EDITOR is not ``:``. A message that git would refuse as empty gets none, so that git refuses it. Lines
+that begin with ``#`` are text as any other where git keeps them; in what an editor gets the trailer stands before them,
+as git has it. Of an editor that fails git tells with our words before it (but for ``false``).
 
 Reached: ``git`` wherever bash runs it (lists, loops, functions, substitutions, pipes), with options before ``commit``,
 and through git's own aliases of it; in isolated calls, where the command says ``commit`` behind ``git``, also by an
@@ -37,63 +37,103 @@ _BASH: Final = re.compile(r"\bbash\b")
 # `set -x` shows the call and nothing of ours; a failure is the caller's to act on, not ours. All names are prefixed,
 # as a local variable inherits the export of its namesake.
 _QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
-# git puts a trailer before comments at the end of a message. Does this one keep them as text? So it is where nobody
-# edits it, unless they are to be stripped; then none is a comment, as no line begins with the character that we name.
-# What is said to be the message is in `_phoenix_said`, and a "?" for what cannot be seen: git commits no empty one; in
-# `_phoenix_edited`, whether an editor gets it.
-_KEEPS: Final = r"""function _phoenix_keeps {
-\builtin local _phoenix_asked= _phoenix_cleanup _phoenix_flags _phoenix_kind _phoenix_value
+# What git runs as its editor: the commit's own one (`$0`), then the trailer comes in where there is a message. As git
+# has it, one that only signs off is none, nor is one of which nothing but its template is left, without comments. `$1`
+# is the file; below a line with ">8" stands what `commit -v` shows, and what that begins with marks comments, also
+# where git chose it (core.commentChar=auto).
+_EDIT: Final = r"""[ "$0" = : ] || /bin/sh -c "$0 \"\$@\"" "$0" "$@" || exit
+export LC_ALL=C  # a message may be in any encoding
+[ "$_phoenix_mark" ] || _phoenix_mark=$(sed -n "s/^\(.\) -\{24\} >8 -\{24\}\$/\1/p" <"$1")
+marked() {
+  git ${_phoenix_mark:+-c "core.commentChar=${_phoenix_mark%%"$newline"*}"} "$@"
+}
+clean() {
+  sed "$_phoenix_cut" <"$1" | marked stripspace $_phoenix_strip
+}
+newline="
+"
+case $_phoenix_template in
+  "") _phoenix_template=$(git config --type=path --get commit.template) ;;
+  /*) ;;
+  *) _phoenix_template=$GIT_PREFIX$_phoenix_template ;;
+esac
+text=$(clean "$1")
+# A line of the message already, where git would not look for it: in another paragraph, as the subject.
+case $newline$text$newline in *"$newline$_phoenix_trailer$newline"*) exit 0 ;; esac
+[ -f "$_phoenix_template" ] && text=${text#"$(clean "$_phoenix_template")"}
+[ "$(printf "%s\n" "$text" | sed "/^Signed-off-by: /d; /[^[:space:]]/!d")" ] || exit 0
+marked -c trailer.separators=: -c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add \
+  interpret-trailers --in-place --no-divider --trailer "$_phoenix_trailer" "$1"
+exit 0"""
+# How many words of a commit stand before `--`, whether an editor gets its message, how that is cleaned, its template.
+# Fails where the last option lacks its value: git is to say so. (`nocasematch` is heard by `case`, not by `${x#C}`.)
+_READ: Final = r"""function _phoenix_read {
+\builtin local _phoenix_asked= _phoenix_flags _phoenix_kind _phoenix_next _phoenix_value
 _phoenix_cleanup=$(\builtin command "${_phoenix_git[@]}" config --get commit.cleanup)
-while (( $# )) && [[ $1 != -- ]]; do
-  _phoenix_kind= _phoenix_value=
+while (( $# )) && [[ $1 != @(--|--end-of-options) ]]; do
+  _phoenix_kind= _phoenix_next= _phoenix_value=${1#*=}
   case $1 in
     --e*) _phoenix_asked=1 ;;
     --no-e*) _phoenix_asked=0 ;;
-    --c*=*) _phoenix_cleanup=${1#*=} ;;
-    --c*)
-      _phoenix_cleanup=$2
-      \builtin shift ;;
-    --m*=* | --fil*=* | --reu*=*) _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=${1#*=} ;;
-    --m* | --fil* | --reu*)
-      _phoenix_edited=0 _phoenix_kind=${1:2:1} _phoenix_value=$2
-      \builtin shift ;;
-    --fixup=* | --reedit-message=* | --squash=*) _phoenix_kind=c ;;
-    --fixup | --reedit-message | --squash)
-      _phoenix_kind=c
-      \builtin shift ;;
-    --author | --date | --pathspec-from-file | --template | --trailer)
-      \builtin shift ;;
+    --au* | --c* | --da* | --fil* | --fix* | --m* | --pathspec-from* | --ree* | --reu* | --sq* | --te* | --tr*)
+      _phoenix_kind=${1:1:4}
+      [[ $1 == *=* ]] || _phoenix_next=1 ;;
     -[!-]*)
       _phoenix_flags=${1%%[CFScmtu]*}
       [[ $_phoenix_flags == *e* ]] && _phoenix_asked=1
       _phoenix_value=${1#"$_phoenix_flags"}
       _phoenix_kind=${_phoenix_value:0:1} _phoenix_value=${_phoenix_value:1}
-      [[ $_phoenix_kind == [CFm] ]] && _phoenix_edited=0
-      if [[ ! $_phoenix_value && $_phoenix_kind == [CFcmt] ]]; then
-        _phoenix_value=$2
-        \builtin shift
-      fi ;;
+      [[ $_phoenix_kind && ! ${_phoenix_kind#[CFcmt]} && ! $_phoenix_value ]] && _phoenix_next=1
+      [[ $_phoenix_kind && ! ${_phoenix_kind#C} ]] && _phoenix_kind=-reu ;;
   esac
+  if [[ $_phoenix_next ]]; then
+    (( $# > 1 )) || \builtin return
+    _phoenix_value=$2
+    (( ++_phoenix_count ))
+    \builtin shift
+  fi
   case $_phoenix_kind in
-    m) _phoenix_said+=$_phoenix_value$'\n' ;;
-    [Ff]) if [[ -f $_phoenix_value && " ${_phoenix_git[*]} " != *[[:space:]]-C[[:space:]]* ]]; then
-      { _phoenix_said+=$(<"$_phoenix_value")$'\n'; } 2>/dev/null
-    else
-      _phoenix_said+='?'
-    fi ;;
-    [Ccr]) _phoenix_said+='?' ;;
+    -c*) _phoenix_cleanup=$_phoenix_value ;;
+    t | -te*) _phoenix_template=$_phoenix_value ;;
+    c | -ree) _phoenix_known=1 ;;
+    F | m | -fil | -m* | -reu | -fix)
+      _phoenix_known=1
+      [[ $_phoenix_kind == -fix && $_phoenix_value == @(amend|reword):* ]] || _phoenix_edited=0 ;;
   esac
+  (( ++_phoenix_count ))
   \builtin shift
 done
 _phoenix_edited=${_phoenix_asked:-$_phoenix_edited}
-[[ $_phoenix_edited == 0 && $_phoenix_cleanup != strip ]]
+}
+"""
+# The words of an alias, as git has them. Fails where git complains of it.
+_SPLIT: Final = r"""function _phoenix_split {
+\builtin local _phoenix_left="$1" _phoenix_quote= _phoenix_word=
+_phoenix_words=()
+while [[ $_phoenix_left ]]; do
+  case $_phoenix_quote${_phoenix_left:0:1} in
+    [[:space:]])
+      _phoenix_words+=("$_phoenix_word")
+      _phoenix_word= _phoenix_left=${_phoenix_left#"${_phoenix_left%%[![:space:]]*}"}
+      \builtin continue ;;
+    [\'\"]) _phoenix_quote=${_phoenix_left:0:1} ;;
+    "''" | '""') _phoenix_quote= ;;
+    \\ | '"\')
+      _phoenix_left=${_phoenix_left:1}
+      _phoenix_word+=${_phoenix_left:0:1}
+      [[ $_phoenix_left ]] || \builtin return ;;
+    *) _phoenix_word+=${_phoenix_left:0:1} ;;
+  esac
+  _phoenix_left=${_phoenix_left:1}
+done
+_phoenix_words+=("$_phoenix_word")
+[[ ! $_phoenix_quote ]]
 }
 """
 _MAIN: Final = r"""function _phoenix_git {
 %(quiet)s
-\builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_means _phoenix_version _phoenix_git _phoenix_rest
-\builtin local _phoenix_said= _phoenix_edited=1 _phoenix_call
-_phoenix_call=("$@")
+\builtin local _phoenix_at=2 _phoenix_name _phoenix_known _phoenix_git _phoenix_words _phoenix_count=1
+\builtin local _phoenix_cleanup _phoenix_edited=1 _phoenix_editor=:
 while (( _phoenix_at <= $# )); do
   case ${!_phoenix_at} in
     -C | -c | --git-dir | --work-tree | --namespace | --super-prefix | --config-env | --attr-source)
@@ -103,58 +143,42 @@ while (( _phoenix_at <= $# )); do
   esac
 done
 _phoenix_name=${!_phoenix_at}
-_phoenix_git=("${@:1:_phoenix_at-1}") _phoenix_rest=("${@:_phoenix_at+1}")
+_phoenix_git=("${@:1:_phoenix_at-1}")
 _phoenix_known=$_phoenix_name
 if [[ $_phoenix_name == [a-zA-Z]* && $_phoenix_name != commit ]]; then
   _phoenix_known=$(\builtin command "${_phoenix_git[@]}" config --get "alias.$_phoenix_name" 2>/dev/null)
   # git does not look for an alias of what it knows itself
-  [[ ${_phoenix_known%%%% *} == commit &&
+  [[ ${_phoenix_known%%%%[[:space:]]*} == commit &&
     $'\n'$(\builtin command "$1" --list-cmds=main)$'\n' == *$'\n'"$_phoenix_name"$'\n'* ]] && _phoenix_known=
 fi
-if [[ ${_phoenix_known%%%% *} != commit || ${_phoenix_rest[0]} == @(-h|--help) ]]; then
+(( ++_phoenix_at ))
+if [[ ${_phoenix_known%%%%[[:space:]]*} != commit || ${!_phoenix_at} == @(-h|--help) ]] ||
+  ! _phoenix_split "$_phoenix_known"; then
   \builtin command "$@"
   \builtin return
 fi
-_phoenix_means=$_phoenix_known
-# A line of the message already, where git would not look for it: in another paragraph, as the subject.
-\builtin local IFS=$'\n'
-if [[ $'\n'"${_phoenix_rest[*]}"$'\n' == *$'\n'%(trailer)s$'\n'* ]]; then
-  \builtin command "$@"
+_phoenix_known= _phoenix_words+=("${@:_phoenix_at}")
+\builtin local -x _phoenix_edit=%(edit)s
+\builtin local -x _phoenix_trailer=%(trailer)s _phoenix_template= _phoenix_cut= _phoenix_strip= _phoenix_mark=
+if ! _phoenix_read "${_phoenix_words[@]:1}" || [[ $_phoenix_edited == 1 ]] && {
+  ! _phoenix_editor=$(\builtin command "${_phoenix_git[@]}" var GIT_EDITOR 2>/dev/null) ||
+    [[ $_phoenix_editor == @(false|*/false) ]]; }; then
+  \builtin command "$@"  # git says what it lacks, or which editor has failed
   \builtin return
 fi
-_phoenix_version=$(\builtin command "$1" version)
-_phoenix_version=${_phoenix_version#git version }
-_phoenix_version=${_phoenix_version%%%%[!0-9.]*}.0
-_phoenix_known=${_phoenix_version#*.}
-_phoenix_known=${_phoenix_known%%%%.*} _phoenix_version=${_phoenix_version%%%%.*}
-_phoenix_git+=(-c trailer.separators=: -c trailer.ifexists=addIfDifferent -c trailer.ifmissing=add)
-if [[ $_phoenix_means == commit ]] &&
-  (( _phoenix_version > 2 || _phoenix_version == 2 && _phoenix_known >= 32 )) &&
-  { _phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B 2>/dev/null) || :; } &&
-  [[ $'\n'"${_phoenix_rest[*]}"$'\n'"$_phoenix_known"$'\n' != *$'\n'---[[:space:]]* ]]; then
-  _phoenix_keeps "${_phoenix_rest[@]}" && _phoenix_git+=(-c core.commentChar=$'\1')
-  if [[ $_phoenix_said && $_phoenix_said != *[![:space:]]* ]]; then
-    \builtin command "$@"
-    \builtin return
-  fi
-  _phoenix_call=("${_phoenix_git[@]}" "$_phoenix_name" --trailer %(trailer)s "${_phoenix_rest[@]}")
-  if [[ $_phoenix_edited == 0 ]]; then
-    \builtin command "${_phoenix_call[@]}"
-    \builtin return
-  fi
+[[ $_phoenix_known || $_phoenix_cleanup == verbatim ]] && _phoenix_template=/dev/null
+if [[ $_phoenix_edited == 1 ]]; then
+  _phoenix_cut='/^. -\{24\} >8 -\{24\}$/,$d'
+else  # an editor all the same, and what comes of none
+  [[ $_phoenix_cleanup == @(|default|scissors) ]] && _phoenix_cleanup=whitespace
+  [[ $_phoenix_cleanup == strip ]] || _phoenix_mark=$'\1'  # no line begins with it: none is a comment
+  _phoenix_words=("${_phoenix_words[@]:0:_phoenix_count}" --edit --no-status "--cleanup=$_phoenix_cleanup"
+    "${_phoenix_words[@]:_phoenix_count}")
 fi
-# Before 2.32 commit knows no --trailer; a later one takes a line "---" for the end of the message; an alias may end in
-# an option that takes the next word (`commit -m`); an editor may write all of it anew: the new commit is worded again.
-_phoenix_known=$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)
-\builtin command "${_phoenix_call[@]}" || \builtin return
-[[ $_phoenix_known == "$(\builtin command "${_phoenix_git[@]}" rev-parse -q --verify HEAD)" ]] && \builtin return
-_phoenix_known=$(\builtin command "${_phoenix_git[@]}" log -1 --format=%%B)
-[[ $'\n'"$_phoenix_known"$'\n' == *$'\n'%(trailer)s$'\n'* ]] && \builtin return
-_phoenix_git+=(-c core.commentChar=$'\1')
-_phoenix_version=$(\builtin command "${_phoenix_git[@]}" interpret-trailers --no-divider --trailer %(trailer)s \
-  <<<"$_phoenix_known")
-[[ $_phoenix_version == "$_phoenix_known" ]] || \builtin command "${_phoenix_git[@]}" commit --quiet --amend --only \
-  --no-verify --allow-empty --cleanup=verbatim --file - <<<"$_phoenix_version"
+[[ $_phoenix_cleanup == @(|default|strip) ]] && _phoenix_strip=-s
+_phoenix_editor=${_phoenix_editor//"'"/"'\\''"}
+GIT_EDITOR="/bin/sh -c \"\$_phoenix_edit\" '$_phoenix_editor'" \
+  \builtin command "${_phoenix_git[@]}" "${_phoenix_words[@]}"
 }
 \builtin declare -F git >/dev/null || function git {
 %(quiet)s
@@ -178,7 +202,7 @@ done <<<"$(\builtin declare -F)"
 function _phoenix_into {
 _phoenix_more=("$@")
 \builtin local _phoenix_at _phoenix_text
-_phoenix_text=$(\builtin declare -f _phoenix_git _phoenix_keeps)$'\n_phoenix_git git "$@"'
+_phoenix_text=$(\builtin declare -f _phoenix_git _phoenix_read _phoenix_split)$'\n_phoenix_git git "$@"'
 _phoenix_text=${_phoenix_text//"'"/"'\\''"}
 for (( _phoenix_at = 1; _phoenix_at + 1 < $#; ++_phoenix_at )); do
   case ${_phoenix_more[_phoenix_at]} in
@@ -209,7 +233,8 @@ while (( $# )); do
       \builtin set --
       \builtin break ;;
     ?*:git | ?*:*/git)
-      _phoenix_words+=("$BASH" -c "$(\builtin declare -f _phoenix_git _phoenix_keeps)"$'\n''_phoenix_git "$@"' bash)
+      _phoenix_more=$(\builtin declare -f _phoenix_git _phoenix_read _phoenix_split)
+      _phoenix_words+=("$BASH" -c "$_phoenix_more"$'\n''_phoenix_git "$@"' bash)
       \builtin break ;;
     sudo:-[ugpCDhRrTtU] | doas:-[uC] | env:-[uC] | timeout:-[ks] | nice:-n | ionice:-[cn] | stdbuf:-[ioe] | \
       xargs:-[adEILnPs] | exec:-a)
@@ -238,7 +263,8 @@ def function(trailer: str | None) -> str:
     """Bash text: from here on, commits carry the trailer; or, with None, no other than they are given."""
     if trailer is None:  # another tool's function may stand for git
         return _PLAIN
-    return _KEEPS + _MAIN % {"quiet": _QUIET, "trailer": quoted(trailer.encode()).decode()}
+    words = {"edit": quoted(_EDIT.encode()), "trailer": quoted(trailer.encode())}
+    return _READ + _SPLIT + _MAIN % {"quiet": _QUIET, **{name: word.decode() for name, word in words.items()}}
 
 
 def prelude(command: str, trailer: str) -> str:
@@ -264,7 +290,7 @@ def prelude(command: str, trailer: str) -> str:
     if commits:
         text += "".join(_stand_in(path, "_phoenix_git") for path in sorted(set(_PATH.findall(command))))
     if commits and _BASH.search(command):
-        text += "\\builtin export -f git _phoenix_git _phoenix_keeps\n"
+        text += "\\builtin export -f git _phoenix_git _phoenix_read _phoenix_split\n"
     return text
 
 
