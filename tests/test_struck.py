@@ -126,6 +126,28 @@ def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
         os.close(write)
 
 
+def test_where_a_command_gets_its_reader_that_one_does_not_outlive_it(sh: Session) -> None:
+    """It would take the output of the next one."""
+    reading: dict[int, Callable[[], bool]] = {}
+
+    class Reader:
+        def add(self, fd: int, read: Callable[[], bool]) -> None:
+            reading[fd] = read
+            signal.raise_signal(signal.SIGINT)
+
+        def remove(self, fd: int, read: Callable[[], bool]) -> None:
+            if reading.get(fd) is read:
+                del reading[fd]
+
+    seconds = unique_seconds()
+    sh.run("X=kept")
+    sh._engine.reader = Reader()
+    with pytest.raises(KeyboardInterrupt):
+        sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
+    assert (reading, with_argument(seconds)) == ({}, [])
+    assert sh.run("echo $X").stdout == "kept\n"
+
+
 @LATE
 def test_where_the_daemon_has_handed_a_command_back_nobody_has_it_and_it_is_ended(
     remote: RemoteSession, strikes: Strikes, late: bool

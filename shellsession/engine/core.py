@@ -145,7 +145,8 @@ class Core:
         if call is not None and shell is not None and call.pieces is None and self.ended is None:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)
-            self.unattended = UnattendedReader(call, shell.terminal, self.reader)
+            self.unattended = reader = UnattendedReader(call, shell.terminal, self.reader)
+            reader.read_on()  # known first: struck here (Ctrl-C), one that nobody knows would read what comes next
 
     # -- small things
 

@@ -18,7 +18,7 @@ from .streams import Stream
 
 
 class UnattendedReader:
-    """Has one command's streams read into it until ``stop``."""
+    """Has one command's streams read into it, from ``read_on`` until ``stop``."""
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
@@ -26,7 +26,6 @@ class UnattendedReader:
         self.stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]
-        self.read_on()
 
     def read_on(self) -> None:
         """Have the streams read (again, after the call was paused)."""
