@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from shellsession import TTY, Session
 from shellsession.engine import keyboard
 from shellsession.engine.draining import Drainer
 from shellsession.engine.files import Files
+from shellsession.engine.spill import Spill
 from shellsession.engine.streams import Streams
 
 
@@ -28,14 +30,13 @@ def _nothing_is_left_open() -> Iterator[None]:
     assert os.listdir("/proc/self/fd") == before
 
 
-def strikes_behind(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
-    """Has Ctrl-C strike once, as this function comes back."""
-    real, armed = getattr(where, name), [True]
+def strikes_behind(monkeypatch: pytest.MonkeyPatch, where: object, name: str, which: int = 0) -> None:
+    """Has Ctrl-C strike once, as that call of this function comes back."""
+    real, calls = getattr(where, name), count()
 
     def struck(*values: Any, **named: Any) -> Any:
         came = real(*values, **named)
-        if armed:
-            armed.clear()
+        if next(calls) == which:
             signal.raise_signal(signal.SIGINT)
         return came
 
@@ -56,6 +57,17 @@ def test_the_file_of_a_command_is_closed(tmp_path: Path) -> None:
             files.write("stdin", b"x")
     finally:
         os.close(watched)
+
+
+def test_what_leads_to_the_file_that_takes_a_stream_whole_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "spill"
+    for which in range(len(path.parts)):  # the directories on the way, and the file itself
+        with monkeypatch.context() as patch:
+            strikes_behind(patch, os, "open", which)
+            with pytest.raises(KeyboardInterrupt):
+                Spill(str(path), 1).write(b"x")
 
 
 def test_what_wakes_the_reading_thread_is_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from ..errors import InvalidRequest
 from ..models import Limits
 from ..policy.sandbox import Sandbox, is_within
 from . import processes
+from .signals import undisturbed
 
 _ON_THE_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO that nobody reads would keep us, and with us all sessions of a daemon, for ever; no time limit is looked at
@@ -44,8 +45,9 @@ class Spill:
         data = data[: self._room]
         self._room -= len(data)
         try:
-            # Opened for each piece: a call that is never finished leaves no descriptor behind.
-            with open(self._open(), "wb") as file:
+            # Opened for each piece: a call that is never finished leaves no descriptor behind. Nor does one that is
+            # struck: on the way to the file, each directory is for a moment in nobody's hands.
+            with undisturbed(), open(self._open(), "wb") as file:
                 self.written = self.path
                 file.write(data)
         except OSError as error:  # a full disk: the command is not to blame, and goes on
