@@ -7,6 +7,7 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable
+from types import TracebackType
 
 from support import PATIENCE
 
@@ -16,6 +17,34 @@ def fork() -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+class Fork:
+    """Forks the host when it is called, once. The child goes no further than the block, and leaves that by this."""
+
+    def __init__(self, leaves_by: type[BaseException]) -> None:
+        self._leaves_by = leaves_by
+        self._host, self._is_done = os.getpid(), False
+
+    def __enter__(self) -> Fork:
+        return self
+
+    def __call__(self) -> bool:
+        """Is this the child? The parent goes on when that has ended."""
+        if self._is_done:
+            return False
+        self._is_done = True
+        if (child := fork()) == 0:
+            signal.alarm(int(PATIENCE))
+            return True
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        return False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if os.getpid() != self._host:
+            if kind is not self._leaves_by:
+                traceback.print_exception(error)
+            os._exit(kind is not self._leaves_by)
 
 
 def in_child(do: Callable[[], object]) -> int:

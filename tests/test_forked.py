@@ -6,17 +6,22 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import time
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from escapes import of_host
-from forks import fork, in_child
-from support import descriptors, unique_seconds, with_argument
+from forks import Fork, fork, in_child
+from support import descriptors, unique_seconds, until, with_argument
 
 from shellsession import Agents, AsyncSession, Result, Session, SessionClosed
+from shellsession.engine import guard, spawn, vfork
+from shellsession.engine.draining import LoopDrainer
 
 
 def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
@@ -93,6 +98,139 @@ def test_a_stream_is_the_parents_to_follow_and_to_end(place: Path) -> None:
         rest = list(streams[0])
         assert rest[0] == ("stdout", b"b\n")
         assert session.run("echo $X").stdout == "1\n"
+
+
+def stay(session: Session, place: Path, command: str) -> Result:
+    session.run(f"until [ -e begin ]; do sleep 0.01; done; {command}", timeout=0.01, on_timeout="yield")
+    (place / "begin").touch()
+    return session.wait()
+
+
+def follow(session: Session, _: Path, command: str) -> Result:
+    *_pieces, result = session.stream(command)
+    assert isinstance(result, Result)
+    return result
+
+
+VERBS: dict[str, Callable[[Session, Path, str], Result]] = {
+    "run": lambda session, _, command: session.run(command),
+    "wait": stay,
+    "stream": follow,
+}
+LEAVES = pytest.mark.parametrize("leaves_by", [SystemExit, SessionClosed], ids=["leaves", "goes on"])
+# It prints all the time, so that a child that goes on has something to take from its parent.
+COUNTS = "n=0; until [ -e go ]; do echo $((n++)); sleep 0.01; done; echo end"
+
+
+def assert_is_whole(result: Result) -> None:
+    *numbers, end = result.stdout.split()
+    assert (result.outcome, result.exit_code, result.reason, end) == ("exited", 0, "", "end")
+    assert numbers == [str(number) for number in range(len(numbers))]
+
+
+@LEAVES
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_child_that_a_signal_handler_forks_in_the_middle_of_a_verb(
+    place: Path, verb: str, leaves_by: type[BaseException]
+) -> None:
+    """A worker of a server that forks them beforehand."""
+    with Fork(leaves_by) as fork, Session(cwd=place) as session:
+
+        def work(*_: object) -> None:
+            if not fork():
+                (place / "go").touch()
+            elif leaves_by is SystemExit:
+                sys.exit()
+
+        session.run("X=1")
+        before = signal.signal(signal.SIGUSR1, work)
+        try:
+            assert_is_whole(VERBS[verb](session, place, f"kill -USR1 {os.getpid()}; {COUNTS}"))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert session.run("echo $X").stdout == "1\n"
+
+
+@LEAVES
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(guard, "make_private"), (vfork, "spawn"), (spawn, "Shell")],
+    ids=["its directory", "its process", "what is known of it"],
+)
+def test_a_child_that_a_signal_handler_forks_as_bash_starts(
+    place: Path, monkeypatch: pytest.MonkeyPatch, where: object, name: str, leaves_by: type[BaseException]
+) -> None:
+    """In a host with threads, where no signal can be put off."""
+    with Fork(leaves_by) as fork, Session(cwd=place) as session:
+        real = getattr(where, name)
+
+        def strikes(*given: object) -> Any:
+            came = real(*given)
+            if fork() and leaves_by is SystemExit:
+                sys.exit()
+            return came
+
+        monkeypatch.setattr(where, name, strikes)
+        assert session.run("X=1; echo mine").stdout == "mine\n"
+        assert session.run("echo $X >file; cat file", tty=False).stdout == "1\n"
+
+
+@LEAVES
+def test_a_child_that_a_callback_forks(place: Path, leaves_by: type[BaseException]) -> None:
+    with Fork(leaves_by) as fork, Session(cwd=place) as session:
+
+        def work(*_: object) -> None:
+            if not fork():
+                (place / "go").touch()
+            elif leaves_by is SystemExit:
+                sys.exit()
+
+        session.run("X=1")
+        assert_is_whole(session.run(COUNTS, on_output=work))
+        assert session.run("echo $X").stdout == "1\n"
+
+
+def test_a_child_that_one_task_forks_while_another_is_in_a_verb(place: Path) -> None:
+    async def main(fork: Fork) -> None:
+        async with AsyncSession(cwd=place) as session:
+            await session.run("X=1")
+            task = asyncio.create_task(session.run(COUNTS))
+            await until(lambda: session.state == "running")
+            if fork():
+                raise ZeroDivisionError
+            (place / "go").touch()
+            assert_is_whole(await task)
+            assert (await session.run("echo $X")).stdout == "1\n"
+
+    with Fork(ZeroDivisionError) as fork:
+        asyncio.run(main(fork))
+
+
+def test_what_a_loop_reads_between_two_verbs_is_the_parents() -> None:
+    heard = list[bytes]()
+    drainer, loop, (reading, writing) = LoopDrainer(), asyncio.new_event_loop(), os.pipe()
+
+    def hear() -> bool:
+        heard.append(os.read(reading, 99))
+        return True
+
+    def go_on() -> None:
+        loop.run_until_complete(asyncio.sleep(0))
+        assert heard == []
+        drainer.remove(reading, hear)
+
+    try:
+        drainer.enter(loop)
+        drainer.add(reading, hear)
+        os.write(writing, b"precious")
+        in_child(go_on)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert heard == [b"precious"]
+        drainer.remove(reading, hear)
+    finally:
+        loop.close()
+        os.close(reading)
+        os.close(writing)
 
 
 def test_what_a_job_has_printed_is_the_parents_to_look_at(place: Path) -> None:

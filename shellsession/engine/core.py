@@ -5,12 +5,14 @@ Law: nothing here waits, and what any thread may call says so.
 
 from __future__ import annotations
 
+import os
 import signal
 import time
+import weakref
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NoReturn
 
-from ..errors import IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
+from ..errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
 from . import processes
 from .call import Call, fresh_nonce
@@ -18,6 +20,7 @@ from .draining import DRAINER
 from .environment import environment
 from .jobs import Job, Reader
 from .shell import Shell
+from .streams import Stream
 from .unattended import UnattendedReader
 
 # A DEBUG trap, or a file that may have one.
@@ -33,6 +36,8 @@ class Core:
         self.options = options
         self.first_env: Mapping[str, str] | None = None  # what bash was first started with: a later one is, too
         self.shell: Shell | None = None
+        self.is_parents = False  # this is a forked child of the host: all is its parent's
+        self.parents_shell: Shell | None = None
         self.call: Call | None = None  # a command that was handed back running
         self.ended: Result | None = None  # its result, when it ended while nobody waited for that
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
@@ -52,6 +57,7 @@ class Core:
         self.interrupt_requested = False  # another thread wants the command ended that is attended next
         self.idle_since = time.monotonic()  # when the last command came to its end
         self.forget_bash()
+        _CORES.add(self)
 
     def forget_bash(self) -> None:
         """What commands have done to one bash is not done to the next, which is about to start."""
@@ -188,11 +194,13 @@ class Core:
         return environment(self.options) if self.first_env is None else self.first_env
 
     def refuse_closed(self) -> None:
+        self.refuse_forked()
         if self.closed:
             raise SessionClosed(IS_CLOSED)
 
     def live(self) -> Shell:
         if self.shell is None:
+            self.refuse_forked()
             raise ShellUnavailable("the shell is gone")
         return self.shell
 
@@ -204,3 +212,54 @@ class Core:
         if call is None:
             raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
         return call
+
+    # -- whose the shell is
+
+    def own(self, shell: Shell) -> Shell:
+        """Bash was started. Raises SessionClosed where a signal handler has forked the host meanwhile, in the child."""
+        self.shell = shell
+        if self.is_parents:
+            self.disown()
+        self.refuse_forked()
+        return shell
+
+    def disown(self) -> None:
+        """In a forked child: who cleans up finds no shell, and what the child was in the middle of is refused it.
+
+        It is kept, as its descriptors are as long as the session is.
+        """
+        self.is_parents, self.unattended = True, None
+        if (shell := self.shell) is not None:
+            self.parents_shell, self.shell = shell, None
+            for stream in (shell.terminal, *shell.streams):
+                stream.__class__ = _ParentsStream
+            shell.__class__ = _ParentsShell
+
+    def refuse_forked(self) -> None:
+        if self.is_parents:
+            raise SessionClosed(FORKED)
+
+
+def _refuse(what: object, name: str) -> NoReturn:
+    """A signal handler or a callback has forked in the middle of a verb, and the child goes on with that."""
+    raise SessionClosed(FORKED)
+
+
+class _ParentsShell(Shell):
+    __getattribute__ = _refuse
+
+
+class _ParentsStream(Stream):
+    __slots__ = ()
+    __getattribute__ = _refuse
+
+
+_CORES: Final[weakref.WeakSet[Core]] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for core in _CORES:
+        core.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

@@ -117,10 +117,11 @@ class LoopDrainer:
     def __init__(self) -> None:
         self._wanted: dict[int, Callable[[], bool]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = 0  # the process whose loop that is
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """Read on this loop from now on: the session is used on another than before."""
-        before, self._loop = self._loop, loop
+        before, self._loop, self._owner = self._loop, loop, os.getpid()
         for fd in self._wanted:
             if before is not None and not before.is_closed():
                 before.remove_reader(fd)
@@ -133,13 +134,15 @@ class LoopDrainer:
 
     def _ready(self, fd: int) -> None:
         read = self._wanted.get(fd)
-        if read is not None and not read():
+        # In a forked child, which has its parent's loop to end it, what came is the parent's.
+        if read is not None and self._owner == os.getpid() and not read():
             self.remove(fd, read)
 
     def remove(self, fd: int, read: Callable[[], bool]) -> None:
         if self._wanted.get(fd) is not read:
             return
-        if self._loop is not None and not self._loop.is_closed():
+        # A forked child would put it out of the parent's epoll.
+        if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
             with suppress(OSError, ValueError):
                 self._loop.remove_reader(fd)
         self._wanted.pop(fd, None)  # last: struck here, it is asked for again

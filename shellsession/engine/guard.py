@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import FORKED, SessionClosed
 from . import cgroups, processes
 from .directories import make_private, private_home
 from .tags import GENERATIONS
@@ -138,6 +139,10 @@ class Guard:
         return directory
 
     def _watch(self) -> subprocess.Popen[bytes]:
+        # A signal handler of the host has forked where a seat was taken, and the child goes on: a watcher of its own
+        # would end the parent's shells with it.
+        if self._owner != os.getpid():
+            raise SessionClosed(FORKED)
         script = str(Path(__file__).with_name("watcher.bash"))
         pid = os.getpid()
         tags = (self._number * _TAGS, (self._number + 1) * _TAGS - 1)
@@ -154,6 +159,8 @@ class Guard:
         )
 
     def _close(self) -> None:
+        if self._owner != os.getpid():  # in a forked child: see _watch
+            return
         if self._watcher is not None:
             _dismiss(self._watcher)
             self._watcher = None

@@ -15,6 +15,7 @@ import struct
 import termios
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
+from typing import Any
 
 from ptyprocess import PtyProcess
 
@@ -47,6 +48,22 @@ def raise_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (_usual[1], _usual[1]))
 
 
+class _OnFailure(ExitStack):
+    """What is taken back unless it is kept; never by a forked child of the host, whose parent goes on with it.
+
+    In a host with threads a signal handler may fork in the middle of this, though signals are put off.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = os.getpid()
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        if self._owner != os.getpid():
+            self.pop_all()
+        return super().__exit__(*raised)
+
+
 def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
     # A host whose PATH has no bash has one all the same, in the usual places.
@@ -63,7 +80,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             own_stdout, their_stdout = os.pipe()
             undo.callback(theirs.close)
             undo.callback(os.close, their_stdout)
-            on_failure = undo.enter_context(ExitStack())
+            on_failure = undo.enter_context(_OnFailure())
             on_failure.callback(ours.close)
             on_failure.callback(os.close, own_stdout)
             _check_descriptors(ours.fileno())
@@ -134,12 +151,11 @@ def _start(
         own_terminal: list[vfork.Call] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
         pid = vfork.spawn([*forgiven, *own_terminal, *calls], launch.program, launch.argv, env)
         on_failure.pop_all()  # from here on the terminal is the process's: twice closed, it could be a stranger's
-        try:
+        with _OnFailure() as on_failure:  # Ctrl-C, in a host with threads
+            on_failure.callback(os.waitpid, pid, 0)
+            on_failure.callback(os.kill, pid, signal.SIGKILL)
             process = PtyProcess(pid, master)
-        except BaseException:  # Ctrl-C, in a host with threads
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
+            on_failure.pop_all()
         # Signalled and reaped by us alone: all that is left to its finalizer, as in a forked child, is to close the
         # terminal. It would sleep behind that, for 0.1 s.
         process.terminated, process.delayafterclose = True, 0

@@ -54,7 +54,7 @@ class Engine(Core):
         try:
             with undisturbed():
                 env = self.environment()
-                shell = self.shell = spawn(self.options, env)
+                shell = self.own(spawn(self.options, env))
             # A later one starts there, and with the same, too.
             self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
             shell.resize(self.size)

@@ -127,6 +127,7 @@ def _clone(calls: list[Call], borrowing: bool = True) -> int:
     stack, before = ctypes.create_string_buffer(_STACK), ctypes.create_string_buffer(_SIGSET)
     LIBC.pthread_sigmask(signal.SIG_BLOCK, None, before)
     child = ctypes.c_int(0)  # the kernel writes it: Ctrl-C can strike before what clone returns is kept
+    host = os.getpid()
     try:
         try:
             # In the child a handler of ours would run on our memory. (signal.pthread_sigmask takes 0.3 ms for all.)
@@ -140,7 +141,8 @@ def _clone(calls: list[Call], borrowing: bool = True) -> int:
         finally:
             LIBC.pthread_sigmask(signal.SIG_SETMASK, before, None)  # here strikes the Ctrl-C that had to wait
     except BaseException:
-        _reap(child.value)
+        if os.getpid() == host:  # else a signal handler of the host has forked: it is the parent's
+            _reap(child.value)
         raise
     return child.value
 
