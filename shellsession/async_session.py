@@ -252,7 +252,7 @@ class AsyncSession(Base, LoopSession[Request]):
         engine = self._mine()
         if (call := engine.call) is not None:
             await self._do(engine.news(call, time.monotonic(), "yield"))
-        return engine.ended
+        return engine.unheard
 
     async def _close_if_idle(self, idle: float | None) -> None:
         """As ``Session._close_if_idle``."""

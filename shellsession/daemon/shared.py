@@ -82,9 +82,9 @@ class SharedSession:
         """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
         self.audience.join(connection)
         engine = self.engine
-        if engine.ended is None or engine.last is None:
+        if engine.unheard is None or engine.last is None:
             return self.command, self._running[1]
-        self.audience.show_next(connection, "result", end_of(engine.ended))
+        self.audience.show_next(connection, "result", end_of(engine.unheard))
         text, person = self.told(engine.last.request.command)
         return text.decode("utf-8", "replace"), person
 

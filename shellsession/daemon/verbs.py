@@ -224,7 +224,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
         except asyncio.CancelledError:
             _note_given_up(shared, incoming, command)
             raise
-    if (end := shared.engine.ended) is not None:  # perhaps nobody waits for it any more
+    if (end := shared.engine.unheard) is not None:  # perhaps nobody waits for it any more
         shared.glimpsed_end(end)
     shared.handed_to = incoming.request.id
     return Answer({"value": ended}, (text,))

@@ -39,7 +39,7 @@ class Core:
         self.is_parents = False  # this is a forked child of the host: all is its parent's
         self.parents_shell: Shell | None = None
         self.call: Call | None = None  # a command that was handed back running
-        self.ended: Result | None = None  # its result, when it ended while nobody waited for that
+        self.unheard: Result | None = None  # its end, which came while nobody waited for it
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
         self.jobs: list[Job] = []
@@ -112,9 +112,9 @@ class Core:
 
     def forget_left(self) -> None:
         """Who iterated over the last command has left it: nobody asks how it ended, unless it cost the shell."""
-        end, last = self.ended, self.last
+        end, last = self.unheard, self.last
         if end is not None and last is not None and last.abandoned:
-            self.ended, self.untold = None, None if end.state_kept else end
+            self.unheard, self.untold = None, None if end.state_kept else end
 
     # -- between two verbs
 
@@ -148,7 +148,7 @@ class Core:
         call, shell = self.call, self.shell
         if self.unattended is not None and not self.unattended.stopped:
             return
-        if call is not None and shell is not None and call.pieces is None and self.ended is None:
+        if call is not None and shell is not None and call.pieces is None and self.unheard is None:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)
             self.unattended = reader = UnattendedReader(call, shell.terminal, self.reader)
@@ -208,7 +208,7 @@ class Core:
         """The command that was handed back running (or has ended since, unheard)."""
         self.refuse_closed()
         self.forget_left()
-        call = self.last if ended_too and self.ended is not None else self.call
+        call = self.last if ended_too and self.unheard is not None else self.call
         if call is None:
             raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
         return call

@@ -75,11 +75,11 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
     call = engine.running("expect from", ended_too=True)
     if not call.terminal:
         raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
-    if not call.unseen and engine.ended is None:
+    if not call.unseen and engine.unheard is None:
         yield from engine.news(call, until, "yield")
     seen = bytes(call.unseen)
     call.unseen.clear()
-    return seen, engine.ended is not None
+    return seen, engine.unheard is not None
 
 
 def late(patterns: Any, exact: bool) -> int:

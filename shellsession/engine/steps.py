@@ -121,7 +121,7 @@ class Engine(Core):
         finally:
             call.following = False
         if isinstance(came, Result):
-            self.ended = came
+            self.unheard = came
 
     def heard(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
         """What came for who follows the command, who waits for it unless it is there, or the command has ended."""
@@ -133,7 +133,7 @@ class Engine(Core):
         """Who followed the command has left: end it, unless that has happened already, or is about to."""
         call.abandoned = True
         if self.call is call and not self.closed:
-            self.ended = yield from self.interrupt()
+            self.unheard = yield from self.interrupt()
         self.forget_left()
 
     def _drop_left(self) -> Steps[None]:
@@ -143,7 +143,7 @@ class Engine(Core):
 
     def result_of(self, call: Call) -> Result:
         """The result of a command that has ended, whoever ended it."""
-        self.ended = None if self.ended is call.result else self.ended
+        self.unheard = None if self.unheard is call.result else self.unheard
         if call.result is None:
             raise NotRunning("the command was given up meanwhile, and its shell with it")
         return call.result
@@ -160,7 +160,7 @@ class Engine(Core):
         """Type the command; nothing is typed when the shell is found dead, and the call says so."""
         shell = self.live()
         self.forget_left()
-        self.ended = None
+        self.unheard = None
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
         is_gone = shell.lost or shell.dead
@@ -197,7 +197,7 @@ class Engine(Core):
 
     def _take_end(self) -> Result | None:
         """The end that came while nobody waited for it: it is told once."""
-        end, self.ended = self.ended, None
+        end, self.unheard = self.unheard, None
         return end
 
     def poll(self) -> Steps[Result]:

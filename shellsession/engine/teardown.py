@@ -111,7 +111,7 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
     Who iterates over the output of a command that runs is told of its end, and why.
     """
     shell, call = engine.shell, engine.call
-    engine.call = engine.ended = None
+    engine.call = engine.unheard = None
     if shell is None:
         return
     if (yield from _is_ended_elsewhere(engine, shell)):
