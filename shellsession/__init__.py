@@ -1,4 +1,4 @@
-"""A bash that stays open for your agent: right to the byte, alive after anything, near the physical floor.
+"""A bash that stays open for your agent: right to the byte, alive after anything.
 
 ::
 

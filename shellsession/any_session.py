@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from .errors import InvalidRequest
-from .models import Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -56,6 +56,12 @@ def fed(stdin: object) -> bytes:
     if not isinstance(stdin, str | bytes | bytearray | memoryview):
         raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
     return to_bytes("stdin", stdin)
+
+
+def _refuse_terminal(stdin: object) -> None:
+    """Who iterates over the output of a command cannot answer it."""
+    if stdin is TTY:
+        raise InvalidRequest("stream gives a command no terminal to read from: run(stdin=TTY), and send() what it asks")
 
 
 class AnySession(Generic[R]):
@@ -154,6 +160,7 @@ class ThreadSession(AnySession[R]):
         The arguments are those of ``run``. Leaving the loop early interrupts the command, once nobody holds the
         iterator any more (while a variable does, ``run`` raises SessionBusy); ``close()`` does so at once.
         """
+        _refuse_terminal(stdin)
         given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
         return self._stream(self._request(given))
 
@@ -230,6 +237,7 @@ class LoopSession(AnySession[R]):
         ``run`` raises SessionBusy): soon after that, at the latest when the session is used next. To have it done when
         the loop is left, iterate in ``contextlib.aclosing(...)``.
         """
+        _refuse_terminal(stdin)
         given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
         return self._stream(self._request(given))
 

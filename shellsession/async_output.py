@@ -98,7 +98,7 @@ class Outlet:
         task = self._task
         # One of a loop that was stopped never ends.
         if task is not None and self.call is not None and task.get_loop() is asyncio.get_running_loop():
-            await asyncio.shield(task)  # not cancelled with us: it would tell of that
+            await asyncio.wait([task])  # not cancelled with us, nor are we with it (the end of the session)
             self.call.raise_fault()
 
     def cancel(self) -> None:

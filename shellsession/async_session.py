@@ -43,7 +43,7 @@ class AsyncSession(Base, LoopSession[Request]):
         self._turns: Turns | None = None
         self._turn = object()
         self._drainer = LoopDrainer()
-        # Of the output of the command that was handed back last; held weakly, as it may hold whoever holds the session.
+        # Of the output of the last command that has one; held weakly, as it may hold whoever holds the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
         self._engine.reader = self._drainer
         self._engine.forget_fd = self._poller.forget
@@ -141,11 +141,11 @@ class AsyncSession(Base, LoopSession[Request]):
             engine.forget_output(result := await self._start(lambda: engine.run(request)))
             return result
         taker, handed_back = Outlet(request.on_output, engine), None
+        self._taker = weakref.ref(taker)
         request = request.__replace__(on_output=taker)
         try:
             result = await self._start(lambda: engine.run(request))
-            if result.runs_on:
-                self._taker, handed_back = weakref.ref(taker), engine.call
+            handed_back = engine.call if result.runs_on else None
             await taker.finish()
         except BaseException:
             taker.cancel()
@@ -192,7 +192,8 @@ class AsyncSession(Base, LoopSession[Request]):
         engine = self._mine()
         if (told := await self._along(time.monotonic() + LOOK_PATIENCE)) is not None:
             return told
-        return await self._result_of(engine.poll())
+        engine.forget_output(result := await self._do(engine.poll()))  # not waiting for who hears it, either
+        return result
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
@@ -273,3 +274,5 @@ class AsyncSession(Base, LoopSession[Request]):
             self._kill_running(CLOSED)
             self._engine.closed = True  # who queues for a turn is told at once
             await to_its_end(self._do(self._mine().close()))
+            if (taker := self._taker()) is not None:  # who waits for that, waits no more
+                taker.cancel()

@@ -185,9 +185,11 @@ class Registry(Generic[S]):
 
     def next_look(self) -> float | None:
         """In how many seconds one may have been idle too long; None while there is none."""
+        if self.idle_ttl is None:
+            return None
         with self.lock:
             idle = [entry.session.idle for entry in self._entries.values()]
-        if self.idle_ttl is None or not idle:
+        if not idle:
             return None
         return max(self.idle_ttl - max(idle), self.idle_ttl / 20)  # the oldest may be kept by a job: not too often
 

@@ -45,6 +45,12 @@ def test_the_shell_lives_and_keeps_its_state(sh: Session, commands: list[str], p
     assert sh.run("echo $x; pwd -P | grep -c inside").stdout == "5\n1\n"
 
 
+@pytest.mark.parametrize("text", ["shopt -o pipefail", "shopt -so pipefail", "set -o pipefail", "set +o 'nounset'", "set -o"])
+def test_what_only_names_other_options_is_run_as_ever(sh: Session, text: str) -> None:
+    sh.run(text)
+    assert sh.run("return 3").stderr == "bash: return: can only `return' from a function or sourced script\n"
+
+
 @pytest.mark.parametrize("back", ['eval "$(set +o)"', "while read -r line; do $line; done <kept"])
 def test_what_stands_on_stdin_is_never_run(sh: Session, back: str) -> None:
     sh.run("set +o >kept")

@@ -25,6 +25,7 @@ _ATTEMPTS: Final = 5
 _TRIED: Final = 30.0
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.5
 _UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
+_GONE: Final = "if that daemon has ended, so has the session, and the next command gets a fresh shell"
 
 
 class GivenUp:
@@ -183,7 +184,7 @@ class Exchange:
 
     def _send(self, wire: Wire) -> Steps[None]:
         if self.request and not self.request.startswith(wire.incarnation + "."):
-            raise OutcomeUnknown(f"the daemon that ran this has ended, and another is there now: {_UNKNOWN}")
+            raise OutcomeUnknown(f"the daemon that ran this has ended, and another is there now: {_UNKNOWN}; {_GONE}")
         if self._expected not in ("", wire.incarnation):
             raise DaemonUnavailable(
                 "the daemon that held this session has ended, and its state is gone with it; nothing was run: ask again"
@@ -200,7 +201,7 @@ class Exchange:
 
     def unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
         """No connection could be made, or kept, for it: what that means."""
-        return OutcomeUnknown(f"the daemon was lost while it ran this: {_UNKNOWN}") if self.request else error
+        return OutcomeUnknown(f"the daemon was lost while it ran this: {_UNKNOWN}; {_GONE}") if self.request else error
 
     def close(self) -> None:
         """Leave its connection."""

@@ -58,7 +58,10 @@ class Launch:
         if self.apart:
             hint = _HINT if any(word in said for word in _NO_NAMESPACE) else _OLD if _UNKNOWN in said else ""
             return SandboxUnavailable(f"the sandbox could not be made; it said: {said or 'nothing'}{hint}")
-        return ShellUnavailable(f"bash ended at its start; it said: {said or 'nothing'}")
+        return ShellUnavailable(
+            f"{self.program} ended at its start (is it bash 4.4 or newer? `bash=` names another); it said:"
+            f" {said or 'nothing'}"
+        )
 
 
 def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:

@@ -14,7 +14,7 @@ _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 # Bounded, or a line of a megabyte with many such words would take seconds.
 _EDITING: Final = re.compile(
     rb"set[ \t][^\n;&|()]{0,100}?(?:\+o(?:(?![ \t\w])|[ \t]++(?![\w\"'$]))|[-+]\w*o[ \t]+[\"']?(?:emacs\b|vi\b|[$\\`]))"
-    rb"|shopt[ \t][^\n;&|()]{0,100}?-\w*o"
+    rb"|shopt[ \t](?=[^\n;&|()]{0,100}?-\w*o)[^\n;&|()]{0,100}?(?:-\w*p|[ \t][\"']?(?:emacs\b|vi\b|[$\\`]))"
 )
 
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
 MAX_OUTPUT: Final = 30_000  # characters, of each stream
 JOBS: Final = "; see `jobs`"
-_NEXT: Final = "`wait` goes on waiting, `send` answers it, `interrupt` ends it"
+_NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 
 
 def limits_for(max_output: object) -> Limits:
@@ -57,7 +57,7 @@ def _how(result: Result) -> str:
         case "running":
             return f"still running after {_rounded(result.duration)} s: {_NEXT}"
         case "input":
-            return "it waits for input: `send` answers it, `interrupt` ends it"
+            return "it waits for input: `send` answers it if it is interactive, `interrupt` ends it"
         case "timed_out" | "idle":
             kept = KEPT if result.state_kept else LOST
             return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
