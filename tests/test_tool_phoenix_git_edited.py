@@ -49,6 +49,8 @@ MADE: Final = [
     "git commit --no-edit -m x -- file",
     "git commit -m $'a\\n\\n---\\nb'",
     "git config alias.cm 'commit -m'; git cm 'a b'",
+    "git config commit.cleanup strip; git commit --no-cleanup -m $'x\n#k'",
+    "git commit --cleanup=strip --no-cleanup -m $'x\n#k'",
     """git config alias.cm 'commit -m "a \\"b\\"" -m c\\ \\ d -m'; git cm $'e\n f'""",
     "shopt -s nocasematch; git commit -C HEAD; git commit -m x --allow-empty -S --no-gpg-sign -uno",
     "shopt -s nocasematch; GIT_EDITOR='sed -i 1s/^/x/' git commit -c HEAD",
@@ -76,6 +78,7 @@ REFUSED: Final = [
     "GIT_EDITOR=false git commit",
     "TERM=dumb; unset EDITOR VISUAL; git commit",
     "GIT_EDITOR='cp /dev/null' git commit",
+    "GIT_EDITOR='rm -f' git commit",
     "GIT_EDITOR='cp ../message' git commit --dry-run --porcelain nowhere",
     # there is no message
     "git commit -a --no-edit",
@@ -191,6 +194,13 @@ def test_an_editor_that_fails_is_named(bash: Bash, repository: Repository) -> No
     assert found.code == "command_failed"
     assert re.search("problem with the editor '.*cp \\.\\./nothing'", found.output)
     assert git("reflog") == before
+
+
+def test_where_no_editor_can_be_named_the_commit_is_plain(bash: Bash, repository: Repository) -> None:
+    found = bash(
+        {"command": "export EDITOR=cat; readonly GIT_EDITOR=:; git commit -qm x; git commit -qam y --allow-empty"}
+    )
+    assert (found.is_error, found.output, repository.messages()) == (False, "", ["x\n", "y\n"])
 
 
 def test_an_empty_message_that_is_allowed_stays_empty(bash: Bash, repository: Repository) -> None:

@@ -42,6 +42,7 @@ _QUIET: Final = r"{ \builtin local -; \builtin set +eux; } 2>/dev/null"
 # is the file; below a line with ">8" stands what `commit -v` shows, and what that begins with marks comments, also
 # where git chose it (core.commentChar=auto).
 _EDIT: Final = r"""[ "$0" = : ] || /bin/sh -c "$0 \"\$@\"" "$0" "$@" || exit
+[ -f "$1" ] && [ -w "$1" ] || exit 0  # git says what it lacks
 export LC_ALL=C  # a message may be in any encoding
 [ "$_phoenix_mark" ] || _phoenix_mark=$(sed -n "s/^\(.\) -\{24\} >8 -\{24\}\$/\1/p" <"$1")
 marked() {
@@ -75,6 +76,7 @@ while (( $# )) && [[ $1 != @(--|--end-of-options) ]]; do
   case $1 in
     --e*) _phoenix_asked=1 ;;
     --no-e*) _phoenix_asked=0 ;;
+    --no-cl*) _phoenix_cleanup= ;;
     --au* | --c* | --da* | --fil* | --fix* | --m* | --pathspec-from* | --ree* | --reu* | --sq* | --te* | --tr*)
       _phoenix_kind=${1:1:4}
       [[ $1 == *=* ]] || _phoenix_next=1 ;;
@@ -160,9 +162,10 @@ fi
 _phoenix_known= _phoenix_words+=("${@:_phoenix_at}")
 \builtin local -x _phoenix_edit=%(edit)s
 \builtin local -x _phoenix_trailer=%(trailer)s _phoenix_template= _phoenix_cut= _phoenix_strip= _phoenix_mark=
-if ! _phoenix_read "${_phoenix_words[@]:1}" || [[ $_phoenix_edited == 1 ]] && {
-  ! _phoenix_editor=$(\builtin command "${_phoenix_git[@]}" var GIT_EDITOR 2>/dev/null) ||
-    [[ $_phoenix_editor == @(false|*/false) ]]; }; then
+if [[ ${GIT_EDITOR@a} == *r* ]] || ! _phoenix_read "${_phoenix_words[@]:1}" ||
+  { [[ $_phoenix_edited == 1 ]] && {
+    ! _phoenix_editor=$(\builtin command "${_phoenix_git[@]}" var GIT_EDITOR 2>/dev/null) ||
+      [[ $_phoenix_editor == @(false|*/false) ]]; }; }; then
   \builtin command "$@"  # git says what it lacks, or which editor has failed
   \builtin return
 fi
@@ -172,6 +175,7 @@ if [[ $_phoenix_edited == 1 ]]; then
 else  # an editor all the same, and what comes of none
   [[ $_phoenix_cleanup == @(|default|scissors) ]] && _phoenix_cleanup=whitespace
   [[ $_phoenix_cleanup == strip ]] || _phoenix_mark=$'\1'  # no line begins with it: none is a comment
+  _phoenix_git+=(-c advice.waitingForEditor=false)
   _phoenix_words=("${_phoenix_words[@]:0:_phoenix_count}" --edit --no-status "--cleanup=$_phoenix_cleanup"
     "${_phoenix_words[@]:_phoenix_count}")
 fi
