@@ -29,6 +29,8 @@ IDIOMS = [
     (["mapfile -t kept < <(set +o)", 'for line in "${kept[@]}"; do $line; done; echo kept'], "kept\n"),
     (['back() { eval "$1"; }', "kept=$(set +o)", 'back "$kept"; echo kept'], "kept\n"),
     (["shopt -po >kept", ". ./kept; echo kept"], "kept\n"),
+    (["PS1='venv> '", 'kept=$(set +o); eval "$kept"; echo kept'], "kept\n"),
+    (["PS0='zz '; PROMPT_COMMAND='echo prompt'", 'eval "$(set +o)"; echo kept'], "kept\n"),
     (["set -o 'vi'; echo kept", 'set +o "vi"; echo kept'], "kept\n"),
     (['mode=vi; set -o "$mode"; set +o $mode; echo kept'], "kept\n"),
 ]
@@ -45,7 +47,9 @@ def test_the_shell_lives_and_keeps_its_state(sh: Session, commands: list[str], p
     assert sh.run("echo $x; pwd -P | grep -c inside").stdout == "5\n1\n"
 
 
-@pytest.mark.parametrize("text", ["shopt -o pipefail", "shopt -so pipefail", "set -o pipefail", "set +o 'nounset'", "set -o"])
+@pytest.mark.parametrize(
+    "text", ["shopt -o pipefail", "shopt -so pipefail", "set -o pipefail", "set +o 'nounset'", "set -o"]
+)
 def test_what_only_names_other_options_is_run_as_ever(sh: Session, text: str) -> None:
     sh.run(text)
     assert sh.run("return 3").stderr == "bash: return: can only `return' from a function or sourced script\n"

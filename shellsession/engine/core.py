@@ -66,6 +66,7 @@ class Core:
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
         self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
+        self.echoes = False  # `set -x`, `-v` or `-T` is on
         self.traced = False  # it would tell of our words in a group, as no prompt does: known for who may trap
         self.trapping = False  # a command of this shell has named traps: later ones may run them
         self.debugging = False  # and what may set a DEBUG trap

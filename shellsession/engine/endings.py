@@ -55,7 +55,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if engine.had_children:
         yield from _see_out(shell, call)
     held = pump.drain(shell, call)
-    echoes = not _TRACING.isdisjoint(flags)
+    engine.echoes = echoes = not _TRACING.isdisjoint(flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
     if engine.debugging and (call.grouped or call.ending) and not echoes and not call.retyped:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)

@@ -133,7 +133,7 @@ def _must_source(engine: Core, request: Request) -> bool:
     if request.isolated:  # no subshell is interactive
         return False
     engine.switching = engine.switching or switches_editing(text)
-    shows = engine.prompt_speaks or engine.debugging or engine.history or engine.spelling
+    shows = engine.echoes or engine.debugging or engine.history or engine.spelling
     return engine.switching and not shows and not replaces_the_shell(text)
 
 
