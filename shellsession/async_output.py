@@ -5,6 +5,7 @@ Law: who takes output slowly slows the command down; nothing piles up, and nothi
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
@@ -91,15 +92,29 @@ class Outlet:
         self._engine.callback_tasks.discard(me)
         self._engine.go_on(call, fault)
 
-    async def finish(self) -> None:
-        """The command has come back: everything it printed is to be taken, too. Raises what the callback raised."""
+    @property
+    def is_at_work(self) -> bool:
+        """Does it await the callback just now? One of a loop that was stopped does for ever."""
         import asyncio
 
         task = self._task
-        # One of a loop that was stopped never ends.
-        if task is not None and self.call is not None and task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([task])  # not cancelled with us, nor are we with it (the end of the session)
+        return task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
+
+    async def finish(self, until: float | None = None) -> bool:
+        """The command has come back: everything it printed is to be taken, too. Was it, by that moment?
+
+        Raises what the callback raised.
+        """
+        import asyncio
+
+        if self._task is not None and self.is_at_work:
+            # Not cancelled with us, nor are we with it (at the end of the session).
+            await asyncio.wait([self._task], timeout=None if until is None else max(0.0, until - time.monotonic()))
+        if self.is_at_work:
+            return False
+        if self.call is not None:
             self.call.raise_fault()
+        return True
 
     def cancel(self) -> None:
         if self._task is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .any_session import LoopSession, Seconds, Text
 from .async_output import Outlet, Pieces, in_a_while
-from .base import LOOK_PATIENCE, Base
+from .base import HEARD, LOOK_PATIENCE, Base
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
 from .engine.steps import Superseded
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     from .engine.call import Call
     from .engine.steps import Engine
+
+
+# How long `interrupt` waits for a callback that is awaited, in seconds.
+_CALLBACK_PATIENCE = 1.0
 
 
 class AsyncSession(Base, LoopSession[Request]):
@@ -87,17 +91,23 @@ class AsyncSession(Base, LoopSession[Request]):
             if self._turn is turn:  # else this is collected long after its loop was closed
                 self._leave()
 
-    async def _result_of(self, steps: Steps[Result]) -> Result:
-        """As ``_do``; what came is the caller's alone. An end is told once an awaited callback has taken all of it."""
-        taker = self._taker()  # before: the call lets it go at its end
+    async def _result_of(self, steps: Steps[Result], until: float | None = None) -> Result:
+        """As ``_do``; what came is the caller's alone. An end is told once an awaited callback has taken all of it.
+
+        Where it has not by that moment, the end is kept for the next who asks: to empty a queue that the callback
+        fills may be what he does between two verbs.
+        """
+        engine, taker = self._engine, self._taker()  # before: the call lets it go at its end
         result = await self._do(steps)
-        if taker is not None and taker.call is self._engine.last and not result.runs_on:
+        if taker is not None and taker.call is engine.last and not result.runs_on:
             try:
-                await taker.finish()
+                if not await taker.finish(until) and taker.call is engine.last and not self.closed:
+                    engine.unheard = result
+                    return self._elsewhere(HEARD)
             except BaseException:
                 taker.cancel()
                 raise
-        self._engine.forget_output(result)
+        engine.forget_output(result)
         return result
 
     def _refuse_callbacks(self) -> None:
@@ -185,21 +195,20 @@ class AsyncSession(Base, LoopSession[Request]):
         engine, until = self._mine(), self._until(timeout)
         if (told := await self._along(until)) is not None:
             return told
-        return await self._result_of(engine.wait(until))
+        return await self._result_of(engine.wait(until), until)
 
     async def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
         engine = self._mine()
         if (told := await self._along(time.monotonic() + LOOK_PATIENCE)) is not None:
             return told
-        engine.forget_output(result := await self._do(engine.poll()))  # not waiting for who hears it, either
-        return result
+        return await self._result_of(engine.poll(), time.monotonic() + LOOK_PATIENCE)
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         await self._await_turn(until)
-        return await self._result_of(engine.send(data, until))
+        return await self._result_of(engine.send(data, until), until)
 
     async def type(self, text: Text) -> None:
         """As ``Session.type``."""
@@ -213,7 +222,7 @@ class AsyncSession(Base, LoopSession[Request]):
         meant = engine.current
         if (told := await self._along(None, lambda: engine.request_interrupt(meant))) is not None:
             return told if meant is None else meant.result or told
-        return await self._result_of(engine.interrupt(meant))
+        return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
 
     async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """As ``Session._along``."""

@@ -37,6 +37,7 @@ from .policy.sandbox import Sandbox
 
 # How long who only looks may be waited for, in seconds.
 LOOK_PATIENCE = 0.02
+HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 _STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
 
 

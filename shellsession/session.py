@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from .any_session import Output, Seconds, Text, ThreadSession
-from .base import LOOK_PATIENCE, Base
+from .base import HEARD, LOOK_PATIENCE, Base
 from .engine.dialogue import expect, late
 from .engine.steps import Superseded
 from .engine.waiters import Waiter, is_owned
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .engine.call import Call
     from .engine.steps import Engine
 
-_HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 # How long a thread waits for another's restart until it looks again, in seconds.
 _RESTART_PATIENCE = 1.0
 
@@ -209,7 +208,7 @@ class Session(Base, ThreadSession[Request]):
                 if once_waiting is not None:
                     once_waiting()
         if not is_in_use:  # but who reads it between two verbs may be in its callback, which waits for us perhaps
-            return None if self._engine.stop_unattended(until) else self._elsewhere(_HEARD)
+            return None if self._engine.stop_unattended(until) else self._elsewhere(HEARD)
         try:
             return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
         finally:

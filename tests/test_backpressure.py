@@ -273,6 +273,40 @@ def test_the_end_in_another_loop_is_told_once_all_is_taken(place: Path) -> None:
 
 
 @in_a_loop
+async def test_who_takes_between_two_verbs_what_a_callback_has_put_hears_of_the_end(place: Path) -> None:
+    """One task does both: a verb that waited for the callback would wait for itself."""
+    queue, taken = asyncio.Queue[bytes](1), list[bytes]()
+    go = (place / "go").touch
+
+    async with AsyncSession(cwd=place) as session:
+        text = "until [ -e go ]; do sleep 0.01; done; echo a; sleep 0.1; echo b; sleep 0.1; echo c"
+        result = await session.run(text, timeout=0.1, on_timeout="yield", on_output=lambda _, data: queue.put(data))
+        go()
+        while result.runs_on:
+            result = await session.wait(0.3)
+            while not queue.empty():
+                taken.append(queue.get_nowait())
+                await asyncio.sleep(0)
+        assert (result.exit_code, result.stdout) == (0, "a\nb\nc\n")
+    assert b"".join(taken) == b"a\nb\nc\n"
+
+
+@in_a_loop
+async def test_the_end_of_the_session_frees_who_waits_for_a_callback(place: Path) -> None:
+    async def take(_: str, __: bytes) -> None:
+        await asyncio.Event().wait()
+
+    session = AsyncSession(cwd=place)
+    assert (await session.run("read x; echo a", stdin=TTY, on_output=take)).outcome == "input"
+    await session.type("\n")
+    await until(lambda: session._engine.callback_tasks)
+    waits = asyncio.create_task(session.wait(None))
+    await until(lambda: session._engine.last and session._engine.last.result)
+    await session.close()
+    assert (await waits).stdout == "a\n"
+
+
+@in_a_loop
 async def test_a_cancelled_callback_cancels_nobody_else(place: Path) -> None:
     tasks: list[asyncio.Task[object] | None] = []
 

@@ -135,7 +135,7 @@ def tell_of_gap(stream: str, omitted: int) -> None:
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """Every field of a Result, and whether it runs on, with its output as text, and in base64 too where it is no UTF-8."""
+    """Every field of a Result, and whether it runs on; its output as text, and in base64 too where it is no UTF-8."""
     rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
     told = {"stdout": result.stdout, "stderr": result.stderr, **rest, "runs_on": result.runs_on}
     for name, data, *_ in streams_of(result):
