@@ -164,6 +164,8 @@ def test_behind_its_own_stream_nothing_is_run(sh: Session) -> None:
     assert sh.run("echo now").stdout == "now\n"
     with pytest.raises(InvalidRequest):
         sh.stream("a\0b")
+    with pytest.raises(InvalidRequest, match="run\\(stdin=TTY\\)"):
+        sh.stream("read x", stdin=TTY)  # type: ignore[arg-type]  # refused for that
 
 
 def test_behind_the_result_of_a_stream_the_session_is_free(sh: Session) -> None:

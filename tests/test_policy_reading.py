@@ -132,7 +132,14 @@ def test_what_is_only_mentioned_is_not_denied(command: str) -> None:
     "command",
     [
         *("PATH=/tmp/evil:$PATH ls", "PATH=/tmp/evil; ls", "export PATH=/tmp/evil; ls", "export 'PATH=/tmp/evil'; ls"),
-        *("read PATH <<< /tmp/evil; ls", "printf -v PATH /tmp/evil; ls", "LD_LIBRARY_PATH=/tmp ls", "LD_PRELOAD=x ls"),
+        *(
+            "read PATH <<< /tmp/evil; ls",
+            "printf -v PATH /tmp/evil; ls",
+            "printf -vPATH /tmp/evil; ls",
+            "read -raPATH <<< x; ls",
+            "LD_LIBRARY_PATH=/tmp ls",
+            "LD_PRELOAD=x ls",
+        ),
         *(
             'export "PATH=/tmp/evil:$PATH"; ls',
             'declare -gx "PATH=$X"; ls',

@@ -31,6 +31,7 @@ _ARRAY: Final = re.compile(rf"\(.*[){BLANK}]", re.DOTALL)
 # What stands before the text of `bind -x`.
 _BOUND: Final = re.compile(r'\s*(?:"(?:[^"\\]|\\.)*"|[^\s:"]+)\s*:?', re.DOTALL)
 # An element, by an index that runs something when it is looked at.
+_JOINED: Final = {"printf": re.compile("(-v)(.+)", re.S), "read": re.compile("(-[ers]*a)(.+)", re.S)}
 _ELEMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[.*(?:\$\(|`)", re.DOTALL)
 
 # With these flags the values of variables are computed, too: numbers, and references to elements.
@@ -173,7 +174,7 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     """Of bash's own that take names of variables: an index in these is computed, and computing can run something."""
     flags = "".join(word for word in words[1:] if word is not None and word.startswith("-"))
     computes = name == "let" or (name in _COMPUTING and ("i" in flags or "n" in flags))
-    for before, word in pairwise(words):
+    for before, word in pairwise(_apart(name, words)):
         if word is None or (name == "printf" and before != "-v"):
             continue
         if (assigned := _ASSIGNMENT.fullmatch(word)) is not None and name != "test":
@@ -189,6 +190,14 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
                 yield Untold(f"what {name} computes")
             for text in inner or []:
                 yield Runs(name, text)
+
+
+def _apart(name: str, words: tuple[Word, ...]) -> Iterator[Word]:
+    """The words, and apart from its option a variable that is written to it (``printf -vPATH``)."""
+    joined = _JOINED.get(name)
+    for word in words:
+        found = joined.fullmatch(word) if joined is not None and word is not None else None
+        yield from found.groups() if found is not None else (word,)
 
 
 _SPECIAL: Final[dict[str, Special]] = {
