@@ -34,13 +34,13 @@ class Line:
 
 LINES = (
     Line(
-        "one process starts the daemon, and leaves a directory and a variable with agent a1",
+        "one process starts the daemon, and leaves its state with agent a1",
         ("run", "-s", "a1", "cd tally; export MODE=release"),
     ),
     Line("another process finds them", ("run", "-s", "a1", "echo $MODE in ${PWD##*/}"), ("release in tally",)),
     Line("agent a2 has a bash of its own", ("run", "-s", "a2", "echo ${MODE:-unset} in ${PWD##*/}"), ("unset in ",)),
     Line(
-        "the exit status is the command's; 124 after a time limit, and the state is kept",
+        "the exit status is the command's; 124 after a time limit, state kept",
         ("run", "-s", "a1", "--timeout", "1", "echo begun; sleep 1000"),
         ("begun",),
         124,

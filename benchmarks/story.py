@@ -93,7 +93,7 @@ STEPS = (
         state_kept=False,
     ),
     Step(
-        "the next call has a fresh shell, in the first directory, without the variable",
+        "the next call has a fresh shell: the first directory, no variable",
         'echo "MODE=${MODE:-unset}"; ls -p',
         output=("MODE=unset\n", "tally/"),
     ),
