@@ -47,6 +47,12 @@ def test_the_shell_lives_and_keeps_its_state(sh: Session, commands: list[str], p
     assert sh.run("echo $x; pwd -P | grep -c inside").stdout == "5\n1\n"
 
 
+def test_where_no_file_can_be_sourced_texts_are_run_all_the_same(sh: Session) -> None:
+    sh.run("kept=$(set +o); enable -n .; enable -n source")
+    assert sh.run("echo on; (exit 3)").exit_code == 3
+    assert sh.run("echo on").stdout == "on\n"
+
+
 @pytest.mark.parametrize(
     "text", ["shopt -o pipefail", "shopt -so pipefail", "set -o pipefail", "set +o 'nounset'", "set -o"]
 )

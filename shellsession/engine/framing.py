@@ -181,7 +181,7 @@ class Frame(NamedTuple):
         skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
-            GUARDS[self.spelling],
+            GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b""),
             prologue,
             run,
             skipped,
