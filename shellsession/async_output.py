@@ -5,11 +5,11 @@ Law: who takes output slowly slows the command down; nothing piles up, and nothi
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
+from .engine.waiting import ends_by
 from .models import OnOutput, Result, Stream
 
 if TYPE_CHECKING:
@@ -105,12 +105,7 @@ class Outlet:
 
         Raises what the callback raised.
         """
-        import asyncio
-
-        if self._task is not None and self.is_at_work:
-            # Not cancelled with us, nor are we with it (at the end of the session).
-            await asyncio.wait([self._task], timeout=None if until is None else max(0.0, until - time.monotonic()))
-        if self.is_at_work:
+        if self._task is not None and self.is_at_work and not await ends_by(self._task, until):
             return False
         if self.call is not None:
             self.call.raise_fault()

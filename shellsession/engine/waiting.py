@@ -293,6 +293,14 @@ async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseExcepti
         raise
 
 
+async def ends_by(task: asyncio.Task[Any], until: float | None) -> bool:
+    """Wait for a task that is not cancelled with us, nor we with it: has it ended by that moment?"""
+    import asyncio
+
+    await asyncio.wait([task], timeout=None if until is None else max(0.0, until - time.monotonic()))
+    return task.done()
+
+
 async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
     """Await what puts things in order, though this task is cancelled meanwhile, once (asyncio) or all the time (anyio).
 
