@@ -283,5 +283,5 @@ class AsyncSession(Base, LoopSession[Request]):
             self._kill_running(CLOSED)
             self._engine.closed = True  # who queues for a turn is told at once
             await to_its_end(self._do(self._mine().close()))
-            if (taker := self._taker()) is not None:  # who waits for that, waits no more
+            if (taker := self._taker()) is not None and taker.is_at_work:  # who waits for that, waits no more
                 taker.cancel()
