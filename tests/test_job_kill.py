@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from forks import fork, in_child
 from support import descriptors, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Session, SessionClosed
+from shellsession.engine import activity
 from shellsession.engine.streams import Stream, Streams
 
 
@@ -103,3 +106,25 @@ def test_who_starts_others_without_end_is_killed_with_them(sh: Session, command:
         job = sh.jobs()[-1]
         assert job.kill()
         wait_until(lambda: not job.running, "its end")  # noqa: B023  # asked at once
+
+
+def test_who_has_got_the_number_of_a_terminal_that_was_closed_meanwhile_is_not_killed(
+    sh: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at all processes takes a while, in which a job ends, and its terminal's number is given to another."""
+    with subprocess.Popen(["sleep", unique_seconds()]) as stranger:
+        try:
+            sh.run(f"sleep {unique_seconds()} &")
+            job = sh.jobs()[0]
+
+            def ends_meanwhile(files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+                for pid in job.pids:
+                    os.kill(pid, signal.SIGKILL)
+                wait_until(lambda: not job._open.keys() - {job._lent}, "the end of its streams")
+                yield from ((stranger.pid, file) for file in files)
+
+            monkeypatch.setattr(activity, "holders", ends_meanwhile)
+            job.kill()
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()

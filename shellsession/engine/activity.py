@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+from collections.abc import Iterator
 from typing import Final
 
 from . import processes
@@ -99,18 +100,20 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def holders(files: set[tuple[int, int]]) -> list[int]:
-    """Processes other than ours that have one of the files open to write to it (by device and inode).
+def holders(files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Processes other than ours that have one of the files (by device and inode) open to write to it, and which one.
+
+    It takes a while to look at all: what was closed meanwhile may have given its number to a stranger's.
 
     Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0. A fork of ours has
     the reading ends.
     """
-    found = []
     for pid in processes.everyone():
-        fds = [f"/proc/{pid}/fd/{fd}" for fd in processes.names(f"/proc/{pid}/fd")]
-        if pid != os.getpid() and any(processes.identity(fd) in files and _is_written_to(fd) for fd in fds):
-            found.append(pid)
-    return found
+        for fd in processes.names(f"/proc/{pid}/fd") if pid != os.getpid() else ():
+            path = f"/proc/{pid}/fd/{fd}"
+            if (file := processes.identity(path)) in files and _is_written_to(path):
+                yield pid, file
+                break
 
 
 def _is_written_to(fd: str) -> bool:

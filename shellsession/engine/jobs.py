@@ -10,7 +10,7 @@ import itertools
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -37,6 +37,7 @@ _LAST_WORDS: Final = 16
 # Looks at who is to be killed, at the most, and how many in a row bring nobody new until it is believed.
 _HOLDS: Final = 100
 _QUIET: Final = 2
+_PASSES: Final = 20
 # Of those that have ended so many are remembered, and so many bytes of what all have printed: the latest.
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
@@ -136,14 +137,24 @@ class Job(AnyJob):
         Bash itself, which holds them after `exec 3>&2`, is not the job's. Raises SessionClosed in a forked child.
         """
         self._check_owner()
+        killed: list[int] = []
+        # Once more after the last: who ends as it has started the next may have slipped through between all looks.
+        for _ in range(_PASSES):
+            if not (more := self._kill_more(killed)):
+                break
+            killed += more
+        return tuple(killed)
+
+    def _kill_more(self, killed: Collection[int]) -> list[int]:
+        """All but those who were killed before. Stopped first, or each may start another one before its turn comes."""
         victims: list[int] = []
         quiet = 0
-        try:  # stopped first, or each may have started another one since it was looked for
+        try:
             for _ in range(_HOLDS):
                 victims = [pid for pid in victims if processes.alive(pid)]
                 known = len(victims)
                 for pid in self._to_be_killed():
-                    if pid not in victims:
+                    if pid not in victims and pid not in killed:
                         victims.append(pid)
                         kill([pid], signal.SIGSTOP)
                 quiet = quiet + 1 if len(victims) == known else 0
@@ -151,15 +162,23 @@ class Job(AnyJob):
                     break
         finally:
             signalled = kill(victims)
-        return tuple(signalled)
+        return signalled
 
     def _to_be_killed(self) -> Iterator[int]:
         """What lives of it, what is below that, and who holds its streams."""
         for parent in self.alive():
             yield parent
             yield from processes.descendants(parent)
-        if files := {stream.identity for stream, _, _ in list(self._open.values()) if stream.fd != self._lent}:
-            yield from (pid for pid in activity.holders(files) if pid != self._family.pid)
+        if files := self._held():
+            # Asked anew: of one that has been closed since, a stranger's terminal may have the number.
+            yield from (
+                pid for pid, file in activity.holders(files) if pid != self._family.pid and file in self._held()
+            )
+
+    def _held(self) -> set[tuple[int, int]]:
+        """The files that it holds, as long as they are open: what is lent is not its own."""
+        streams = [stream for stream, _, _ in list(self._open.values())]
+        return {stream.identity for stream in streams if stream.fd != self._lent and not stream.closed}
 
     def close(self) -> None:
         """Let go of the streams, and of its orphans."""
