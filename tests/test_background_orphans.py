@@ -23,7 +23,7 @@ def test_a_job_runs_as_long_as_an_orphan_of_it(sh: Session, place: Path) -> None
     sh.run("echo >go")
     wait_until(lambda: with_argument(theirs) and not any(is_alive(pid) for pid in first), "only the orphan is left")
     job, later = sh.jobs()
-    (orphan,) = with_argument(theirs)
+    (orphan,) = wait_until(lambda: with_argument(theirs), "it has become sleep")  # in execve(2) it shows no words
     assert (job.pids, job.alive(), job.status) == (first, [orphan], "running")
     assert job.kill() == (orphan,)
     wait_until(lambda: not job.running, "its end")
