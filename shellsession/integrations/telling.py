@@ -57,7 +57,7 @@ def _how(result: Result) -> str:
         case "running":
             return f"still running after {_rounded(result.duration)} s: {_NEXT}"
         case "input":
-            return "it waits for input: `send` answers it if it is interactive, `interrupt` ends it"
+            return "it waits for input: `send` answers it, `interrupt` ends it"
         case "timed_out" | "idle":
             kept = KEPT if result.state_kept else LOST
             return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
