@@ -1,4 +1,4 @@
-"""What a process is doing: the system call that it is in, and the files that it has open.
+"""What a process is doing: the system call that it is in, the signals that it heeds, and the files that it has open.
 
 Law: as for ``processes``, which reads /proc for it: it looks and never acts, and what it may not see is not there.
 """
@@ -59,6 +59,25 @@ def memory(pid: int, address: int, size: int) -> bytes:
     except (OSError, OverflowError):
         return b""
     return found if len(found) == size else b""
+
+
+def ignores(pid: int, number: int) -> bool:
+    """Does a process ignore that signal?"""
+    return _has(pid, b"SigIgn", number)
+
+
+def is_shielded(pid: int, number: int) -> bool:
+    """Does the kernel drop that signal, as it does for the first process of a PID namespace that does not handle it?
+
+    (SIGNAL_UNKILLABLE.) From outside SIGKILL and SIGSTOP alone reach it.
+    """
+    is_first = processes.field(pid, b"NSpid").split()[1:][-1:] == [b"1"]
+    return is_first and not _has(pid, b"SigCgt", number)
+
+
+def _has(pid: int, signals: bytes, number: int) -> bool:
+    """Is the signal in that set of its?"""
+    return int(processes.field(pid, signals) or b"0", 16) >> (number - 1) & 1 == 1
 
 
 def descriptors(pid: int) -> set[int]:

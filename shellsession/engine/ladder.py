@@ -10,7 +10,7 @@ import signal
 import time
 from typing import Final
 
-from . import processes, pump, tracing
+from . import activity, processes, pump, tracing
 from .call import LOOK_PLAIN, Call
 from .pump import DEAD, MARK, What
 from .shell import Shell, kill
@@ -127,7 +127,7 @@ class Ladder:
     def _is_at_a_trap(self) -> bool:
         """Has bash started something since it was interrupted, or is it busy? A loop that ignores SIGINT is no trap."""
         bash, call = self._shell.pid, self._call
-        if processes.state(bash) == "R" and not processes.ignores(bash, signal.SIGINT):
+        if processes.state(bash) == "R" and not activity.ignores(bash, signal.SIGINT):
             return True
         fresh = self._shell.family.newer(call.older)
         return any(pid not in call.killed and processes.alive(pid) for pid in fresh)
@@ -231,7 +231,7 @@ class Ladder:
 
     def _interrupt(self, pid: int) -> Steps[None]:
         children = [processes.alive(child) for child in processes.children(pid)]
-        heeds = pid in self._in_system or not processes.ignores(pid, signal.SIGINT)  # behind its child
+        heeds = pid in self._in_system or not activity.ignores(pid, signal.SIGINT)  # behind its child
         if pid != self._shell.pid and not heeds and not any(children):
             self._end([pid], signal.SIGKILL)  # it would go on
         elif (children and all(children)) or not (yield from tracing.interrupt_behind_child(pid)):
@@ -250,4 +250,4 @@ class Ladder:
 
 
 def _ignores_both(pid: int) -> bool:
-    return processes.ignores(pid, signal.SIGINT) and processes.ignores(pid, signal.SIGQUIT)
+    return activity.ignores(pid, signal.SIGINT) and activity.ignores(pid, signal.SIGQUIT)

@@ -304,25 +304,6 @@ def tracer(pid: int) -> int:
     return int(field(pid, b"TracerPid") or b"0")
 
 
-def ignores(pid: int, number: int) -> bool:
-    """Does a process ignore that signal?"""
-    return _has(pid, b"SigIgn", number)
-
-
-def is_shielded(pid: int, number: int) -> bool:
-    """Does the kernel drop that signal, as it does for the first process of a PID namespace that does not handle it?
-
-    (SIGNAL_UNKILLABLE.) From outside SIGKILL and SIGSTOP alone reach it.
-    """
-    is_first = field(pid, b"NSpid").split()[1:][-1:] == [b"1"]
-    return is_first and not _has(pid, b"SigCgt", number)
-
-
-def _has(pid: int, signals: bytes, number: int) -> bool:
-    """Is the signal in that set of its?"""
-    return int(field(pid, signals) or b"0", 16) >> (number - 1) & 1 == 1
-
-
 def field(pid: int | str, name: bytes) -> bytes:
     """A field of /proc/PID/status, which everybody may read."""
     return read(f"/proc/{pid}/status").partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()

@@ -61,7 +61,7 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     with suppress(ProcessLookupError):  # it was killed meanwhile
         os.kill(pid, signal.SIGCONT)
         yield from _go_behind_child(pid)
-        os.kill(pid, signal.SIGKILL if processes.is_shielded(pid, signal.SIGINT) else signal.SIGINT)
+        os.kill(pid, signal.SIGKILL if activity.is_shielded(pid, signal.SIGINT) else signal.SIGINT)
     detach(pid)
     return True
 
