@@ -14,7 +14,8 @@ from typing import Generic, Self, Unpack
 from .any_session import Text
 from .async_session import AsyncSession
 from .engine.alarm import Alarm, LoopAlarm
-from .engine.waiting import T, to_its_end
+from .engine.loop_waiting import to_its_end
+from .engine.waiting import T
 from .errors import SessionClosed, ShellUnavailable
 from .models import Result
 from .options import RunOptions, SessionOptions

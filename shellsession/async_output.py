@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from .engine.waiting import ends_by
+from .engine.loop_waiting import ends_by
 from .models import OnOutput, Result, Stream
 
 if TYPE_CHECKING:

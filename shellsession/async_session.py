@@ -18,9 +18,10 @@ from .async_output import Outlet, Pieces, in_a_while
 from .base import HEARD, LOOK_PATIENCE, Base
 from .engine.dialogue import expect, late
 from .engine.draining import LoopDrainer
+from .engine.loop_waiting import LoopPoller, adrive, to_its_end
 from .engine.steps import Superseded
 from .engine.waiters import LoopWaiter
-from .engine.waiting import LoopPoller, Steps, T, adrive, to_its_end
+from .engine.waiting import Steps, T
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 from .turns import Turns

@@ -13,7 +13,8 @@ from typing import Any, TypeVar, TypeVarTuple
 import pytest
 from support import PATIENCE
 
-from shellsession.engine.waiting import LoopPoller, Ready, Wait
+from shellsession.engine.loop_waiting import LoopPoller
+from shellsession.engine.waiting import Ready, Wait
 
 T = TypeVar("T")
 Given = TypeVarTuple("Given")

@@ -12,7 +12,7 @@ from contextlib import aclosing, suppress
 from typing import Any, Self, Unpack, cast
 
 from ..any_session import LoopSession, Seconds, Text
-from ..engine.waiting import LoopPoller, adrive, to_its_end
+from ..engine.loop_waiting import LoopPoller, adrive, to_its_end
 from ..errors import DaemonUnavailable, ShellSessionError
 from ..models import OnOutput, Result, Stream, check_flag, to_bytes
 from ..options import SessionOptions

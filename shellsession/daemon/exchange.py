@@ -9,14 +9,17 @@ import socket
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from ..engine.waiting import LoopPoller, Poller, Steps, Wait
+from ..engine.waiting import Poller, Steps, Wait
 from ..errors import DaemonUnavailable, OutcomeUnknown, ProtocolError, ResultExpired, ShellSessionError
 from ..models import Result
 from .link import ConnectionLost, Pool, Wire
 from .records import field, only_part, to_error, to_result
 from .wire import PROTOCOL, Message, encode
+
+if TYPE_CHECKING:
+    from ..engine.loop_waiting import LoopPoller
 
 # How often a daemon may close a new connection before it has the request. One that is ending does so to who comes last.
 _ATTEMPTS: Final = 5

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..engine.signals import undisturbed
-from ..engine.waiting import LoopPoller, Poller, drive
+from ..engine.waiting import Poller, drive
 from .autostart import find
 from .exchange import Exchange
+
+if TYPE_CHECKING:
+    from ..engine.loop_waiting import LoopPoller
 
 # How long who leaves the answer, too, waits until it was said, in seconds: 0.3 ms, where the daemon is not stopped.
 _AT_MOST: Final = 1.0

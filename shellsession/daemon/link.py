@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..engine.waiting import LoopPoller, Poller, Steps, Wait
+from ..engine.waiting import Poller, Steps, Wait
 from ..errors import DaemonUnavailable, ProtocolError, VersionMismatch
 from ..models import VERSION
 from .endpoint import PATIENCE, peer
 from .records import field, to_error
 from .wire import PROTOCOL, Decoder, Message
+
+if TYPE_CHECKING:
+    from ..engine.loop_waiting import LoopPoller
 
 # More, and memory is mapped and unmapped for each recv, which takes 15 us.
 _CHUNK: Final = 1 << 16
@@ -124,8 +127,7 @@ class Wire:
         return self._socket.fileno() < 0
 
     def close(self) -> None:
-        if isinstance(self.poller, LoopPoller):
-            self.poller.forget_all()
+        self.poller.forget_all()
         self._socket.close()
 
 

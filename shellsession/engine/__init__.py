@@ -20,6 +20,7 @@ files          the private directory of one shell
 launch         with which words bash is started, plainly or in a sandbox (with cgroups)
 shell, spawn   one bash process: its descriptors, its files, its signals; how it is started
 waiting        how steps are waited for; it knows nothing of shells
+loop_waiting   the same on an asyncio loop
 waiters        who waits for the end of a command that another thread is in
 draining       who reads while nobody calls
 alarm          something to be done later

@@ -21,7 +21,7 @@ from ..base import Base
 from ..contracts.contract import BadCall, Input
 from ..daemon import control
 from ..daemon.remote import TURN_WITHIN
-from ..engine.waiting import to_its_end
+from ..engine.loop_waiting import to_its_end
 from ..errors import InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Result, check_seconds
 from ..turns import Turns

@@ -1,0 +1,197 @@
+"""How steps are driven and waited for on an asyncio loop, as ``waiting`` does it in a plain thread.
+
+Law: as for ``waiting``; and the loop is the others' as well: nothing here keeps it for longer than a command that ends
+at once takes. A cancelled task is told of that behind what puts things in order.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from .waiting import SOON, Poller, Ready, Steps, T, Wait
+
+if TYPE_CHECKING:
+    import asyncio
+
+# How often in a row at the most a loop looks again and again, and for how many waits not where that was in vain (5 ms
+# commands: 0.1 %).
+_IN_A_ROW = 10
+_IN_VAIN = 20
+
+
+class LoopPoller:
+    """As ``Poller``, for asyncio. What was waited for stays registered: putting it in and out costs 40 us.
+
+    What is ready while it is not waited for is put out then, as the loop would tell of it without end, and in again
+    when it is waited for next, whereupon the loop tells of it at once.
+    """
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = 0  # the process whose loop that is
+        self._readers: set[int] = set()
+        self._awaited: tuple[int, ...] = ()
+        self._ready: list[int] = []  # of those
+        self._future: asyncio.Future[Ready] | None = None
+        self.on_unawaited: Callable[[], None] = lambda: None  # something became ready, and nobody waits
+        self._eager = Poller()
+        self._in_a_row = self._skipped = 0
+
+    def _look(self, wait: Wait) -> Ready:
+        """As ``Poller`` looks: going through the loop costs 40 us. But the loop is the others' as well."""
+        if self._skipped:
+            self._skipped -= 1
+            return ()
+        ready = self._eager.look(wait.read, wait.keen)
+        self._in_a_row += 1
+        if not ready or self._in_a_row == _IN_A_ROW:
+            self._skipped, self._in_a_row = 1 if ready else _IN_VAIN, 0
+        return ready
+
+    def _enter(self) -> asyncio.AbstractEventLoop:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.forget_all()
+            self._loop, self._owner = loop, os.getpid()
+        return loop
+
+    def _wake(self, fd: int) -> None:
+        if not _can_be_read(fd):  # the loop has told of it a second time before who waited came to read it
+            return
+        future = self._future
+        if future is not None and fd in self._awaited:
+            self._ready.append(fd)
+            _resolve(future, self._ready)
+            return
+        self.forget(fd)
+        if future is None:
+            self.on_unawaited()
+
+    async def wait(self, wait: Wait) -> Ready:
+        # A loop is the others' as well: what takes longer than a command is not looked for in it.
+        if 0 < wait.keen <= SOON and (ready := self._look(wait)):
+            return ready
+        loop = self._enter()
+        future: asyncio.Future[Ready] = loop.create_future()
+        self._future, self._awaited, self._ready = future, wait.read, []
+        for fd in wait.read:
+            if fd not in self._readers:
+                loop.add_reader(fd, self._wake, fd)
+                self._readers.add(fd)
+        for fd in wait.write:  # rare: when a peer is slow to take what it gets
+            loop.add_writer(fd, _resolve, future, (fd,))
+        timer = None
+        if wait.until is not None:
+            timer = loop.call_later(max(0.0, wait.until - time.monotonic()), _resolve, future, ())
+        try:
+            return await future
+        finally:
+            self._future = None
+            if timer is not None:
+                timer.cancel()
+            for fd in wait.write:
+                loop.remove_writer(fd)
+
+    def forget(self, fd: int) -> None:
+        """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
+        if fd in self._readers:
+            self._readers.discard(fd)
+            # A forked child has the parent's loop, and would put it out of the parent's epoll.
+            if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
+                self._loop.remove_reader(fd)
+
+    def forget_all(self) -> None:
+        for fd in list(self._readers):
+            self.forget(fd)
+
+
+def _can_be_read(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _resolve(future: asyncio.Future[Ready], ready: Ready) -> None:
+    if not future.done():
+        future.set_result(ready)
+
+
+async def adrive(
+    steps: Steps[T], poller: LoopPoller, strike: BaseException | None = None, wait: Wait | None = None
+) -> T:
+    """Run steps to their end in this task; ``strike``: which struck in that ``wait``, and is told behind a shield."""
+    untold = strike
+    try:
+        wait = wait or next(steps)
+        while True:
+            if untold is not None and not wait.shielded:
+                told, untold = untold, None
+                wait = steps.throw(told)
+            try:
+                ready = await poller.wait(wait)
+            except BaseException as error:
+                if strike is None and _is_cancellation(error):
+                    return await _put_in_order(steps, poller, error, wait)
+                wait = steps.throw(error)
+            else:
+                wait = steps.send(ready)
+    except BaseException as error:
+        if untold is not None:  # what struck first ended them: one who is cancelled is told of that
+            raise untold from (None if isinstance(error, StopIteration) else error)
+        if isinstance(error, StopIteration):
+            result: T = error.value
+            return result
+        raise
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    import asyncio
+
+    return isinstance(error, asyncio.CancelledError)
+
+
+async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseException, wait: Wait) -> T:
+    try:
+        return await to_its_end(adrive(steps, poller, strike, wait))
+    except BaseException as error:
+        if _is_cancellation(error):
+            raise strike from error.__cause__  # the very one: anyio knows its own by what they say
+        raise
+
+
+async def ends_by(task: asyncio.Task[Any], until: float | None) -> bool:
+    """Wait for a task that is not cancelled with us, nor we with it: has it ended by that moment?"""
+    import asyncio
+
+    await asyncio.wait([task], timeout=None if until is None else max(0.0, until - time.monotonic()))
+    return task.done()
+
+
+async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
+    """Await what puts things in order, though this task is cancelled meanwhile, once (asyncio) or all the time (anyio).
+
+    That is told once it is done. ``may_hang``: it waits for another process; the end of the loop, which cancels all
+    tasks that are known to it, ends it as well.
+    """
+    import asyncio
+
+    task, struck = asyncio.get_running_loop().create_task(work), None
+    if not may_hang:  # cancelled so before its first step, it would never begin
+        asyncio._unregister_task(task)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            struck = struck or error
+    if struck is None:
+        return task.result()
+    with suppress(BaseException):  # else asyncio says that nobody has asked
+        task.result()
+    raise struck
