@@ -11,6 +11,8 @@ from types import TracebackType
 
 from support import PATIENCE
 
+from shellsession import SessionClosed
+
 
 def fork() -> int:
     """As os.fork, though there are threads: Python 3.12 warns of that."""
@@ -20,7 +22,10 @@ def fork() -> int:
 
 
 class Fork:
-    """Forks the host when it is called, once. The child goes no further than the block, and leaves that by this."""
+    """Forks the host when it is called, once. The child goes no further than the block, and leaves that by this.
+
+    At once; or it goes on as if it were its parent, until it is refused (SessionClosed).
+    """
 
     def __init__(self, leaves_by: type[BaseException]) -> None:
         self._leaves_by = leaves_by
@@ -30,12 +35,14 @@ class Fork:
         return self
 
     def __call__(self) -> bool:
-        """Is this the child? The parent goes on when that has ended."""
+        """Is this the child, which goes on? The parent goes on when that has ended."""
         if self._is_done:
             return False
         self._is_done = True
         if (child := fork()) == 0:
             signal.alarm(int(PATIENCE))
+            if self._leaves_by is not SessionClosed:
+                raise self._leaves_by
             return True
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         return False

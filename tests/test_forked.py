@@ -6,13 +6,13 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from escapes import of_host
@@ -117,9 +117,9 @@ VERBS: dict[str, Callable[[Session, Path, str], Result]] = {
     "wait": stay,
     "stream": follow,
 }
-LEAVES = pytest.mark.parametrize("leaves_by", [SystemExit, SessionClosed], ids=["leaves", "goes on"])
+LEAVES: Final = pytest.mark.parametrize("leaves_by", [SystemExit, SessionClosed], ids=["leaves", "goes on"])
 # It prints all the time, so that a child that goes on has something to take from its parent.
-COUNTS = "n=0; until [ -e go ]; do echo $((n++)); sleep 0.01; done; echo end"
+COUNTS: Final = "n=0; until [ -e go ]; do echo $((n++)); sleep 0.01; done; echo end"
 
 
 def assert_is_whole(result: Result) -> None:
@@ -128,27 +128,34 @@ def assert_is_whole(result: Result) -> None:
     assert numbers == [str(number) for number in range(len(numbers))]
 
 
+@contextmanager
+def forked_while_it_counts(
+    place: Path, leaves_by: type[BaseException]
+) -> Iterator[tuple[Session, Callable[..., None]]]:
+    """A session, and what forks the host, whereupon COUNTS ends; what it did before is still there afterwards."""
+    with Fork(leaves_by) as fork, Session(cwd=place) as session:
+
+        def work(*_: object) -> None:
+            if not fork():
+                (place / "go").touch()
+
+        session.run("X=1")
+        yield session, work
+        assert session.run("echo $X").stdout == "1\n"
+
+
 @LEAVES
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_child_that_a_signal_handler_forks_in_the_middle_of_a_verb(
     place: Path, verb: str, leaves_by: type[BaseException]
 ) -> None:
     """A worker of a server that forks them beforehand."""
-    with Fork(leaves_by) as fork, Session(cwd=place) as session:
-
-        def work(*_: object) -> None:
-            if not fork():
-                (place / "go").touch()
-            elif leaves_by is SystemExit:
-                sys.exit()
-
-        session.run("X=1")
+    with forked_while_it_counts(place, leaves_by) as (session, work):
         before = signal.signal(signal.SIGUSR1, work)
         try:
             assert_is_whole(VERBS[verb](session, place, f"kill -USR1 {os.getpid()}; {COUNTS}"))
         finally:
             signal.signal(signal.SIGUSR1, before)
-        assert session.run("echo $X").stdout == "1\n"
 
 
 @LEAVES
@@ -166,8 +173,7 @@ def test_a_child_that_a_signal_handler_forks_as_bash_starts(
 
         def strikes(*given: object) -> Any:
             came = real(*given)
-            if fork() and leaves_by is SystemExit:
-                sys.exit()
+            fork()
             return came
 
         monkeypatch.setattr(where, name, strikes)
@@ -177,17 +183,8 @@ def test_a_child_that_a_signal_handler_forks_as_bash_starts(
 
 @LEAVES
 def test_a_child_that_a_callback_forks(place: Path, leaves_by: type[BaseException]) -> None:
-    with Fork(leaves_by) as fork, Session(cwd=place) as session:
-
-        def work(*_: object) -> None:
-            if not fork():
-                (place / "go").touch()
-            elif leaves_by is SystemExit:
-                sys.exit()
-
-        session.run("X=1")
+    with forked_while_it_counts(place, leaves_by) as (session, work):
         assert_is_whole(session.run(COUNTS, on_output=work))
-        assert session.run("echo $X").stdout == "1\n"
 
 
 def test_a_child_that_one_task_forks_while_another_is_in_a_verb(place: Path) -> None:
@@ -196,8 +193,7 @@ def test_a_child_that_one_task_forks_while_another_is_in_a_verb(place: Path) -> 
             await session.run("X=1")
             task = asyncio.create_task(session.run(COUNTS))
             await until(lambda: session.state == "running")
-            if fork():
-                raise ZeroDivisionError
+            fork()
             (place / "go").touch()
             assert_is_whole(await task)
             assert (await session.run("echo $X")).stdout == "1\n"
