@@ -1,21 +1,18 @@
-"""Imports only point down: the table of who may know whom, held against the source."""
+"""Imports only point down: the table of who may know whom, held against the source; who needs little loads little."""
 
 from __future__ import annotations
 
-import ast
 import functools
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
+import sources
+from sources import PACKAGES, ROOMS, ROOT, imports
 
-import shellsession
-
-_ROOT: Final = Path(shellsession.__file__).parent
+trees = sources.trees
 
 # From the ground up; a module may import from the rows below its own and from no other.
 _LAYERS: Final = (
@@ -112,184 +109,10 @@ _LAYERS: Final = (
     ("__main__",),
 )
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
-_PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "policy", "cli")
-
-_CONTRACTS: Final = {
-    "contracts.bashtool",
-    "contracts.contract",
-    "contracts.failing",
-    "contracts.langchain",
-    "contracts.one_shot",
-    "contracts.phoenix",
-    "contracts.phoenix_background",
-    "contracts.phoenix_git",
-    "contracts.phoenix_lasting",
-    "contracts.spec",
-    "contracts.strands",
-}
-_INTEGRATIONS: Final = {
-    "integrations.mcp",
-    "integrations.threads",
-    "integrations.toolbox",
-    "integrations.turn",
-    "cli.agent",
-}
-_POLICY: Final = {
-    "policy.heredocs",
-    "policy.keywords",
-    "policy.nameless",
-    "policy.lexer",
-    "policy.lines",
-    "policy.words",
-    "policy.secrets",
-    "policy.sandbox",
-    "policy.feeds",
-    "policy.grammar",
-    "policy.findings",
-    "policy.git",
-    "policy.special",
-    "policy.started",
-    "policy.elsewhere",
-    "policy.starter",
-    "policy.starters",
-    "policy.subcommands",
-    "policy.variables",
-    "policy.commands",
-    "policy.rules",
-}
-_PURE_ROOMS: Final = _CONTRACTS | _POLICY
-# Types alone: who names them touches nothing.
-_NO_IO: Final = {("os", "PathLike")}
-_IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
-# The daemon's own side, and its asyncio client: they live in a loop.
-_DAEMON: Final = {
-    "daemon.async_client",
-    "daemon.audience",
-    "daemon.connection",
-    "daemon.shared",
-    "daemon.eager",
-    "daemon.hold",
-    "daemon.journal",
-    "daemon.listener",
-    "daemon.observing",
-    "daemon.verbs",
-    "daemon.server",
-    "daemon.acceptor",
-    "daemon.service",
-}
-_LOOPS: Final = {"engine.loop_waiting", "engine.draining", "engine.waiters", "engine.alarm"}
-# Who alone may import what, wherever in the file the import stands.
-_RESERVED: Final = {
-    "ptyprocess": {"engine.shell", "engine.spawn"},
-    "pexpect": {"engine.dialogue"},
-    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.terminal"},
-    "tty": {"engine.streams"},
-    "pty": set[str](),
-    "ctypes": {"engine.vfork", "engine.tracing"},
-    "asyncio": {
-        *_LOOPS,
-        "agents",
-        "async_output",
-        "async_session",
-        "contracts.asking",
-        "contracts.waiting",
-        *_DAEMON,
-        *_INTEGRATIONS,
-    },
-    "subprocess": {"engine.guard", "daemon.autostart", "cli.completeness"},
-    "selectors": set[str](),
-    "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
-    "tree_sitter": {"policy.grammar"},
-    "tree_sitter_bash": {"policy.grammar"},
-}
-# Who alone may wait: for steps, for a grant, for what jobs say while nobody calls, for somebody's yes or no, for a
-# descriptor that another thread has for a moment, for another client's command, for what is on its way to the daemon.
-_WAITING: Final = {
-    "contracts.asking",
-    "contracts.waiting",
-    "engine.waiting",
-    "engine.loop_waiting",
-    "engine.waiters",
-    "engine.draining",
-    "engine.spare",
-    "engine.alarm",
-    "daemon.server",
-    "daemon.giving_up",
-    "daemon.shared",
-    "daemon.hold",
-    "daemon.listener",
-    "daemon.acceptor",
-    "daemon.service",
-    "integrations.turn",
-}
-
-
-class Import(NamedTuple):
-    """One imported module: one of ours by its dotted place in the package, or a foreign one by its first name."""
-
-    name: str
-    ours: bool
-    line: int
-
-
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(_ROOT.rglob("*.py")):
-        place = path.relative_to(_ROOT).with_suffix("")
-        name = ".".join(place.parts).removesuffix("__init__").removesuffix(".")
-        yield name, ast.parse(path.read_text(encoding="utf-8"), str(path))
-
-
-_TREES: Final = dict[str, ast.Module]()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def trees() -> Iterator[None]:
-    """For these tests only: each fork of the others would take longer beside so much."""
-    _TREES.update(modules())
-    yield
-    _TREES.clear()
-    imports.cache_clear()
-
-
-@functools.cache
-def imports(module: str, typing_too: bool = False) -> tuple[Import, ...]:
-    """What a module imports when it runs, inside functions too."""
-    return tuple(_imports(module, typing_too))
-
-
-def _imports(module: str, typing_too: bool) -> Iterator[Import]:
-    package = module if module in _PACKAGES else module.rpartition(".")[0]
-    for node in _running(_TREES[module], typing_too):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                first, _, rest = alias.name.partition(".")
-                yield Import(rest or "" if first == "shellsession" else first, first == "shellsession", node.lineno)
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            parts = package.split(".") if package else []
-            base = parts[: len(parts) - node.level + 1] + (node.module.split(".") if node.module else [])
-            target = ".".join(base)
-            if target in _PACKAGES:  # `from . import pump` names modules
-                for alias in node.names:
-                    yield Import(".".join([*base, alias.name]), True, node.lineno)
-            else:
-                yield Import(target, True, node.lineno)
-        elif isinstance(node, ast.ImportFrom) and {(node.module, alias.name) for alias in node.names} <= _NO_IO:
-            continue
-        elif isinstance(node, ast.ImportFrom):
-            first, _, rest = (node.module or "").partition(".")
-            yield Import(rest if first == "shellsession" else first, first == "shellsession", node.lineno)
-
-
-def _running(tree: ast.AST, typing_too: bool) -> Iterator[ast.AST]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and not typing_too and ast.unparse(node.test) == "TYPE_CHECKING":
-            continue
-        yield node
-        yield from _running(node, typing_too)
 
 
 def test_every_module_has_its_row_in_the_table() -> None:
-    assert set(_TREES) - set(_PACKAGES) == set(_LEVEL)
+    assert set(ROOMS) == set(_LEVEL)
 
 
 @pytest.mark.parametrize("module", sorted(_LEVEL))
@@ -299,66 +122,14 @@ def test_imports_point_down(module: str) -> None:
     assert not wrong, f"{module} may only import from rows below its own"
 
 
-@pytest.mark.parametrize("package", _PACKAGES, ids=lambda name: name or "shellsession")
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda name: name or "shellsession")
 def test_packages_load_nothing_of_ours_at_import(package: str) -> None:
     assert [one for one in imports(package) if one.ours] == []
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "errors",
-        "models",
-        "engine.output",
-        "engine.framing",
-        "engine.texts",
-        "daemon.wire",
-        "daemon.records",
-        "daemon.ledger",
-        "daemon.pieces",
-        "daemon.outcomes",
-        *sorted(_CONTRACTS | _POLICY),
-    ],
-)
-def test_pure_modules_touch_no_system(module: str) -> None:
-    assert {one.name for one in imports(module)} & _IO == set()
 
 
 @pytest.mark.parametrize("module", ["engine.waiting", "engine.loop_waiting"])
 def test_waiting_knows_no_shell(module: str) -> None:
     assert {one.name for one in imports(module, typing_too=True) if one.ours} <= {"engine.waiting"}
-
-
-@pytest.mark.parametrize("library", sorted(_RESERVED))
-def test_what_is_reserved_stays_in_its_room(library: str) -> None:
-    users = {module for module in _TREES for one in imports(module) if not one.ours and one.name == library}
-    assert users <= _RESERVED[library]
-
-
-@pytest.mark.parametrize("module", sorted(set(_LEVEL) - _WAITING))
-def test_only_waiting_waits(module: str) -> None:
-    polls = "select" in {one.name for one in imports(module)}  # elsewhere `poll` is our own verb
-    for node in ast.walk(_TREES[module]):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-            continue
-        called = ast.unparse(node.func)
-        where = f"{module}:{node.lineno}: {called}"
-        assert called not in {"time.sleep", "asyncio.sleep", "asyncio.wait", "select.select", "signal.pause"}, where
-        assert called not in {"select.epoll", "threading.Thread", "threading.Event"}, where
-        if polls and node.func.attr == "poll" and called != "select.poll":
-            assert [ast.unparse(argument) for argument in node.args] == ["0"], f"{where} is more than a look"
-
-
-def test_two_rooms_alone_read_proc() -> None:
-    readers = {
-        module
-        for module, tree in _TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) in {"open", "os.listdir", "os.readlink", "os.stat"}
-        and any("/proc" in ast.unparse(argument) for argument in node.args)
-    }
-    assert readers <= {"engine.processes", "engine.activity"}
 
 
 @functools.cache
@@ -391,7 +162,7 @@ def test_the_bare_import_loads_none_of_our_modules() -> None:
 
 def test_nothing_has_crept_into_the_top_level() -> None:
     """A core dump once had: what is there is few, and each has its reason."""
-    top = _ROOT.parent
+    top = ROOT.parent
     if not (top / ".git").exists() or shutil.which("git") is None:
         pytest.skip("no checkout, or no git")
     found = subprocess.run(["git", "ls-files"], cwd=top, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -89,6 +89,19 @@ def test_nothing_of_ours_is_in_what_the_shell_tells_of_itself(look: str, before:
     assert b"shellsession" not in said.stdout_bytes + said.stderr_bytes, said
 
 
+@pytest.mark.parametrize(
+    "question", ["declare -p", "declare -f", "env", "alias", "jobs", "trap", "set", "shopt -p", "hash"]
+)
+def test_nothing_of_ours_is_to_be_seen(sh: Session, question: str) -> None:
+    """Save the word in `$_`, which need not be the user's between calls."""
+    sh.run("(exit 3)")
+    result = sh.run(question)
+    said = (result.stdout + result.stderr).replace('_="builtin"', "").replace("\n_=builtin\n", "\n")
+    for ours in ("NONCE", "shellsession", "builtin", "PIPESTATUS[0]", "<_"):
+        assert ours not in said
+    assert not re.search("[0-9a-f]{24}", said)
+
+
 def test_no_name_is_ours(new_session: NewSession, place: Path) -> None:
     look = "compgen -v; compgen -A function; alias; trap -p; declare -F"
     sh = new_session(env=ENVIRONMENT, agent_env=False)
@@ -107,6 +120,35 @@ def test_history_holds_what_the_user_ran_and_nothing_else(sh: Session) -> None:
     said = sh.run("history").stdout
     for line in said.splitlines():
         assert re.fullmatch(r" *\d+  (echo one|false|echo two; echo three|history)", line), said
+
+
+@pytest.mark.parametrize("options", [":", "set +B +h"], ids=["among others", "the first option"])
+def test_history_holds_what_the_user_ran_and_nothing_of_ours(sh: Session, options: str) -> None:
+    sh.run(f"{options}; set -o history; HISTFILE=")
+    sh.run("echo first")
+    sh.run("echo 'second\nline'")
+    listed = sh.run("history").stdout
+    assert "echo first" in listed
+    assert "second" in listed
+    for ours in ("declare -F", "builtin eval", "PIPESTATUS", "<_"):
+        assert ours not in listed
+
+
+@pytest.mark.parametrize(
+    ("setting", "kept"),
+    [
+        ("history -c", ["false", "echo x", "echo x", " : y", "history"]),
+        ("HISTCONTROL=ignoreboth", ["false", "echo x", "history"]),
+        ("HISTIGNORE='echo x'", ["false", " : y", "history"]),
+        ("HISTSIZE=3", [" : y", "history"]),  # the mark's line needs a place, too
+        ("unset HISTCMD; set -u; IFS=0123456789-", ["false", "echo x", "echo x", " : y", "history"]),
+    ],
+)
+def test_history_keeps_what_the_user_wants_kept(sh: Session, setting: str, kept: list[str]) -> None:
+    sh.run(f"set -o history; {setting}")
+    for command in ("false", "echo x", "echo x", " : y"):
+        sh.run(command)
+    assert [line[7:] for line in sh.run("history").stdout.splitlines()] == kept
 
 
 @pytest.mark.parametrize("option", ["-x", "-v", "-xv"])

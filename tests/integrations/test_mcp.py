@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +15,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from support import unique_seconds, wait_until, with_argument
+from support import wait_until
 
 from shellsession import connect
 
@@ -262,68 +260,8 @@ def test_calls_at_the_same_time_are_served_one_after_the_other() -> None:
     talk(story)
 
 
-_HELLO = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
-
-
 def test_nulls_are_arguments_that_were_left_out() -> None:
     async def story(talk: Talk) -> None:
         assert await talk.call("bash", command="echo hi", timeout=None, interactive=None) == ("hi", False)
 
     talk(story)
-
-
-def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "shellsession", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-
-        def ask(text: bytes) -> dict[str, Any]:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(text + b"\n")
-            process.stdin.flush()
-            answer: dict[str, Any] = json.loads(process.stdout.readline())
-            return answer
-
-        def call(number: str, command: str) -> bytes:
-            arguments = f'{{"name": "bash", "arguments": {{"command": "{command}"}}}}'
-            return f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {arguments}}}'.encode()
-
-        ask(json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 1, "params": _HELLO}).encode())
-        process.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
-        for number in ("2", '"two"'):
-            answer = ask(call(number, "echo \\ud800"))
-            assert answer["id"] == json.loads(number)
-            assert "surrogate" in answer["error"]["message"]
-        process.stdin.write(
-            b"no JSON\n[]\n7\n" + rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/list"}' + b"\n"
-        )
-        answer = ask(call("3", "echo \\ud83d\\ude00"))
-        assert (answer["id"], answer["result"]["content"][0]["text"]) == (3, "\U0001f600")
-        process.stdin.close()
-        assert process.wait(20) == 0
-
-
-def test_ctrl_c_ends_the_server_and_its_bash() -> None:
-    seconds = unique_seconds()
-    calls: list[dict[str, object]] = [
-        {"method": "initialize", "id": 1, "params": _HELLO},
-        {"method": "notifications/initialized"},
-        {"method": "tools/call", "id": 2, "params": {"name": "bash", "arguments": {"command": f"sleep {seconds} &"}}},
-    ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "shellsession", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
-    ) as process:
-        try:
-            assert process.stdin is not None
-            for call in calls:
-                process.stdin.write(json.dumps({"jsonrpc": "2.0", **call}).encode() + b"\n")
-                process.stdin.flush()
-            wait_until(lambda: with_argument(seconds), "the command's start")
-            process.send_signal(signal.SIGINT)
-            assert process.wait(20) == -signal.SIGINT
-        finally:
-            process.kill()
-    wait_until(lambda: not with_argument(seconds), "the end of what it started")

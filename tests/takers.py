@@ -1,0 +1,48 @@
+"""Who takes the output of a command slowly, on a loop with lazy tasks and on one with eager ones."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PATIENCE = 20.0
+_factory: Any = None
+
+
+@pytest.fixture(params=["lazy", "eager"], autouse=True)
+def factory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a task of a coroutine: an eager one is run before who makes it goes on, perhaps to its end."""
+    if request.param == "eager":
+        if sys.version_info < (3, 12):
+            pytest.skip("eager tasks came with Python 3.12")
+        monkeypatch.setattr(sys.modules[__name__], "_factory", asyncio.eager_task_factory)
+
+
+def in_a_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
+    def run(place: Path) -> None:
+        async def within() -> None:
+            asyncio.get_running_loop().set_task_factory(_factory)
+            async with asyncio.timeout(PATIENCE):
+                await test(place)
+
+        asyncio.run(within())
+
+    run.__name__ = test.__name__
+    return run
+
+
+class Taker:
+    """Takes one piece at a time, and each only once ``gate`` is open."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.gate = asyncio.Event()
+
+    async def __call__(self, _: str, data: bytes) -> None:
+        self.taken += len(data)
+        await self.gate.wait()
