@@ -106,6 +106,14 @@ REFUSED: Final = [
     'git config alias.ci "commit -m \'"; git ci x',
     "git config alias.ci 'commit -m \\'; git ci x",
 ]
+# Does git show, where its stderr is a terminal, that it waits for an editor?
+HINTED: Final = {
+    "git commit -m x": False,
+    "git commit -a --no-edit -m x": False,
+    "git commit -F - <<<x": False,
+    "git commit -qm x; git commit --amend --no-edit": False,
+    "GIT_EDITOR='cp ../message' git commit": True,
+}
 HASH: Final = re.compile(r"\b[0-9a-f]{7,40}\b")
 MADE_AS: Final = re.compile(r"^\[\S+ (?:\S+ )?([0-9a-f]{7,})\] ", re.M)  # [main 1234567] subject
 
@@ -194,6 +202,24 @@ def test_an_editor_that_fails_is_named(bash: Bash, repository: Repository) -> No
     assert found.code == "command_failed"
     assert re.search("problem with the editor '.*cp \\.\\./nothing'", found.output)
     assert git("reflog") == before
+
+
+@pytest.mark.parametrize("command", HINTED, ids=range(len(HINTED)))
+def test_at_a_terminal_a_hint_of_an_editor_is_shown_where_one_edits(
+    bash: Bash, repository: Repository, command: str
+) -> None:
+    (repository.path.parent / "message").write_text("subject")
+    ours, theirs = os.openpty()
+    try:
+        assert not bash({"command": f"{{ {command}\n}} 2>{os.ttyname(theirs)}"}).is_error
+        os.write(theirs, b"end")  # what was shown before comes before it
+        shown = b""
+        while not shown.endswith(b"end"):
+            shown += os.read(ours, 1 << 12)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert (b"Waiting for your editor" in shown) == HINTED[command], shown
 
 
 def test_where_no_editor_can_be_named_the_commit_is_plain(bash: Bash, repository: Repository) -> None:
