@@ -1,6 +1,6 @@
 """What the tests of marks look for: a nonce, a word of ours, and a session that still answers.
 
-"Nonce" is any run of 24 hexadecimal digits: what a mark is recognised by.
+"Nonce" is any run of 20 hexadecimal digits: what a mark is recognised by.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from shellsession import Session
 
-NONCE = re.compile(rb"[0-9a-f]{24}")
+NONCE = re.compile(rb"[0-9a-f]{20}")
 
 
 def no_word_of_ours(text: bytes) -> None:

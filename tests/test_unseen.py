@@ -99,7 +99,7 @@ def test_nothing_of_ours_is_to_be_seen(sh: Session, question: str) -> None:
     said = (result.stdout + result.stderr).replace('_="builtin"', "").replace("\n_=builtin\n", "\n")
     for ours in ("NONCE", "shellsession", "builtin", "PIPESTATUS[0]", "<_"):
         assert ours not in said
-    assert not re.search("[0-9a-f]{24}", said)
+    assert not re.search("[0-9a-f]{20}", said)
 
 
 def test_no_name_is_ours(new_session: NewSession, place: Path) -> None:

@@ -1,4 +1,5 @@
 PS1= PS2=
-\set +m
+\set +m +o history
+\history -c
 \shopt -u checkwinsize
 \unset MAILCHECK HISTFILE PIPESTATUS

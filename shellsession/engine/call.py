@@ -37,8 +37,8 @@ _MEAN_AN_END: Final = (GeneratorExit, StopIteration)
 
 
 def fresh_nonce() -> bytes:
-    """One that nobody can guess while its command runs: 96 bits, and 32 that may be seen."""
-    return hexlify(os.urandom(16))
+    """One that nobody can guess while its command runs: 56 bits, and 24 that may be seen."""
+    return hexlify(os.urandom(10))
 
 
 class Typed(NamedTuple):

@@ -30,6 +30,10 @@ from typing import Final, NamedTuple
 # trap could read there (`set -e` undoes our redirections before an EXIT trap runs). Longer text goes through a file;
 # from 10 KB on that is the faster way in any case (1 KB: 0.20 ms inline, 0.23 from a file).
 READ_MAX: Final = 1024
+# Before 5.1 bash takes so much at once. Then the last time it gets the whole mark line, and the end of the one before
+# it: a nonce is not longer than that allows.
+_SHORT_READ: Final = 128
+_LONG_READS: Final = 501  # 5.1
 
 # Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
 NOISE_MAX: Final = 1 << 16
@@ -56,7 +60,7 @@ _AT: Final = len(_BEFORE)
 _SIGNALLED: Final = 128
 # So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
 # `set -o history` keeps it.
-_SECRET: Final = 24
+_SECRET: Final = 14
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 _LOST: Final = re.compile(rb": \d\d: ")
 
@@ -142,6 +146,7 @@ class Frame(NamedTuple):
     ``sourced``: the argument is a file that runs the text (see ``texts``).
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
     it has heard (1.3 KB for each).
+    ``version``: bash's, times 100 (5.2 is 502).
     """
 
     nonce: bytes
@@ -154,6 +159,7 @@ class Frame(NamedTuple):
     reserved: Sequence[int] = ()
     sourced: bool = False
     setter: bytes = b"s"
+    version: int = _LONG_READS
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
@@ -173,20 +179,23 @@ class Frame(NamedTuple):
             run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        prologue = reserving
-        prologue += _history(argument, self.ours_in_history) if self.ours_in_history else b""
+        is_older, prologue = self.version < _LONG_READS, reserving
+        if self.ours_in_history:
+            prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0 (see _borne_out).
         skipped = b'! { <_; } <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-        return b"if %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
+        lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
             GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b""),
             prologue,
             run,
             skipped,
             mark_line(self.nonce),
         )
+        # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
+        return b"if" + (b" " * ((-len(lines) - 2) % _SHORT_READ) if is_older else b"") + lines
 
 
 def _guard(spelling: int) -> bytes:
@@ -204,11 +213,13 @@ def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
     return b"%b() { %bunset -f %b; %breturn %d; }; %b builtin && :; " % (name, prefix, name, prefix, status, name)
 
 
-def _history(argument: bytes, lines: int) -> bytes:
-    # HISTCMD is the number of the line being run; what is left of ours stands before it, and goes first, as -s looks at
-    # what stands before the text (HISTCONTROL). Bash 5.1 takes no negative number that reaches the first entry. Where
-    # HISTCMD was unset it is -1: the line being run goes, and in any case -s puts its words in place of the last one.
-    return b'\\builtin history -d "$((${HISTCMD-0}-1))"; ' * (lines - 1) + b"\\builtin history -s -- %b; " % argument
+def _history(argument: bytes, lines: int, ahead: int) -> bytes:
+    # HISTCMD is the number of the line being run, before 5.1 one more; what is left of ours stands before it, and goes
+    # first, as -s looks at what stands before the text (HISTCONTROL). Bash 5.1 takes no negative number that reaches
+    # the first entry. Where HISTCMD was unset it is -1: the line being run goes, and in any case -s puts its words in
+    # place of the last one.
+    forget = b'\\builtin history -d "$((${HISTCMD-0}-%d))"; ' % ahead
+    return forget * (lines - 1) + b"\\builtin history -s -- %b; " % argument
 
 
 class Framer:

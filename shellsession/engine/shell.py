@@ -55,6 +55,7 @@ class Shell:
         self.control_fd = control.fileno()
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
+        self.version = 0  # bash's, times 100, once it has told
         self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it

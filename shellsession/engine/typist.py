@@ -99,7 +99,8 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     reserved = _reserved(engine, shell, request, grouped)
     sourced = _must_source(engine, request)
     frame = Frame(
-        nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced, engine.setter
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
+        *(engine.setter, shell.version),
     )
     for argument, status in _arguments(engine, shell, request.command, sourced):
         lines = frame.lines(argument, status)
