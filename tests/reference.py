@@ -3,7 +3,7 @@
 Law: the text is typed to a fresh ``bash --noprofile --norc -i`` at its prompt, its commands read /dev/null, and stdout
 and stderr are what the call under test has. What we know to differ stands in ``KNOWN_DIFFERENCES`` and nowhere else.
 
-Interactive bash without line editing reads its input in pieces of 1024 bytes. So one line, typed first, can point
+Interactive bash without line editing reads its input in pieces of 1024 bytes (128 before 5.1). So one line, typed first, can point
 descriptor 0 at /dev/null while the text itself already sits inside bash: no command can read it, and its end is an
 end of file, at which bash leaves with the last status.
 """
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+import pytest
 from bashes import FORGETS_STATUS, VERSION
 from support import session_members
 
@@ -36,7 +37,7 @@ _BASH: Final = ("bash", "--noprofile", "--norc", "--noediting", "+H", "+o", "his
 # The first terminal that the leader of a session opens is its own. (preexec_fn would cost a fork of all our memory.)
 _ON_OWN_TERMINAL: Final = ("sh", "-c", ': <>"$0"; exec "$@"')
 _FIRST_LINE: Final = b"PS1= PS2=; exec </dev/null\n"
-_INPUT_PIECE: Final = 1024
+_INPUT_PIECE: Final = 1024 if VERSION >= (5, 1) else 128
 _MAY_LEAVE: Final = re.compile(rb"&|coproc|[<>]\(")
 
 
@@ -165,7 +166,9 @@ class Incoming:
     def __init__(self, text: bytes, directory: Path, on_terminal: bool) -> None:
         """In ``directory``; stdout is a raw terminal or, like stderr always, a pipe."""
         entered = _FIRST_LINE + text + b"\n"
-        assert len(entered) <= _INPUT_PIECE, f"{len(entered)} bytes: bash would not hold the text in its own memory"
+        if len(entered) > _INPUT_PIECE:
+            tell = pytest.skip if VERSION < (5, 1) else pytest.fail
+            tell(f"{len(entered)} bytes: this bash would not hold the text in its own memory, so there is no reference")
         self._may_leave = bool(_MAY_LEAVE.search(text))
         host, terminal = os.openpty()
         tty.setraw(terminal)
