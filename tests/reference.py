@@ -3,9 +3,9 @@
 Law: the text is typed to a fresh ``bash --noprofile --norc -i`` at its prompt, its commands read /dev/null, and stdout
 and stderr are what the call under test has. What we know to differ stands in ``KNOWN_DIFFERENCES`` and nowhere else.
 
-Interactive bash without line editing reads its input in pieces of 1024 bytes (128 before 5.1). So one line, typed first, can point
-descriptor 0 at /dev/null while the text itself already sits inside bash: no command can read it, and its end is an
-end of file, at which bash leaves with the last status.
+Interactive bash without line editing reads its input in pieces of 1024 bytes (128 before 5.1). So one line, typed
+first, can point descriptor 0 at /dev/null while the text itself already sits inside bash: no command can read it, and
+its end is an end of file, at which bash leaves with the last status.
 """
 
 from __future__ import annotations
