@@ -81,7 +81,8 @@ def test_nothing_follows_a_program_that_ends_in_its_own_way(sh: Session, command
 
 
 # Programs that wait as system(3) does: they ignore SIGINT and SIGQUIT for as long as their child runs. One would start
-# another then, one cleans up, and one, as su(1), has ignored both before and ends well.
+# another then, one cleans up, one, as su(1), has ignored both before and ends well, and one traces its child, which can
+# do nothing without it, as `strace -o FILE`.
 STARTS_ANOTHER = 'os.system("sleep {}"); os.system("printf \'went %s\' on"); time.sleep(0.05)'
 CLEANS_UP = """try: os.system("sleep {}")
 except KeyboardInterrupt: print("cleaned", flush=True)
@@ -89,13 +90,20 @@ time.sleep(0.05)"""
 HEED = "preexec_fn=lambda: [signal.signal(number, signal.SIG_DFL) for number in (2, 3)]"
 AS_SU = f"""for number in (2, 3): signal.signal(number, signal.SIG_IGN)
 subprocess.run(["sleep", "{{}}"], {HEED}); time.sleep(0.05)"""
+TRACES = f"""import ctypes
+trace, (trace_me, go_on) = ctypes.CDLL(None).ptrace, (0, 7)
+for number in (2, 3): signal.signal(number, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "{{}}"], preexec_fn=lambda: [trace(trace_me, 0, 0, 0), *({HEED[11:]})()])
+while os.WIFSTOPPED(status := os.waitpid(child.pid, 0)[1]):
+    trace(go_on, child.pid, 0, {{signal.SIGTRAP: 0}}.get(number := os.WSTOPSIG(status), number))
+signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), 2)"""
 
 
 @pytest.mark.parametrize("command", ["{}; echo went on", "({} && echo went on)", "bash -c {!r}'; echo went on'"])
 @pytest.mark.parametrize(
     ("code", "stdout"),
-    [(STARTS_ANOTHER, ""), (CLEANS_UP, "cleaned\n"), (AS_SU, "")],
-    ids=["starts another", "cleans up", "as su"],
+    [(STARTS_ANOTHER, ""), (CLEANS_UP, "cleaned\n"), (AS_SU, ""), (TRACES, "")],
+    ids=["starts another", "cleans up", "as su", "traces"],
 )
 def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
     sh: Session, monkeypatch: pytest.MonkeyPatch, command: str, code: str, stdout: str
@@ -114,6 +122,7 @@ def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
     result = sh.interrupt()
     assert (result.outcome, result.stdout, result.exit_code) == ("interrupted", stdout, 130)
     assert "went on" not in result.stderr
+    assert result.duration < PATIENCE, "none was held that another one waits for"
     assert sh.run("echo $v").stdout == "7\n"
 
 

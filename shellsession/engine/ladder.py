@@ -182,9 +182,12 @@ class Ladder:
         """Does it ignore SIGINT and SIGQUIT for as long as its child runs, as system(3), su(1) and git's editor do it?
 
         What was started with `&` hands that on to its children. Without a signal such a program, too, would go on.
+        Not `strace -o FILE`: while it is stopped, those that it traces cannot end.
         """
-        if _ignores_both(pid) and not all(_ignores_both(child) for child in processes.children(pid)):
-            self._in_system.add(pid)
+        if _ignores_both(pid):
+            children = processes.children(pid)
+            if not all(map(_ignores_both, children)) and all(processes.tracer(child) != pid for child in children):
+                self._in_system.add(pid)
         return pid in self._in_system
 
     def _end_but_above_shells(self, programs: list[int]) -> list[int]:
