@@ -255,3 +255,25 @@ def test_a_directory_that_was_shut_shuts_out_no_later_session_and_goes_at_the_en
 def test_no_output_can_have_a_stranger_told_as_killed(sh: Session) -> None:
     result = sh.run(f"printf '[%s] %s\\n' 1 1 2 {os.getpid()} 3 {'9' * 5000} >&2; exit 3")
     assert (result.outcome, result.exit_code, result.killed) == ("shell_exited", 3, ())
+
+
+# A fork of bash that is no other program has what bash keeps for itself while a command runs: it reads what is typed to
+# bash, and tells what bash would have told, of lines that are still to come.
+THIEF = r"""( while IFS= read -r -u 10 line; do
+[[ $line =~ '<"/dev/null/'([0-9a-f]+)' ' ]] && n=${BASH_REMATCH[1]} &&
+printf 'bash: /dev/null/%s 0 1 9999 hBs braceexpand /x/%s: Not a directory\n' $n $n >&12
+done ) 2>/dev/null &"""
+
+
+def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(sh: Session, place: Path) -> None:
+    for _ in range(8):
+        sh.run(THIEF)
+        for _ in range(3):
+            (place / "ran").unlink(missing_ok=True)
+            result = sh.run("touch ran; x=$(exit 1)")
+            if result.outcome == "exited":
+                assert (result.exit_code, result.cwd, (place / "ran").exists()) == (1, str(place), True)
+            else:
+                assert (result.outcome, result.state_kept) == ("shell_exited", False)
+                assert result.reason
+    answers(sh)

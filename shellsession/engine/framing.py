@@ -230,24 +230,28 @@ class Framer:
     mark: Mark | None = None
     has_noise = False
     _skipped = False
+    _others = 0  # so many bytes of the noise, from its beginning, may hold what others than bash have said
 
     def __init__(self, nonce: bytes) -> None:
         self.nonce = nonce
         self._fence = b"/" + nonce
 
-    def feed(self, data: bytes) -> Mark | None:
-        """Take the next bytes; the mark once it is whole. What follows a mark is noise."""
+    def feed(self, data: bytes, by_bash: bool = True) -> Mark | None:
+        """Take the next bytes; the mark once it is whole. What follows a mark is noise, and what is not ``by_bash``."""
         self.noise += data
+        if not by_bash and self.mark is None:
+            self._others = len(self.noise)
         if self.mark is None and not self._find() and len(self.noise) > NOISE_MAX:
             self._skipped = self._tells_of_skipping()
             self.trimmed += len(self.noise) - NOISE_MAX // 2
             self.noise = self.noise[-NOISE_MAX // 2 :]
+            self._others = min(self._others, NOISE_MAX // 2)
         return self.mark
 
     def _find(self) -> bool:
         # `set -v` echoes our line before bash answers it: its unexpanded words are no mark, so look on.
         noise, fence = self.noise, self._fence
-        start = noise.find(fence)
+        start = noise.find(fence, self._others)
         while start >= 0:
             body = start + len(fence)
             end = noise.find(fence, body)
@@ -277,7 +281,7 @@ class Framer:
     @property
     def noise_before_mark(self) -> bytes:
         """What was said on bash's stderr besides the mark."""
-        at = self.noise.find(self._fence) if self.mark is not None else len(self.noise)
+        at = self.noise.find(self._fence, self._others) if self.mark is not None else len(self.noise)
         said = self.noise[:at].removesuffix(_BEFORE)
         return b"" if said == b"\n" else said  # after SIGINT bash begins a new line
 

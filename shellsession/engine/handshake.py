@@ -33,11 +33,10 @@ def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
         refuse_closed()
         if not (yield Wait((shell.control_fd,), until)):
             raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s")
-        data = shell.receive()
+        data = shell.hear(framer)
         if data == b"":
             said = framer.noise.decode("utf-8", "replace").strip()
             raise shell.launch.failed(said)
-        framer.feed(data or b"")
     shell.lines_taken(framer.mark)
     if shell.launch.apart:
         shell.find_bash()
@@ -45,4 +44,4 @@ def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")
-    shell.version = framer.mark.status
+    shell.greeted(framer.mark.status)

@@ -91,15 +91,13 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
 
 def _read_control(shell: Shell, call: Call) -> bool:
-    data = shell.receive()
+    data = shell.hear(call.framer)
     if data == b"":
         call.control_closed = True
-    elif data:
-        mark = call.framer.feed(data)
-        if mark is not None:
-            # The mark may have been on its way already when it was asked for again: those lines are still to be read.
-            call.stolen = shell.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
-            return True
+    elif data and (mark := call.framer.mark) is not None:
+        # The mark may have been on its way already when it was asked for again: those lines are still to be read.
+        call.stolen = shell.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
+        return True
     return False
 
 
@@ -271,8 +269,8 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
     shell.continue_stopped()
     until = time.monotonic() + patience
     while framer.mark is None:
-        data = shell.receive() if (yield Wait((shell.control_fd,), until)) else b""
-        if data == b"" or (framer.feed(data or b"") is None and time.monotonic() >= until):
+        data = shell.hear(framer) if (yield Wait((shell.control_fd,), until)) else b""
+        if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
     shell.lines_taken(framer.mark)
     return framer.noise

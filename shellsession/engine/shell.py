@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -19,7 +20,7 @@ from ..errors import ShellUnavailable
 from . import activity, cgroups, processes
 from .family import Family
 from .files import Files
-from .framing import Mark
+from .framing import Framer, Mark
 from .guard import Guard, Seat
 from .keyboard import Keyboard
 from .launch import Launch
@@ -27,6 +28,9 @@ from .streams import CHUNK, MANY_READS, SMALL, Stream, Streams, get_modes, set_s
 
 # Bash needs this many descriptors to redirect a command at all.
 USABLE_DESCRIPTORS = 20
+# A struct ucred: PID, UID and GID.
+_PID_SIZE = struct.calcsize("i")
+_CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
 # It keeps its own three from this number on while a command has those of its own, which are opened there, too.
 _KEPT_FROM, _KEPT = 10, 4
 
@@ -56,6 +60,7 @@ class Shell:
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
         self.version = 0  # bash's, times 100, once it has told
+        self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last on its socket
         self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it
@@ -104,6 +109,26 @@ class Shell:
             self.control.send(data, socket.MSG_NOSIGNAL)
         except OSError:
             return  # bash is gone: reading will say so
+
+    def greeted(self, version: int) -> None:
+        """Bash has answered: from now on only what comes from that process is its word."""
+        self.version, self._speaker = version, self._spoke
+
+    def hear(self, framer: Framer) -> bytes | None:
+        """As ``receive``, and ``framer`` looks for the mark in what bash itself has said.
+
+        A child of bash that is no other program, `( ... ) &`, has bash's own descriptors: it can read what we type, and
+        say the mark in bash's place. The kernel tells who it was (SO_PASSCRED).
+        """
+        try:
+            data, told, _, _ = self.control.recvmsg(SMALL, _CREDENTIALS_SPACE)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+        self._spoke = told[0][2][:_PID_SIZE] if told else b""
+        framer.feed(data, self._speaker in (b"", self._spoke))
+        return data
 
     def receive(self) -> bytes | None:
         """What bash says on its socket: bytes, None when nothing yet, b"" when it has let go of it."""
