@@ -133,6 +133,7 @@ LIES = {
     "a lie of an earlier truth": ("cd /usr; PWD=/etc; cd /usr; PWD=$HERE", "/usr"),
     "a place that is not": ("cd /usr; PWD=/nowhere", "/usr"),
     "a local one": ("f() { local PWD; cd /usr; }; f", "/usr"),
+    "a place that was renamed": ('cd "$HERE"; mkdir old; cd old; mv ../old ../new', "new"),
     "a link, which is the truth": ('ln -s /etc "$HERE/link"; cd "$HERE/link"', "link"),
 }
 
@@ -141,7 +142,7 @@ LIES = {
 def test_the_cwd_is_true_whatever_pwd_says(sh: Session, place: Path, text: str, where: str) -> None:
     sh.run("HERE=$PWD; cd /etc")
     assert sh.run(text).cwd == str(place / where)
-    assert sh.run("true").cwd == str(place / where)
+    assert sh.cwd == sh.run("true").cwd == str(place / where)
     assert sh.run("cd /").cwd == "/"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from . import processes
+from .signals import SIGNALS
 from .spare import SPARE
 
 # The number of the system call read, from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h).
@@ -64,6 +65,12 @@ def memory(pid: int, address: int, size: int) -> bytes:
 def ignores(pid: int, number: int) -> bool:
     """Does a process ignore that signal?"""
     return _has(pid, b"SigIgn", number)
+
+
+def ignored() -> set[int]:
+    """The signals that this process ignores, also those of which Python does not know (another thread's system(3))."""
+    numbers = int(processes.field("self", b"SigIgn") or b"0", 16)
+    return {number for number in SIGNALS if numbers >> (number - 1) & 1}
 
 
 def is_shielded(pid: int, number: int) -> bool:

@@ -200,9 +200,8 @@ class Shell:
                 true = said.startswith(b"/") and same
             except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
                 true = not there or there.endswith(" (deleted)")
-            if not true:
-                return there
-            self._cwd, self._cwd_text = said, os.fsdecode(said)
+            # What was not true is looked at again each time: it may have become so.
+            self._cwd, self._cwd_text = (said, os.fsdecode(said)) if true else (b"", there)
         return self._cwd_text
 
     @property

@@ -22,7 +22,7 @@ from ptyprocess import PtyProcess
 from ..checks import absolute
 from ..errors import InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
-from . import cgroups, tags, vfork
+from . import activity, cgroups, tags, vfork
 from .guard import the_guard
 from .launch import Launch, plan
 from .shell import Shell
@@ -178,8 +178,9 @@ def _if_it_can_be(tag: int) -> Iterator[vfork.Call]:
 
 def _to_its_surroundings(cwd: str) -> Iterator[vfork.Call]:
     # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
+    ignored = activity.ignored()
     for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_DFL:
+        if number in ignored or signal.getsignal(number) != signal.SIG_DFL:
             yield "signal", (number, signal.SIG_DFL)
     if _usual is not None:
         yield "setrlimit", (resource.RLIMIT_NOFILE, _rlimit(*_usual))
