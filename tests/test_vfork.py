@@ -21,12 +21,13 @@ from shellsession.engine import spawn, streams, vfork
 WAYS = pytest.mark.parametrize("copied", [False, True], ids=["vfork", "fork"])
 # A host that ignores, handles and blocks signals, lets a descriptor be inherited, and tells what its bash got of it.
 HOST = r"""
-import os, signal, sys
+import ctypes, os, signal, sys
 from shellsession import Session
 from shellsession.engine import vfork
 if sys.argv[1] == "True":
     vfork.is_possible = lambda: False
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
+ctypes.CDLL(None).signal(signal.SIGQUIT, ctypes.c_void_p(1))  # ignored, as in system(3), and Python does not know
 signal.signal(signal.SIGUSR1, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
 os.dup2(os.open("/dev/null", os.O_RDONLY), 50, inheritable=True)
