@@ -171,6 +171,7 @@ MORE: Final = (
     Damage("for b in $(compgen -b); do enable -n $b 2>/dev/null; done"),
     Damage("alias '<'=echo 2>/dev/null"),
     Damage("alias declare=: unset=: return=: zz=false"),
+    Damage("alias {='echo ;' }="),
     Damage("shopt -s expand_aliases; alias echo=false; unalias -a"),
     Damage('command_not_found_handle() { echo "nf $1"; return 3; }; nosuch'),
     Damage("command_not_found_handle() { exit 9; }"),
