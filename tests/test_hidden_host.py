@@ -126,6 +126,26 @@ def test_a_host_without_proc(without_proc: tuple[str, ...], tmp_path: Path) -> N
     run("", "", tmp_path, *without_proc)
 
 
+_TIME_LIMITS = """
+from shellsession import Session
+
+with Session(cwd="/", timeout=20) as sh:
+    sh.run("v=7; sleep 100 & job=$!")
+    for text in ("sleep 100", "sleep 100 | cat", "(sleep 100; echo in)", "while sleep 0.01; do :; done"):
+        r = sh.run(text + "; echo on", timeout=0.2)
+        assert (r.outcome, r.stdout, r.state_kept) == ("timed_out", "", True), r
+    assert sh.run("kill -0 $job && echo $v").stdout == "7\\n"
+print("all is well")
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_without_proc_a_time_limit_ends_the_command_and_keeps_the_shell(without_proc: tuple[str, ...]) -> None:
+    argv = [*without_proc, sys.executable, "-W", "ignore", "-c", _TIME_LIMITS]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.stderr) == ("all is well\n", "")
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
 def test_without_proc_the_watcher_trusts_its_pipe(without_proc: tuple[str, ...], tmp_path: Path) -> None:
     """It took its living host for dead after a second."""

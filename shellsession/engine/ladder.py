@@ -246,10 +246,12 @@ class Ladder:
             self._call.note_killed([pid])
 
     def _signal(self, pid: int, number: int) -> None:
-        if pid == self._shell.pid:
-            self._shell.signal(number)
-        else:
+        if pid != self._shell.pid:
             kill([pid], number)
+        elif number == signal.SIGINT and not processes.available():
+            self._shell.interrupt_group()
+        else:
+            self._shell.signal(number)
 
 
 def _ignores_both(pid: int) -> bool:

@@ -266,6 +266,12 @@ class Shell:
             elif not self._reaped:
                 os.kill(self.pid, number)
 
+    def interrupt_group(self) -> None:
+        """SIGINT for bash and all that has its process group, as from a terminal: for where nobody can be seen."""
+        with suppress(OSError):
+            if not self.dead:
+                os.killpg(self.pid, signal.SIGINT)
+
     @property
     def dead(self) -> bool:
         """Has bash ended? Then ``status`` says how."""
