@@ -25,23 +25,24 @@ _OLDEST: Final = 404
 def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
     """Set up the shell; raises ShellUnavailable, and what ``refuse_closed`` does when another thread has closed it."""
     framer = Framer(fresh_nonce())
-    shell.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
+    shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
     if not shell.launch.apart:
         shell.streams.prepare()  # the first command's are made while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
         refuse_closed()
-        if not (yield Wait((shell.control_fd,), until)):
+        if not (yield Wait((shell.control.fd,), until)):
             raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s")
-        data = shell.hear(framer)
+        data = shell.control.hear(framer)
         if data == b"":
             said = framer.noise.decode("utf-8", "replace").strip()
             raise shell.launch.failed(said)
-    shell.lines_taken(framer.mark)
+    shell.control.lines_taken(framer.mark)
     if shell.launch.apart:
         shell.find_bash()
         shell.streams.prepare()
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")
-    shell.greeted(framer.mark.status)
+    shell.control.greeted()
+    shell.version = framer.mark.status

@@ -63,7 +63,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     if call.framer.mark is not None:
         return MARK
     now = time.monotonic()
-    control = shell.control_fd
+    control = shell.control.fd
     quick = now + _QUICK if until is None else min(until, now + _QUICK)
     while not call.control_closed and (yield Wait((control,), quick, SOON)):
         if _read_control(shell, call):
@@ -91,12 +91,12 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
 
 def _read_control(shell: Shell, call: Call) -> bool:
-    data = shell.hear(call.framer)
+    data = shell.control.hear(call.framer)
     if data == b"":
         call.control_closed = True
     elif data and (mark := call.framer.mark) is not None:
         # The mark may have been on its way already when it was asked for again: those lines are still to be read.
-        call.stolen = shell.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
+        call.stolen = shell.control.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
         return True
     return False
 
@@ -113,7 +113,7 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
 def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
     if call.hung and now >= call.hung_until:
         call.hung = frozenset()
-    fds = [] if call.control_closed else [shell.control_fd]
+    fds = [] if call.control_closed else [shell.control.fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
     fds += (shell.wake_fd,) if call.own_stdout_closed else (shell.wake_fd, shell.own_stdout)
@@ -220,7 +220,7 @@ def _rescue(shell: Shell, call: Call) -> What | None:
     call.idle_looks += 1
     call.look_at = time.monotonic() + LOOK_PLAIN
     if call.idle_looks == 1:
-        shell.send(mark_line(call.framer.nonce))
+        shell.control.send(mark_line(call.framer.nonce))
     elif call.idle_looks > 2:
         call.reason = BROKEN
         shell.signal(signal.SIGKILL)
@@ -265,12 +265,12 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
     framer = Framer(fresh_nonce())
     shell.ours_in_history += 2 if line else 1
-    shell.send(b"\n" + line + mark_line(framer.nonce))
+    shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
     until = time.monotonic() + patience
     while framer.mark is None:
-        data = shell.hear(framer) if (yield Wait((shell.control_fd,), until)) else b""
+        data = shell.control.hear(framer) if (yield Wait((shell.control.fd,), until)) else b""
         if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
-    shell.lines_taken(framer.mark)
+    shell.control.lines_taken(framer.mark)
     return framer.noise

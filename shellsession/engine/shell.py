@@ -9,7 +9,6 @@ import os
 import resource
 import signal
 import socket
-import struct
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -18,19 +17,16 @@ from ptyprocess import PtyProcess
 
 from ..errors import ShellUnavailable
 from . import activity, cgroups, processes
+from .control import Control
 from .family import Family
 from .files import Files
-from .framing import Framer, Mark
 from .guard import Guard, Seat
 from .keyboard import Keyboard
 from .launch import Launch
-from .streams import CHUNK, MANY_READS, SMALL, Stream, Streams, get_modes, set_size, slave_path
+from .streams import CHUNK, MANY_READS, Stream, Streams, get_modes, set_size, slave_path
 
 # Bash needs this many descriptors to redirect a command at all.
 USABLE_DESCRIPTORS = 20
-# A struct ucred: PID, UID and GID.
-_PID_SIZE = struct.calcsize("i")
-_CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
 # It keeps its own three from this number on while a command has those of its own, which are opened there, too.
 _KEPT_FROM, _KEPT = 10, 4
 
@@ -55,13 +51,10 @@ class Shell:
         self.pid: int = process.pid
         self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
         self._root = ""  # where bash's file system begins
-        self.control = control
-        self.control_fd = control.fileno()
+        self.control = Control(control)
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
         self.version = 0  # bash's, times 100, once it has told
-        self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last on its socket
-        self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it
         self.swept = False  # everything below bash was killed before bash was
@@ -102,54 +95,6 @@ class Shell:
 
     # -- talking
 
-    def send(self, data: bytes) -> None:
-        """Type to bash. Its socket holds far more than any of our lines, so this never blocks."""
-        self._typed += data.count(b"\n")
-        try:
-            self.control.send(data, socket.MSG_NOSIGNAL)
-        except OSError:
-            return  # bash is gone: reading will say so
-
-    def greeted(self, version: int) -> None:
-        """Bash has answered: from now on only what comes from that process is its word."""
-        self.version, self._speaker = version, self._spoke
-
-    def hear(self, framer: Framer) -> bytes | None:
-        """As ``receive``, and ``framer`` looks for the mark in what bash itself has said.
-
-        A child of bash that is no other program, `( ... ) &`, has bash's own descriptors: it can read what we type, and
-        say the mark in bash's place. The kernel tells who it was (SO_PASSCRED).
-        """
-        try:
-            data, told, _, _ = self.control.recvmsg(SMALL, _CREDENTIALS_SPACE)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-        self._spoke = told[0][2][:_PID_SIZE] if told else b""
-        framer.feed(data, self._speaker in (b"", self._spoke))
-        return data
-
-    def receive(self) -> bytes | None:
-        """What bash says on its socket: bytes, None when nothing yet, b"" when it has let go of it."""
-        try:
-            return self.control.recv(SMALL)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
-
-    def lines_taken(self, mark: Mark) -> int:
-        """Of the lines typed up to ``mark``: how many has somebody else read in bash's place? To be asked once.
-
-        What is no greater than before is no count of bash's: a command has put it there.
-        """
-        if not mark.line:
-            return 0
-        before, typed = self.line, self._typed
-        self.line, self._typed = mark.line, 0
-        return before + typed - mark.line if mark.line > before else 0
-
     def wake(self) -> None:
         """From any thread: wake who attends a command here."""
         with self._wake_lock:
@@ -170,10 +115,10 @@ class Shell:
 
     def clear_own_output(self) -> None:
         """Forget what was said on bash's own descriptors while nothing was run; of who talks without end, some."""
-        for say in (self.read_own_stdout, self.receive):
-            for _ in range(MANY_READS):
-                if not say():
-                    break
+        self.control.skip()
+        for _ in range(MANY_READS):
+            if not self.read_own_stdout():
+                break
 
     def resize(self, size: tuple[int, int]) -> None:
         self.streams.size = size

@@ -91,8 +91,6 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
                 on_failure.callback(cgroups.remove, group)
             process = _start(launch, options.size, env, theirs.fileno(), their_stdout, seat.tag, cwd)
             on_failure.callback(_kill, process)
-            ours.setblocking(False)
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             os.set_blocking(own_stdout, False)
             shell = Shell(process, ours, own_stdout, guard, seat, cwd, options.size, launch)
             on_failure.pop_all()

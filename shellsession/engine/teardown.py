@@ -125,12 +125,12 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
         if said is not None and b"trap -- " in said:
-            shell.send(b"\n\\builtin exit\n")
+            shell.control.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _LAST_TRAP
             while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
-                fds = (shell.child_fd, shell.own_stdout, shell.control_fd) if shell.child_fd >= 0 else ()
+                fds = (shell.child_fd, shell.own_stdout, shell.control.fd) if shell.child_fd >= 0 else ()
                 yield Wait(fds, min(until, time.monotonic() + 0.05))
-                if shell.read_own_stdout() == b"" or shell.receive() == b"":
+                if shell.read_own_stdout() == b"" or shell.control.receive() == b"":
                     yield Wait((), time.monotonic() + TICK)
     yield from destroy(engine)
 

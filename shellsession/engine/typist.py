@@ -51,7 +51,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
     if engine.prompt_speaks and engine.may_trap(request):
         shell.clear_own_output()
     if terminal and shell.is_background():
-        shell.send(_TO_FOREGROUND)
+        shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
         typed = _put(engine, shell, request)
@@ -76,7 +76,7 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
 
 def _send(shell: Shell, typed: Typed) -> None:
     shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
-    shell.send(typed.lines)
+    shell.control.send(typed.lines)
     shell.ours_in_history = 1
 
 
@@ -226,9 +226,9 @@ def _counts_lines(shell: Shell) -> Steps[bool | None]:
 
     A line that was read moves it, and nothing else.
     """
-    before = shell.line
+    before = shell.control.line
     answer = yield from ask(shell, b"")
-    return None if answer is None else shell.line > before
+    return None if answer is None else shell.control.line > before
 
 
 def _is_something_gone(shell: Shell, call: Call) -> bool:
