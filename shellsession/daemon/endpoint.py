@@ -16,7 +16,7 @@ from typing import Final
 
 from ..checks import path_of
 from ..engine.directories import make_private, private_home
-from ..errors import DaemonUnavailable
+from ..errors import DaemonUnavailable, ShellUnavailable
 
 VARIABLE: Final = "SHELLSESSION_SOCKET"
 # sockaddr_un has 108 bytes for a path, with its NUL: unix(7).
@@ -29,15 +29,23 @@ PATIENCE: Final = 15.0
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     """The socket's path: as wanted, as SHELLSESSION_SOCKET says, or in this user's private directory.
 
-    Raises DaemonUnavailable for a path that no socket can have, and InvalidRequest for what is no path.
+    Raises DaemonUnavailable for a path that no socket can have, or where there can be none, and InvalidRequest for what
+    is no path.
     """
     path = ("" if wanted is None else path_of("socket", wanted)) or os.environ.get(VARIABLE, "")
-    path = os.path.abspath(path) if path else os.path.join(private_home(), "socket")
+    path = os.path.abspath(path) if path else os.path.join(_home(), "socket")
     if len(os.fsencode(path)) > _LONGEST:
         raise DaemonUnavailable(
             f"the socket's path has more than {_LONGEST} bytes, which no socket can: {path}; set {VARIABLE}"
         )
     return path
+
+
+def _home() -> str:
+    try:
+        return private_home()
+    except ShellUnavailable as error:
+        raise DaemonUnavailable(f"{error}, or {VARIABLE} to where a daemon listens") from error
 
 
 def prepare(path: str) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
+from ..errors import ShellUnavailable
+
 # The last host to leave removes what it was in, perhaps each time when we have just made it.
 _ATTEMPTS: Final = 100
 
@@ -25,14 +27,24 @@ def homes() -> Iterator[str]:
 
 
 def private_home() -> str:
-    """The directory of this user's hosts: private, in memory where there is such a place."""
+    """The directory of this user's hosts: private, in memory where there is such a place. Raises ShellUnavailable."""
+    refused = []
     for path in homes():
-        with suppress(OSError):
+        try:
             if _is_made_private(path):
                 return path
+            refused.append(f"{path} (not yours alone)")
+        except OSError as error:
+            refused.append(f"{path} ({error.strerror})")
     import tempfile
 
-    return tempfile.mkdtemp(prefix="shellsession-")
+    try:
+        return tempfile.mkdtemp(prefix="shellsession-")
+    except OSError as error:
+        raise ShellUnavailable(
+            f"no place for the files of sessions: {', '.join(refused)}; set XDG_RUNTIME_DIR or TMPDIR to a directory"
+            " that you can write to"
+        ) from error
 
 
 def _is_made_private(path: str) -> bool:
