@@ -50,6 +50,11 @@ CLOSED: Final = "the session was closed meanwhile"
 RESTARTED: Final = "the session was restarted meanwhile"
 # What the next command is told, of a shell that ended between two.
 GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
+# Where fork(2) says EAGAIN.
+NO_PROCESS: Final = (
+    "no process more can be started: raise the limit (`ulimit -u` for all of this user's, pids.max for a container's or"
+    " a service's), or end some"
+)
 FORKED: Final = "this session belongs to the process that made it; a forked child makes its own"
 
 

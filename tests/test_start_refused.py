@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from typing import Final
 
 import pytest
-from sandboxes import needs_bwrap
+from sandboxes import USERS, needs_bwrap, open_place
 from support import PATIENCE
 
 # A container with nothing that can be written: no /tmp, no /dev/shm.
@@ -70,3 +71,51 @@ def test_where_nothing_can_be_written_the_command_line_says_so_too(verb: str) ->
     words = ["run", "--", "true"] if verb == "run" else [verb]
     found = said(READ_ONLY, "-m", "shellsession", *words)
     assert re.fullmatch(r"shellsession: no place for .*; set XDG_RUNTIME_DIR .* or SHELLSESSION_SOCKET to .*\n", found)
+
+
+_OUTSIDE: Final = "bwrap --dev-bind / /"
+_BARE: Final = "--tmpfs /dev --dev-bind /dev/null /dev/null --dev-bind /dev/urandom /dev/urandom"
+_ALONE: Final = """
+os.getuid() or (os.setgroups([]), os.setgid(54321), os.setuid(54321))  # root has no such limit
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+"""
+_NO_TERMINAL: Final = "unavailable: bash needs a terminal, and none can be had: .*; mount devpts at /dev/pts, "
+_NO_PROCESS: Final = "no process more can be started: raise the limit .*ulimit -u.*pids.max"
+_FEW: Final = "limit_reached: this process may open 20 files .* Raise the limit "
+# Where it is, what has become of the host before, whose session it asks for, and what that says.
+REFUSED: Final = {
+    "no /dev/pts": (f"{_OUTSIDE} --tmpfs /dev/pts", "", "Session()", _NO_TERMINAL),
+    "no /dev/ptmx": (f"{_OUTSIDE} {_BARE}", "", "Session()", _NO_TERMINAL),
+    "no process more": ("", _ALONE, "Session(cwd='/')", f"limit_reached: {_NO_PROCESS}"),
+    "no process more, a daemon": (
+        "",
+        _ALONE,
+        "connect('a', cwd='/')",
+        f"daemon_unavailable: no daemon .*{_NO_PROCESS}",
+    ),
+    "few files, and more allowed": (
+        "",
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 30))",
+        "Session()",
+        f"{_FEW}.ulimit -n, or resource.setrlimit; up to 30 is allowed., or close sessions",
+    ),
+    "few files, and no more allowed": (
+        "",
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))",
+        "Session()",
+        f"{_FEW}of who starts it .ulimit -Hn: 20 is all that is allowed here., or close sessions",
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrapper", "before", "session", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_stands_in_the_way_is_named(wrapper: str, before: str, session: str, told: str) -> None:
+    if wrapper and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    # Loaded before it becomes another user: Python itself may be where only root looks.
+    loaded = "import os, resource, shellsession.engine.dialogue\nfrom shellsession import Session, connect\n"
+    with open_place(USERS[-1]) as place:
+        program = f"{loaded}{before}{SAYS.format(session=session)}"
+        found = said(tuple(wrapper.split()), "-c", program, XDG_RUNTIME_DIR=str(place))
+    assert re.match(told, found), found
+    assert "[Errno" not in found

@@ -5,12 +5,13 @@ Law: connect, lock, connect again, start: of many clients that come at once, one
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
 from typing import Final
 
-from ..errors import DaemonUnavailable
+from ..errors import NO_PROCESS, DaemonUnavailable
 from .endpoint import locked, reach
 
 # What a daemon may know of the client that happens to start it: sessions get theirs from their own clients.
@@ -59,7 +60,8 @@ def _start(path: str, lock: int) -> None:
             check=False,
         )
     except OSError as error:
-        raise DaemonUnavailable(f"no daemon could be started: {error}") from error
+        why = NO_PROCESS if error.errno == errno.EAGAIN else error
+        raise DaemonUnavailable(f"no daemon could be started: {why}") from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise DaemonUnavailable(f"no daemon could be started: {said or f'status {done.returncode}'}")

@@ -20,7 +20,7 @@ from typing import Any
 from ptyprocess import PtyProcess
 
 from ..checks import absolute
-from ..errors import InvalidRequest, LimitReached, ShellUnavailable
+from ..errors import NO_PROCESS, InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
 from . import activity, cgroups, tags, vfork
 from .guard import the_guard
@@ -36,6 +36,10 @@ _KEYCTL_GET_KEYRING_ID, _KEYCTL_JOIN_SESSION_KEYRING = 0, 1  # <linux/keyctl.h>;
 _KEY_SPEC_SESSION_KEYRING = -3
 _KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
 _NO_KEYRING = "; a keyring of its own is one too many: see /proc/sys/kernel/keys/maxkeys"
+_NO_TERMINAL = "mount devpts at /dev/pts, and have its ptmx as /dev/ptmx"
+_TERMINALS_TAKEN = (
+    "there are as many as may be (/proc/sys/kernel/pty/max, or max= of the mount of devpts): close sessions"
+)
 
 
 _usual: tuple[int, int] | None = None  # what the shells of a host get that has raised its own limit
@@ -96,8 +100,15 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             on_failure.pop_all()
             return shell
     except OSError as error:
-        hint = _NO_KEYRING if error.errno == errno.EDQUOT and error.filename is None else ""
-        raise ShellUnavailable(f"bash at {bash} could not be started: {error}{hint}") from error
+        raise _refusal(bash, error) from error
+
+
+def _refusal(bash: str, error: OSError) -> ShellUnavailable:
+    """What stands in the way of a start; mostly it is not bash."""
+    if error.errno == errno.EAGAIN:  # of fork and clone, the watcher's too
+        return LimitReached(NO_PROCESS)
+    hint = _NO_KEYRING if error.errno == errno.EDQUOT and error.filename is None else ""
+    return ShellUnavailable(f"bash at {bash} could not be started: {error}{hint}")
 
 
 def _fill_first_three(undo: ExitStack) -> None:
@@ -143,7 +154,7 @@ def _start(
             calls.append(("write", (entrance, b"0", 1)))
         if launch.apart:
             calls += _from_our_keyring()
-        master, slave = open_terminal(size)
+        master, slave = _terminal(size)
         undo.callback(os.close, slave)
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(os.close, master)
@@ -159,6 +170,16 @@ def _start(
         # terminal. It would sleep behind that, for 0.1 s.
         process.terminated, process.delayafterclose = True, 0
         return process
+
+
+def _terminal(size: tuple[int, int]) -> tuple[int, int]:
+    try:
+        return open_terminal(size)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        hint = _TERMINALS_TAKEN if error.errno == errno.ENOSPC else _NO_TERMINAL
+        raise ShellUnavailable(f"bash needs a terminal, and none can be had: {error.strerror}; {hint}") from error
 
 
 def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:
@@ -207,7 +228,10 @@ def _from_our_keyring() -> Iterator[vfork.Call]:
 def _check_descriptors(newest: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and newest + _DESCRIPTORS > soft:
+        how = f"(ulimit -n, or resource.setrlimit; up to {hard} is allowed)"
+        if soft == hard:
+            how = f"of who starts it (ulimit -Hn: {hard} is all that is allowed here)"
         raise LimitReached(
             f"this process may open {soft} files (RLIMIT_NOFILE) and {newest} are in use; one more comes too"
-            f" close. Raise the limit (ulimit -n, or resource.setrlimit; up to {hard} is allowed), or close sessions"
+            f" close. Raise the limit {how}, or close sessions"
         )
