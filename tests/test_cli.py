@@ -91,7 +91,7 @@ def test_status_tells_people(daemon: Daemon) -> None:
     assert done.returncode == 0
     lines = dict(re.split(r"\s{2,}", entry, maxsplit=1) for entry in done.stdout.decode().splitlines())
     assert f"pid {daemon.pid}, up " in lines["daemon"]
-    assert (lines["socket"], lines["audit log"]) == (daemon.socket, "no trouble")
+    assert (lines["socket"], lines["audit log"]) == (daemon.socket, str(daemon.audit))
 
 
 # -- a session's life

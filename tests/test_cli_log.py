@@ -64,3 +64,18 @@ def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
     done = cli("", "log", "--audit", str(tmp_path / name))
     assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr.decode().endswith("; --audit names another\n")
+    assert b"status" not in done.stderr
+
+
+def test_who_has_another_home_than_the_daemon_hears_where_its_log_is(
+    daemon: Daemon, agent: str, tmp_path: Path
+) -> None:
+    assert cli(daemon.socket, "run", "-s", agent, "--", "true").returncode == 0
+    wait_until(daemon.audit.exists, "the line")  # it may come after the answer
+    elsewhere = cli(daemon.socket, "log", env={"XDG_STATE_HOME": str(tmp_path)})
+    assert elsewhere.returncode == 125
+    assert elsewhere.stderr.decode().endswith(
+        "; `shellsession status` says where a daemon's own is; --audit names another\n"
+    )
+    told = json.loads(cli(daemon.socket, "status", "--json").stdout)["audit"]
+    assert (told, cli("", "log", "--audit", told).returncode) == (str(daemon.audit), 0)

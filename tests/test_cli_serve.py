@@ -70,7 +70,7 @@ def test_a_detached_daemon_writes_its_warnings_to_the_state_directory(tmp_path: 
         assert "a line was lost" in str(warning["message"])
         audit.rmdir()
         assert cli(path, "run", "--", "true").returncode == 0
-        wait_until(lambda: b"\naudit log  no trouble\n" in cli(path, "status").stdout, "the next line of the log")
+        wait_until(lambda: f"\naudit log  {audit}\n" in cli(path, "status").stdout.decode(), "the next line of the log")
 
 
 def test_a_log_file_that_was_asked_for(tmp_path: Path) -> None:
@@ -79,6 +79,7 @@ def test_a_log_file_that_was_asked_for(tmp_path: Path) -> None:
     log.chmod(0o666)
     with detached(path, "--audit", "", "--log-file", str(log), "--log-level", "info"):
         assert cli(path, "run", "--", "true").returncode == 0
+        assert "\naudit log  none\n" in cli(path, "status").stdout.decode()
     messages = [str(entry["message"]) for entry in entries(log)]
     assert messages[0].startswith(f"listening at {path} ")
     assert messages[-1] == "ended"

@@ -24,6 +24,8 @@ _DESCRIPTION: Final = """\
 Show which commands ran, when they ended, and how: from the daemon's audit log, which knows sizes of output and no
 output, and has *** in the place of secrets."""
 _OTHER: Final = "--audit names another"
+# The daemon may have another home, and this room asks no daemon.
+_ITS_OWN: Final = f"`shellsession status` says where a daemon's own is; {_OTHER}"
 
 
 def own_parser() -> argparse.ArgumentParser:
@@ -41,14 +43,14 @@ def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
     from ..daemon import audit
 
-    path = given.audit or audit.default_path()
+    path, hint = (given.audit, _OTHER) if given.audit else (audit.default_path(), _ITS_OWN)
     try:
         mode = os.stat(path).st_mode  # `read` takes a missing file for an empty log; to open a FIFO would be to wait
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
-            raise ShellSessionError(f"no audit log at {path}: it is no file; {_OTHER}")
+            raise ShellSessionError(f"no audit log at {path}: it is no file; {hint}")
         entries = list(audit.read(path, given.session, given.n or None))
     except OSError as error:
-        raise ShellSessionError(f"no audit log at {path}: {error.strerror}; {_OTHER}") from error
+        raise ShellSessionError(f"no audit log at {path}: {error.strerror}; {hint}") from error
     if given.json:
         for entry in entries:
             show_json(entry)

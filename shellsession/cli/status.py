@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
         "socket": path,
         "agents": f"{found['agents']}, {found['running']} of them running a command",
         "clients": f"{found['connections']} connected (this one too), {found['requests']} requests served",
-        "audit log": found["audit_fault"].removeprefix("audit log ") or "no trouble",
+        "audit log": found["audit_fault"].removeprefix("audit log ") or found["audit"] or "none",
     }
     show(*(f"{name:<11}{escaped(text)}" for name, text in lines.items()))
     return 0

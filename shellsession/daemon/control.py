@@ -45,7 +45,7 @@ def agents(socket: Place = None) -> list[dict[str, Any]]:
 
 
 def stats(socket: Place = None) -> dict[str, Any]:
-    """The daemon's version, pid, uptime, and what it counts. Raises DaemonUnavailable."""
+    """The daemon's version, pid, uptime, what it counts, and where its audit log is. Raises DaemonUnavailable."""
     return dict(field(_asked(socket, {"verb": "stats"}).header, "value", dict))
 
 

@@ -26,6 +26,11 @@ class Journal:
         self._entries: list[Entry] = []
 
     @property
+    def path(self) -> str:
+        """Where the log is; "" where there is none."""
+        return "" if self._audit is None else self._audit.path
+
+    @property
     def fault(self) -> str:
         """What went wrong with the log's last lines; "" when nothing did."""
         return "" if self._audit is None else self._audit.fault

@@ -184,6 +184,7 @@ class Server:
             "connections": len(self._connections),
             "requests": self._requests,
             "serving": len(self._served),
+            "audit": self._journal.path,
             "audit_fault": self._journal.fault,
         }
 
