@@ -184,10 +184,20 @@ _phoenix_editor=${_phoenix_editor//"'"/"'\\''"}
 GIT_EDITOR="/bin/sh -c \"\$_phoenix_edit\" '$_phoenix_editor'" \
   \builtin command "${_phoenix_git[@]}" "${_phoenix_words[@]}"
 }
-\builtin declare -F git >/dev/null || function git {
+\builtin declare -F git >/dev/null || if [[ $- == *i* ]] && (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501 )); then
+# An interactive bash before 5.1 that gives back what `local -` has kept reads on from fd 0: a subshell is none.
+function git {
+(
+%(quiet)s
+_phoenix_git git "$@"
+)
+}
+else
+function git {
 %(quiet)s
 _phoenix_git git "$@"
 }
+fi
 """
 _PLAIN: Final = """\\builtin declare -F _phoenix_git >/dev/null && function _phoenix_git {
 \\builtin command "$@"
