@@ -174,7 +174,7 @@ if [[ $_phoenix_edited == 1 ]]; then
   _phoenix_cut='/^. -\{24\} >8 -\{24\}$/,$d'
 else  # an editor all the same, and what comes of none
   [[ $_phoenix_cleanup == @(|default|scissors) ]] && _phoenix_cleanup=whitespace
-  [[ $_phoenix_cleanup == strip ]] || _phoenix_mark=$'\1'  # no line begins with it: none is a comment
+  [[ $_phoenix_cleanup == strip ]] || _phoenix_mark=$'\2'  # begins no line: none is a comment (4.4 exports \1 as two)
   _phoenix_git+=(-c advice.waitingForEditor=false)
   _phoenix_words=("${_phoenix_words[@]:0:_phoenix_count}" --edit --no-status "--cleanup=$_phoenix_cleanup"
     "${_phoenix_words[@]:_phoenix_count}")
