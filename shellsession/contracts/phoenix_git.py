@@ -13,6 +13,8 @@ absolute path, in ``bash -c`` and ``sh -c``, and behind ``exec``, ``command``, `
 like, and by the path that ``command -v git`` tells. Not reached, as nothing there reads a text of ours: git aliases
 that are shell text, or aliases of aliases, scripts and programs that call git (``find -exec`` too), ``env -S``,
 ``builtin command``, and a ``git`` function of the session's own.
+
+Before bash 5.1 an assignment before ``git`` stays in posix mode, as before any function.
 """
 
 from __future__ import annotations
