@@ -9,6 +9,7 @@ from typing import Final
 
 import one_shots
 import pytest
+from bashes import VERSION
 from one_shots import CONTRACTS, plain
 from support import wait_until
 
@@ -39,7 +40,8 @@ STATES: Final = [
     "set -afPE",
     "trap 'echo failed' ERR; set -E",
     "trap 'echo T; echo T >&2' DEBUG",
-    "readonly PWD OLDPWD SHLVL COLUMNS LINES",
+    # before bash 5.0 `exec` complains of a SHLVL that it cannot change
+    f"readonly PWD OLDPWD COLUMNS LINES {'SHLVL' if VERSION >= (5, 0) else ''}",
     "readonly POSIXLY_CORRECT=1",
     "builtin() { echo own; }; unset() { echo own; }",
     "declare -i COMES=1; declare -a GOES=(a b)",

@@ -26,6 +26,8 @@ WITHOUT: Final = "_shellsession_without"
 # whatever `execfail` says: nobody else begins a line so.
 NONCE: Final = "_shellsession_nonce"
 _NAMED: Final = f"\\builtin export -n BASH_ARGV0; BASH_ARGV0=${NONCE}"
+# Before bash 5.0 `exec` takes one from SHLVL in a subshell, too, for the bash that adds one.
+_LEVEL: Final = "(( BASH_VERSINFO[0] > 4 )) || [[ ${SHLVL-} != [1-9]*([0-9]) ]] || (( ++SHLVL ))"
 
 _PROGRAM: Final = rb"\builtin set -- %b; %b"
 _PIPE: Final = r'\builtin exec {_shellsession_text}< <(\builtin printf %%s "$%s"); '
@@ -51,7 +53,7 @@ def become(variable: str, command: bytes, name: str = "bash") -> str:
     text = _READ if is_long else f'"${variable}"'
     with_it = f'\\builtin exec "${{{WITHOUT}[@]}}" {bash} -c {text} {name}'
     without = f"\\builtin exec -a {name} {bash} -c {text}"
-    return f"{_PIPE % variable if is_long else ''}{_NAMED}; [[ -v {WITHOUT} ]] && {with_it}; {without}"
+    return f"{_PIPE % variable if is_long else ''}{_NAMED}; {_LEVEL}; [[ -v {WITHOUT} ]] && {with_it}; {without}"
 
 
 def bash_c(command: bytes, name: str = "bash") -> bytes:

@@ -24,8 +24,9 @@ _ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "histor
 _ITS_OWN: Final = 2
 # The first process of the PID namespace, when it ends, takes all others with it. Bubblewrap's own would stay until the
 # last of them has ended, and be left to whoever reaps orphans outside. Bash itself cannot be it: it would survive
-# its own `kill -9 $$`. It changes nothing in the environment, reads no file (-p), and says nothing of how bash ended.
-_FIRST: Final = '((SHLVL--)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
+# its own `kill -9 $$`. It changes nothing in the environment (before bash 5.0 `exec` itself takes one from SHLVL in a
+# subshell), reads no file (-p), and says nothing of how bash ended.
+_FIRST: Final = '((SHLVL -= BASH_VERSINFO[0] > 4)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
 # The device nodes inside are the host's, and root owns them: it could change their modes. Where /dev is read-only they
 # can still be written to; bubblewrap's own read-only mounts have no devices.
 _SHUT_DEVICES: Final = '"$0" -o rbind,ro /dev /dev && exec "$@"'
