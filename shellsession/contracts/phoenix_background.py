@@ -14,10 +14,15 @@ from .contract import quoted
 from .one_shot import become
 
 # The launch is heard nowhere (see ``phoenix_lasting``), and the command as the session has it. With `set -T` a DEBUG
-# trap would speak in our substitutions.
-_QUIET: Final = rb"{ \builtin trap - DEBUG; _phoenix_options=$-; \builtin set +avx; } >/dev/null 2>&1; "
+# trap would speak in our substitutions. In posix mode no bash before 5.1 has `<(...)`; that mode is the variable.
+_QUIET: Final = (
+    rb"{ \builtin trap - DEBUG; _phoenix_options=$- _phoenix_posix=; \builtin set +avx; "
+    rb"(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] > 500 )) || [[ ! -o posix ]] || "
+    rb"{ _phoenix_posix=${POSIXLY_CORRECT@A}; \builtin set +o posix; }; } >/dev/null 2>&1; "
+)
 _SUBSHELL: Final = (
-    r'{ \builtin set -"${_phoenix_options//[!avx]}"; \builtin eval "$_phoenix_command" 2>&1; } 2>/dev/null'
+    r'{ \builtin eval "$_phoenix_posix"; \builtin set -"${_phoenix_options//[!avx]}"; '
+    r'\builtin eval "$_phoenix_command" 2>&1; } 2>/dev/null'
 )
 
 # Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
@@ -48,6 +53,7 @@ case $_phoenix_status:$_phoenix_said in
   *:Exit* | *:Done* | *:) _phoenix_line="failed: exit status: $_phoenix_status" ;;
   *)
     _phoenix_line=$(\builtin kill -l "$_phoenix_status") || :
+    _phoenix_line=${_phoenix_line#SIG}  # so bash 4.4 says it
     case $_phoenix_line in
       RT* | '') _phoenix_line= ;;
       *) _phoenix_line=" (SIG$_phoenix_line)" ;;
