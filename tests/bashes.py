@@ -22,6 +22,10 @@ def _status_at_prompt(text: bytes) -> int:
 
 # (5, 2): what holds for one bash alone asks for it, and says why.
 VERSION: Final = _version()
+# How bash names the first line of a `-c`, when it finds no such command, and when a builtin complains: before 5.1 it
+# counts from 0, and tells that of builtins alone.
+FIRST_LINE: Final = "line 1: " if VERSION >= (5, 1) else ""
+BUILTINS_FIRST_LINE: Final = FIRST_LINE or "line 0: "
 # The prompt of bash 5.2 forgot the status of an error in `[[`. One of its patches mends that (5.2.15 lacks it, 5.2.37
 # has it), so the bash is asked.
 FORGETS_STATUS: Final = _status_at_prompt(b"[[ a b ]]\n") == 0

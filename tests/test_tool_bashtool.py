@@ -11,6 +11,7 @@ from typing import Any
 
 import bashtools
 import pytest
+from bashes import FIRST_LINE
 from bashtools import Bash, text_of, told
 from hypothesis import given, strategies as st
 
@@ -42,7 +43,11 @@ def test_the_definition(bash: Bash) -> None:
         ("echo out; echo err >&2; exit 3", "Exit code: 3\nSTDOUT:\nout\n\nSTDERR:\nerr\n", 3),
         ("exit 255", "Exit code: 255\n", 255),
         ("false", "Exit code: 1\n", 1),
-        ("nonsense_here", "Exit code: 127\nSTDOUT:\n\nSTDERR:\nbash: line 1: nonsense_here: command not found\n", 127),
+        (
+            "nonsense_here",
+            f"Exit code: 127\nSTDOUT:\n\nSTDERR:\nbash: {FIRST_LINE}nonsense_here: command not found\n",
+            127,
+        ),
         ("[[ -t 0 || -t 1 || -t 2 ]] || echo pipes; cat", "Exit code: 0\npipes\n", 0),
     ],
 )

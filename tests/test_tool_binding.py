@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bashes import BUILTINS_FIRST_LINE
 from daemons import Daemon
 from support import is_alive, wait_until
 
@@ -158,7 +159,7 @@ def test_a_shell_that_an_earlier_call_has_killed(agents: Agents, tmp_path: Path,
 
 def test_messages_are_those_of_the_command_alone(agents: Agents) -> None:
     found = spec.tool(agents, agent="a1")({"command": "echo $LINENO; cd /nowhere"})
-    assert found["stderr"] == "/bin/bash: line 1: cd: /nowhere: No such file or directory\n"
+    assert found["stderr"] == f"/bin/bash: {BUILTINS_FIRST_LINE}cd: /nowhere: No such file or directory\n"
 
 
 def test_each_agent_has_its_own(agents: Agents) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bashes import FIRST_LINE
 from daemons import Daemon
 from hypothesis import given, strategies as st
 
@@ -78,7 +79,7 @@ def test_stdout_comes_back_as_text(bash: Bash, command: str, stdout: str) -> Non
         ("exit 3", 3, "", ""),
         ("echo out; echo err >&2; exit 4", 4, "out\n", "err\n"),
         ("false", 1, "", ""),
-        ("nonexistent_command", 127, "", "bash: line 1: nonexistent_command: command not found\n"),
+        ("nonexistent_command", 127, "", f"bash: {FIRST_LINE}nonexistent_command: command not found\n"),
         ("kill -TERM $BASHPID", 143, "", ""),
         ("echo x; set -e; false; echo y", 1, "x\n", ""),
     ],

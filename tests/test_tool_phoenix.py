@@ -9,6 +9,7 @@ from typing import Any
 
 import phoenixes
 import pytest
+from bashes import BUILTINS_FIRST_LINE, FIRST_LINE
 from hypothesis import given, strategies as st
 
 from shellsession import Agents, Session
@@ -128,8 +129,8 @@ def test_output_is_combined_in_true_order(bash: Bash) -> None:
         ("false", "", 1),
         ("echo out; echo err >&2; exit 3", "out\nerr\n", 3),
         ("kill -TERM $BASHPID", "", -1),
-        ("nonexistent_command", "bash: line 1: nonexistent_command: command not found\n", 127),
-        ("cd /nowhere", "bash: line 1: cd: /nowhere: No such file or directory\n", 1),
+        ("nonexistent_command", f"bash: {FIRST_LINE}nonexistent_command: command not found\n", 127),
+        ("cd /nowhere", f"bash: {BUILTINS_FIRST_LINE}cd: /nowhere: No such file or directory\n", 1),
         ("printf '\\xff\\xe2\\x82\\xac'", "\ufffd€", 0),
         ("cat <<'EOF'\n$HOME `x` \\n'\nEOF", "$HOME `x` \\n'\n", 0),
         ("set -e; false; echo not here", "", 1),

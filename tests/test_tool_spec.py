@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bashes import VERSION
+from bashes import BUILTINS_FIRST_LINE, FIRST_LINE, VERSION
 from hypothesis import given, strategies as st
 
 from shellsession import Agents, Session
@@ -23,7 +23,11 @@ pytestmark = pytest.mark.usefixtures("company")
 
 Bash = Tool[spec.Payload]
 MB = 1_048_576  # the document's, read as 2^20
-BASH = "/bin/bash: line 1: "  # how the document's bash calls itself
+
+
+def as_told(error: str, name: str = "/bin/bash") -> str:
+    """As the document's bash tells of it, which calls itself so."""
+    return f"{name}: {BUILTINS_FIRST_LINE if error.startswith('exec: ') else FIRST_LINE}{error}"
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +159,7 @@ def test_at_the_time_limit_the_command_is_killed(bash: Bash, monkeypatch: pytest
         ("exit 127", None, 127),
         ("sh -c 'exit 126'", None, 126),
         ("sh -c 'nonexistent_command'", None, 127),
-        ("bash -c nonexistent_command", None, 127),
+        ("bash -c '\nnonexistent_command'", None, 127),
         ("cd /nowhere; exit 127", None, 127),
         ("echo nonexistent_command: command not found >&2; exit 127", None, 127),
         ("nonexistent_command; true", None, 0),
@@ -166,7 +170,7 @@ def test_what_bash_could_not_run_is_an_error_beside_the_outcome(
     bash: Bash, command: str, error: str | None, exit_code: int
 ) -> None:
     found = bash({"command": command})
-    assert found.get("error") == (error and f"{BASH}{error}")
+    assert found.get("error") == (error and as_told(error))
     assert found["exitCode"] == exit_code
     assert found.keys() >= {"stdout", "stderr"}
 
@@ -178,8 +182,16 @@ def test_what_a_function_could_not_run_is_an_error_too(bash: Bash) -> None:
         ("/etc/passwd", "/etc/passwd: Permission denied", 126),
     ):
         found = bash({"command": f"f() {{ {command}; }}; f"})
-        named = BASH if VERSION >= (5, 3) else "environment: line 1: "  # what a function there is read from
-        assert (found["exitCode"], found["error"]) == (exit_code, named + said)
+        name = "/bin/bash" if VERSION >= (5, 3) else "environment"  # what a function there is read from
+        assert (found["exitCode"], found["error"]) == (exit_code, as_told(said, name))
+
+
+@pytest.mark.parametrize("name", ["/bin/bash", "environment"])
+def test_the_first_line_is_not_always_numbered(name: str) -> None:
+    """Not by a bash before 5.1."""
+    said = f"{name}: nonexistent_command: command not found"
+    payload = spec.render(Result(b"", f"before\n{said}\n".encode(), 127, None, "/", 0.0, "exited"))
+    assert payload["error"] == said
 
 
 def test_where_state_is_kept_bash_says_it_otherwise() -> None:
@@ -188,7 +200,7 @@ def test_where_state_is_kept_bash_says_it_otherwise() -> None:
         for command in ("nonexistent_command", "f() { nonexistent_command; }; f"):
             assert bash({"command": command})["error"] == "bash: nonexistent_command: command not found"
         assert bash({"command": "exec nonexistent_command"})["error"] == "bash: exec: nonexistent_command: not found"
-        assert "error" not in bash({"command": "bash -c nonexistent_command"})
+        assert "error" not in bash({"command": "bash -c '\nnonexistent_command'"})
 
 
 def test_a_script_without_its_interpreter_could_not_be_run(bash: Bash, tmp_path: Path) -> None:
@@ -199,7 +211,7 @@ def test_a_script_without_its_interpreter_could_not_be_run(bash: Bash, tmp_path:
         found = bash({"command": command})
         assert found["error"] == found["stderr"].rstrip("\n")
     assert (found["exitCode"], found["error"]) in (
-        (127, f"{BASH}{script}: cannot execute: required file not found"),  # bash 5.2
+        (127, as_told(f"{script}: cannot execute: required file not found")),  # bash 5.2
         (126, f"/bin/bash: {script}: /no/such/interpreter: bad interpreter: No such file or directory"),  # 5.1, 5.3
     )
 
@@ -223,7 +235,7 @@ def test_no_half_character_stands_before_the_suffix(bash: Bash) -> None:
 def test_an_error_is_cut_as_its_stream_is(bash: Bash) -> None:
     found = bash({"command": "x" * 3 * MB})
     assert found["exitCode"] == 127
-    assert found["error"] == (BASH + "x" * MB)[:MB] + "... (truncated)"
+    assert found["error"] == as_told("x" * MB)[:MB] + "... (truncated)"
 
 
 def test_it_runs_as_the_host(bash: Bash) -> None:

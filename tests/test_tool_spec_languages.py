@@ -43,6 +43,7 @@ def test_bash_is_known_in_other_languages_too(said: str, exit_code: int) -> None
         "/bin/bash: 第 1 行\uff1acd: /nowhere: 没有那个文件或目录",
         "bash: Zeile 1: nope: Kommando nicht gefunden.",
         "/bin/bash: line 1: y: parameter null or not set",
+        "/bin/bash: warning: setlocale: LC_ALL: cannot change locale (de_DE): No such file or directory",
         "/bin/bash: warning: shell level (1000) too high, resetting to 1",
     ],
 )

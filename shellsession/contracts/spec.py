@@ -5,7 +5,9 @@ The document contradicts itself where a command is not found: an error (its tabl
 own words, on either stream (``2>&1``): a program that prints just these, and ends with 127 or 126, is taken for it;
 what a sourced file cannot run is not, as bash calls itself by that file's name there, as it does in a script; nor is
 what it says where nobody can see it (``2>/dev/null``), or in another language than English where it stays
-(``persistent``). In such a language whatever bash says last before it gives 127 or 126 is taken for it.
+(``persistent``). In such a language whatever bash says last before it gives 127 or 126 is taken for it. Bash before 5.1
+does not number the first line: there it is not known in another language, and what a ``bash -c`` of the command's own
+cannot run is taken for it.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^
 SUFFIX: Final = "... (truncated)"
 # What bash itself says before it gives 127 or 126; a program's own status 127 comes without it. It calls itself so in
 # a ``-c``, in a function there, and where it stays; a ``bash -c`` of the command's own says "bash: line 1: ...".
-# Where a script has no interpreter, bash 5.2 says "line 1: ... cannot execute"; 5.1 and 5.3 name no line there.
-_NAMED: Final = r"(?:/bin/bash|environment): (?:line \d+: |(?=.*: bad interpreter: ))"
-_BASH: Final = rf"(?:{_NAMED}|bash: (?!line \d))(?!(?:cd|pushd): )"
+# No line is named before 5.1 where it is the first, and in some bashes where a script has no interpreter.
+_NAMED: Final = r"(?:/bin/bash|environment): (?:line \d+: )?+"
+_BASH: Final = rf"(?:{_NAMED}|bash: (?!line \d))(?!(?:cd|pushd|warning: setlocale): )"
 _MISSING: Final = r".*(?:command not found|No such file or directory|cannot execute.*)|exec: .*: not found"
 _FORBIDDEN: Final = r".*(?:Permission denied|Is a directory|bad interpreter: .*|cannot execute.*)"
 # In another language (`Zeile 1: `, `1. sor: `, `第 1 行` and a wide colon) by the number of the line, and as the last
