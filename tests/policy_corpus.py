@@ -114,7 +114,12 @@ CASES: Final = (
     Case("case $(a) in x|y) b ;; *) c ;& z) d ;; esac", ("a", "b", "c", "d")),
     Case("case a in x) b;& y) c\n;;&\nesac; case a in z) d ;& esac", ("b", "c", "d")),
     Case("case a in x) find \\;& b ;;& *) c & ;& esac & d", ("find ;", "b", "c", "d")),
-    Case("case a in x) case b in y) c;& esac;;& z) $(case d in w) e ;;& esac);; esac", ("c", "?", "e"), True),
+    Case(
+        "case a in x) case b in y) c;& esac;;& z) $(case d in w) e ;;& esac);; esac",
+        ("c", "?", "e"),
+        True,
+        since=(5, 1),
+    ),
     Case("select x in a b; do c; done", ("c",)),
     Case("f() { rm x; }; f", ("rm x", "f")),
     Case("function f { rm x; }", ("rm x",)),

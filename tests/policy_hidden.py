@@ -50,7 +50,7 @@ RUNS_IN_BASH: Final = (
     "y=${x:->(rm x)}",
     "echo ${x:-<((rm x); :)}",
     "x=a; echo ${x#$y<(rm $y)}",
-    'echo ${x:-<(echo "a)"; rm x)}',
+    'echo ${x:-<(: "a)"; rm x)}',
     "a=(${x:-<(rm x)})",
     # -- a redirection between an assignment and its command
     "true | X=1 2>/dev/null rm f",
@@ -140,6 +140,8 @@ RUNS_IN_BASH: Final = (
     "command jobs -xl rm x",
     "jobs -x bash -c 'rm x'",
 )
+# An older bash runs something else there: `--`.
+SINCE: Final = {"time -- X=1 rm x": (5, 1)}
 
 # Each runs rm in bash, and is told to be no bash.
 DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "[ a ==\nrm ]", "echo ${x:-$y<(rm $y)}")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from bashes import VERSION
 from policies import verdict
-from policy_hidden import DOUBTED, HIDDEN, RUNS_IN_BASH, SEEN, UNKNOWN
+from policy_hidden import DOUBTED, HIDDEN, RUNS_IN_BASH, SEEN, SINCE, UNKNOWN
 
 from shellsession.policy.rules import Policy
 
@@ -23,7 +24,7 @@ def test_it_is_found(text: str) -> None:
 
 @pytest.mark.parametrize("text", [*RUNS_IN_BASH, *DOUBTED])
 def test_bash_runs_it(text: str, tmp_path: Path) -> None:
-    assert _runs(text, tmp_path)
+    assert _runs(text, tmp_path) is (SINCE.get(text, VERSION) <= VERSION)
 
 
 @pytest.mark.parametrize("text", DOUBTED)
