@@ -134,6 +134,9 @@ LIES = {
     "a place that is not": ("cd /usr; PWD=/nowhere", "/usr"),
     "a local one": ("f() { local PWD; cd /usr; }; f", "/usr"),
     "a place that was renamed": ('cd "$HERE"; mkdir old; cd old; mv ../old ../new', "new"),
+    "no stack": ("unset DIRSTACK", "/etc"),
+    "a stack that lies": ("cd /; unset DIRSTACK; DIRSTACK=/; cd /usr", "/usr"),
+    "at home, where bash 4.4 says ~": ('mkdir "$HERE/in"; HOME=$HERE; cd "$HERE/in"', "in"),
     "a link, which is the truth": ('ln -s /etc "$HERE/link"; cd "$HERE/link"', "link"),
 }
 
@@ -142,8 +145,8 @@ LIES = {
 def test_the_cwd_is_true_whatever_pwd_says(sh: Session, place: Path, text: str, where: str) -> None:
     sh.run("HERE=$PWD; cd /etc")
     assert sh.run(text).cwd == str(place / where)
-    assert sh.cwd == sh.run("true").cwd == str(place / where)
-    assert sh.run("cd /").cwd == "/"
+    assert sh.run("true").cwd == sh.cwd == str(place / where)
+    assert sh.run("cd /").cwd == sh.cwd == "/"
 
 
 def test_a_strange_directory_name_comes_back_as_it_is(sh: Session, place: Path) -> None:

@@ -15,7 +15,7 @@ from support import PATIENCE, in_thread, unique_seconds, wait_until, with_argume
 from shellsession import RemoteSession, Session
 from shellsession.daemon.link import Pool
 from shellsession.engine import processes
-from shellsession.engine.shell import Shell
+from shellsession.engine.control import Control
 from shellsession.errors import GONE
 
 Strikes = Callable[[object, str, bool], None]
@@ -80,7 +80,7 @@ def test_where_a_verb_gets_its_turn(sh: Session, monkeypatch: pytest.MonkeyPatch
 def test_where_a_command_is_typed(sh: Session, strikes: Strikes, command: str, late: bool) -> None:
     seconds = unique_seconds()
     sh.run("X=kept")
-    strikes(Shell, "send", late)
+    strikes(Control, "send", late)
     with pytest.raises(KeyboardInterrupt):
         sh.run(command.format(seconds))
     assert with_argument(seconds) == []

@@ -61,7 +61,8 @@ class Shell:
         self.seat = seat
         self.files = Files(seat.directory)
         self.first_cwd = cwd
-        self._cwd, self._cwd_text = b"", cwd
+        self._cwd: bytes | None = None
+        self._cwd_text = cwd
         self._guard = guard
         os.set_blocking(process.fd, False)
         path = b"/dev/tty" if launch.apart else slave_path(process.fd)
@@ -146,7 +147,7 @@ class Shell:
             except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
                 true = not there or there.endswith(" (deleted)")
             # What was not true is looked at again each time: it may have become so.
-            self._cwd, self._cwd_text = (said, os.fsdecode(said)) if true else (b"", there)
+            self._cwd, self._cwd_text = (said, os.fsdecode(said)) if true else (None, there)
         return self._cwd_text
 
     @property
