@@ -132,7 +132,7 @@ def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
 
 def version_line(nonce: bytes) -> bytes:
     """As ``mark_line``, with bash's version times 100 (5.2 is 502) as the status."""
-    return mark_line(nonce, b"$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1])) $?")
+    return mark_line(nonce, b"$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1])) 0")
 
 
 class Frame(NamedTuple):
@@ -217,9 +217,9 @@ def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
 def _history(argument: bytes, lines: int, ahead: int) -> bytes:
     # HISTCMD is the number of the line being run, before 5.1 one more; what is left of ours stands before it, and goes
     # first, as -s looks at what stands before the text (HISTCONTROL). Bash 5.1 takes no negative number that reaches
-    # the first entry. Where HISTCMD was unset it is -1: the line being run goes, and in any case -s puts its words in
-    # place of the last one.
-    forget = b'\\builtin history -d "$((${HISTCMD-0}-%d))"; ' % ahead
+    # the first entry. Where HISTCMD was unset it is -1 (4.4 takes none): the line being run goes, and in any case -s
+    # puts its words in place of the last one.
+    forget = b'\\builtin history -d "$((${HISTCMD-%d}-%d))"; ' % (ahead - 1, ahead)
     return forget * (lines - 1) + b"\\builtin history -s -- %b; " % argument
 
 
@@ -312,6 +312,8 @@ def _read(body: bytes) -> Mark | None:
         return Mark(int(last), flags, cwd, read, history, thrown=True)
     if last not in (b"0", b"1"):
         return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
-    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand.
-    status = int(piped) if piped else int(last == b"0")
-    return Mark(status, flags, cwd, read, history)
+    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where it had nothing to turn
+    # round, an error threw bash out of the text: before 5.1 PIPESTATUS is then that of something earlier.
+    failed = last == b"0"
+    status = int(piped or failed)
+    return Mark(status if failed or not status else int(last), flags, cwd, read, history)

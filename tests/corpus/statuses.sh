@@ -88,3 +88,9 @@ printf '\x7fELFgarbage' >f; chmod +x f; ./f; echo $?
 # nothing here
 ### status of group
 { true; false; }; echo $?; { false; true; }; echo $?
+### an error that throws bash out of the text
+shift 1 2
+### an error in a subscript behind a failure
+(exit 7)
+#--- next call
+a[1/0]=x
