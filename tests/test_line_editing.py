@@ -32,6 +32,8 @@ IDIOMS = [
     (["PS1='venv> '", 'kept=$(set +o); eval "$kept"; echo kept'], "kept\n"),
     (["PS0='zz '; PROMPT_COMMAND='echo prompt'", 'eval "$(set +o)"; echo kept'], "kept\n"),
     (["set -o 'vi'; echo kept", 'set +o "vi"; echo kept'], "kept\n"),
+    (["f() { local -; set -f; }; f; echo kept"], "kept\n"),
+    (["f() { local x -; set -f; }", "f; echo kept"], "kept\n"),
     (['mode=vi; set -o "$mode"; set +o $mode; echo kept'], "kept\n"),
 ]
 

@@ -17,6 +17,18 @@ _EDITING: Final = re.compile(
     rb"|shopt[ \t](?=[^\n;&|()]{0,100}?-\w*o)[^\n;&|()]{0,100}?(?:-\w*p|[ \t][\"']?(?:emacs\b|vi\b|[$\\`]))"
 )
 
+# Where a function ends in which `-` was made local, an old bash sets all the options anew.
+_EDITING_ONCE: Final = re.compile(rb"\blocal[ \t](?:[^\n;&|()]{0,100}?[ \t])?-(?![^\s;&|)}])")
+_SETS_ALL_UNTIL: Final = 501  # 5.1
+
+# Wherever such a word stands it may begin something; what ends it stands where a command would.
+_OPENING: Final = re.compile(rb"(?<![^\s;&|(){}!`])(?:if|case|for|while|until|select|\{)(?![^\s;&|()])")
+_CLOSING: Final = re.compile(
+    rb"(?:^|(?<=[\n;&)}])|(?<=fi)|(?<=done)|(?<=esac))[ \t]*+(?:fi|done|esac|\})(?![^\s;&|()<>`\"'])"
+)
+_OPEN: Final = re.compile(rb"(?:&&|\||\|&|\([ \t]*+\)|\bfunction[ \t]+[^\s()]++)[ \t]*+(?:\\|#.*+)?$")
+_UNFINISHED_ENDS: Final = 500  # 5.0
+
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
 
 
@@ -34,13 +46,29 @@ def named_descriptors(text: bytes) -> set[int]:
     return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
 
 
-def switches_editing(text: bytes) -> bool:
+def switches_editing(text: bytes, version: int) -> bool:
     """May it switch line editing on or off, or tell a later one how (`set +o` prints it, for `eval`, `$line`, `f`)?
 
     An interactive bash reads on from fd 0 then: it runs the command's own stdin, and ends with that. Not in a file that
     it sources, nor in what is evaluated there.
     """
-    return _EDITING.search(text) is not None
+    return _EDITING.search(text) is not None or (
+        version < _SETS_ALL_UNTIL and b"local" in text and _EDITING_ONCE.search(text) is not None
+    )
+
+
+def ends_unfinished(text: bytes, version: int) -> bool:
+    """May it end within a compound command (`if true; then`), or behind `&&` or `|`?
+
+    An interactive bash 5.0 ends where such a text is evaluated; not in a file that it sources.
+    """
+    if version != _UNFINISHED_ENDS:
+        return False
+    if text.count(b"(") > text.count(b")") or len(_OPENING.findall(text)) > len(_CLOSING.findall(text)):
+        return True
+    lines = (line.strip() for line in reversed(text.split(b"\n")))
+    last = next((line for line in lines if line and not line.startswith(b"#")), b"")
+    return _OPEN.search(last) is not None
 
 
 def replaces_the_shell(text: bytes) -> bool:

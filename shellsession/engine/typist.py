@@ -20,7 +20,7 @@ from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
 from .streams import Stream
-from .texts import named_descriptors, replaces_the_shell, switches_editing
+from .texts import ends_unfinished, named_descriptors, replaces_the_shell, switches_editing
 from .waiting import Steps
 
 # After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
@@ -97,7 +97,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
-    sourced = _must_source(engine, request)
+    sourced = _must_source(engine, shell.version, request)
     frame = Frame(
         *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
         *(engine.setter, shell.version),
@@ -125,17 +125,19 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
-def _must_source(engine: Core, request: Request) -> bool:
+def _must_source(engine: Core, version: int, request: Request) -> bool:
     """Is the text to be run by a file, as it may switch line editing, perhaps by what an earlier one has kept?
 
-    Not where that would show (`set -x`, a DEBUG trap, the history), nor with an `exec`.
+    Or as it may end unfinished (see ``texts``). Not where that would show (`set -x`, a DEBUG trap, the history), nor
+    with an `exec`.
     """
     text = request.command
     if request.isolated:  # no subshell is interactive
         return False
-    engine.switching = engine.switching or switches_editing(text)
+    engine.switching = engine.switching or switches_editing(text, version)
     shows = engine.echoes or engine.debugging or engine.history or engine.spelling
-    return engine.switching and not shows and not replaces_the_shell(text)
+    is_to_be = (engine.switching or ends_unfinished(text, version)) and not shows
+    return is_to_be and not replaces_the_shell(text)
 
 
 def _arguments(engine: Core, shell: Shell, text: bytes, sourced: bool) -> Iterator[tuple[bytes, int]]:

@@ -91,3 +91,12 @@ echo $'abc
 ;
 ### time alone
 TIMEFORMAT=; time
+### until without do
+until false
+### function keyword without body
+function f
+### or at the end behind a comment
+echo a || # why
+# and another
+### group without end
+f() { echo a; }; { f
