@@ -13,6 +13,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from bashes import SYNTAX_ERROR
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -55,8 +57,9 @@ def _long_line(length: int) -> Case:
 
 
 def _broken(number: int, text: str, said: str) -> Case:
-    calls = (Call("kept=1"), Call(text, "", re.compile(said), 2), Call("echo $? $kept", "2 1\n"), Call("true"))
-    return Case(f"{number} {text!r}", calls)
+    status = SYNTAX_ERROR
+    calls = (Call("kept=1"), Call(text, "", re.compile(said), status), Call("echo $? $kept", f"{status} 1\n"))
+    return Case(f"{number} {text!r}", (*calls, Call("true")))
 
 
 def _ends(name: str, text: str, code: int, stderr: str | re.Pattern[str] = "") -> Case:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from bashes import VERSION
+
+# Before 5.1 the word that would be run behind it is --.
+_ENDED: Final = ("time --",) if VERSION >= (5, 1) else ()
+
 # Each runs rm in bash itself.
 RUNS_IN_BASH: Final = (
     # -- two lines that the grammar takes for one command
@@ -103,7 +108,7 @@ RUNS_IN_BASH: Final = (
     *(f"X=1{blank}ls rm x" for blank in "\u00a0\r\f\v\u2003"),
     "touch \u00a0; X=1 <\u00a0 rm x",
     # -- behind keywords, and behind programs that take more for an assignment
-    *(f"{word} X=1 rm x" for word in ("time", "time -p", "time --", "! time", "coproc", "time time", "time env a-b=1")),
+    *(f"{word} X=1 rm x" for word in ("time", "time -p", *_ENDED, "! time", "coproc", "time time", "time env a-b=1")),
     "if time X=1 rm x; then :; fi",
     "time X+=1 Y=2 2>f rm x",
     "time a[0]=1 rm x",

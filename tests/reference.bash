@@ -1,0 +1,3 @@
+PS1= PS2=
+set +o history
+unset HISTFILE
