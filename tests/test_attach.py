@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
+import pytest
 from daemons import Daemon, Raw
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
 from support import stat_fields, unique_seconds, wait_until, with_argument
@@ -174,6 +177,21 @@ def test_what_runs_goes_on_when_he_leaves(sits: Sits, client: RemoteSession) -> 
     person.sees("got home\r\n")
     person.sees("person: status 3")
     person.prompt()
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGHUP, signal.SIGTERM, signal.SIGKILL])
+def test_the_agent_has_its_own_size_back_however_he_leaves(
+    sits: Sits, client: RemoteSession, number: signal.Signals | None
+) -> None:
+    person = sits()
+    person.prompt()
+    assert person.runs("stty size") == "24 160\r\n"
+    if number is None:
+        person.leaves()
+    else:
+        os.kill(person.pid, number)
+    assert client.run("tput cols; tput lines").stdout == "200\n50\n"
+    assert client.size == (200, 50)
 
 
 def test_what_was_printed_meanwhile_is_shown(sits: Sits, client: RemoteSession, tmp_path: Path) -> None:

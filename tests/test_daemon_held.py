@@ -77,6 +77,28 @@ def test_who_waits_for_a_held_session_is_told_of_its_end_at_once(raw: Raw, daemo
         fresh.close()
 
 
+def test_its_holders_size_ends_with_the_hold_but_not_one_that_the_agent_asked_for(
+    raw: Raw, daemon: Daemon, sh: RemoteSession
+) -> None:
+    def resize(rows: int, **holder: str) -> None:
+        raw.ask("resize", agent=sh.agent, columns=10, rows=rows, **holder)
+
+    with Raw(daemon.socket) as first:
+        first.ask("hold", agent=sh.agent, holder="me")
+        resize(1, holder="me")
+        resize(2, holder="me")
+        assert sh.size == (10, 2)
+    wait_until(lambda: sh.size == (200, 50), "the end of the hold")
+    resize(3, holder="me")  # it came too late
+    assert sh.size == (200, 50)
+    with Raw(daemon.socket) as second:
+        second.ask("hold", agent=sh.agent, holder="you")
+        resize(4, holder="you")
+        sh.resize(10, 5)
+    sh.run("true")  # waits for the end of the hold
+    assert sh.size == (10, 5)
+
+
 def test_nothing_of_a_closed_session_is_kept(tmp_path: Path) -> None:
     """It has its client's whole environment."""
     path = str(tmp_path / "socket")

@@ -50,7 +50,7 @@ class Attached(Typing):
         self._begun = ""  # of a line that was disturbed
         self._quick = 0.0  # until when our command may be over before a key is read
         self._size: tuple[int, int] | None = None
-        self._found: tuple[int, int] | None = None  # the session's size before we came
+        self._sits = False  # is it ours?
 
     def sit(self, others: str) -> None:
         """Until the person leaves."""
@@ -72,10 +72,8 @@ class Attached(Typing):
         if self._untyped and self.runs and "hold" not in self._asked.values():
             self._ask("type", self._untyped)
         self.terminal.calm()
-        if self._found is not None:
-            self._ask("resize", columns=self._found[0], rows=self._found[1])
         self._let_go()
-        goes_on = "its command goes on, and " if self._busy and self._found is not None else ""
+        goes_on = "its command goes on, and " if self._busy and self._sits else ""
         self.say(f"left {self.name}: {goes_on}`shellsession attach {shlex.quote(self.name)}` comes back to it")
 
     def _let_go(self) -> None:
@@ -209,7 +207,7 @@ class Attached(Typing):
 
     def _sit_down(self) -> None:
         """It is ours now."""
-        self._found = tuple(self.know("info")["value"]["size"])
+        self._sits = True
         if self.runs:
             columns, rows = self.terminal.size
             # What draws on the whole screen draws it anew when that changes.
@@ -273,7 +271,7 @@ class Attached(Typing):
     @property
     def _is_ours(self) -> bool:
         """Did a person begin what runs: we here, or who left it to us? (Keys for an agent's may be a password.)"""
-        return self.runs == "own" or (self.runs == "person" and self._found is not None)
+        return self.runs == "own" or (self.runs == "person" and self._sits)
 
     def came_back(self, header: dict[str, Any]) -> None:
         """Of what is ours, the answer tells more: keys that it has not read."""

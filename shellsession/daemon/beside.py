@@ -32,7 +32,8 @@ async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _resize(shared: SharedSession, incoming: Incoming) -> None:
-    shared.session.resize(incoming.request.columns, incoming.request.rows)
+    request: requests.Resize = incoming.request
+    shared.hold.resize(request.holder, request.columns, request.rows)
 
 
 async def _info(shared: SharedSession, incoming: Incoming) -> Answer:

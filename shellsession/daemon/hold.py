@@ -1,6 +1,6 @@
 """Who has an agent's session alone, and how the others wait until that client leaves.
 
-Law: it ends with its holder's connection, however that ends, or with the session.
+Law: it ends with its holder's connection, however that ends, or with the session; then the size is as it was found.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Hold:
         self._holder: str | None = None
         self._connection: Connection | None = None  # with which it ends
         self._refuses = False
+        self._found: tuple[int, int] | None = None  # the terminal's size, which its holder has changed
         self._freed = asyncio.Event()
 
     async def enter(self, holder: str | None, of_command: bool) -> None:
@@ -49,6 +50,14 @@ class Hold:
         self._freed.clear()
         connection.on_close(lambda: self._free(connection))
 
+    def resize(self, holder: str | None, columns: int, rows: int) -> None:
+        """Its holder's size ends with the hold, anybody else's stays; who holds it no more has nothing to say."""
+        if holder not in (None, self._holder):
+            return
+        before = self._session.size
+        self._session.resize(columns, rows)
+        self._found = None if holder is None else self._found or before
+
     def _free(self, connection: Connection) -> None:
         if self._connection is connection:
             self.end()
@@ -57,4 +66,7 @@ class Hold:
         """Nobody holds it any more, or it is there no more: who waits goes on."""
         self._holder = self._connection = None
         self._session.attached = False
+        found, self._found = self._found, None
+        if found is not None and not self._session.closed:
+            self._session.resize(*found)
         self._freed.set()

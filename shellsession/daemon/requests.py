@@ -195,6 +195,8 @@ class KillJob(OfAgent):
 
 
 class Resize(OfAgent):
+    """``Session.resize``; that of who holds the session ends with the hold."""
+
     verb: Literal["resize"]
     columns: int
     rows: int
