@@ -53,8 +53,10 @@ def test_who_leaves_waits_until_the_others_are_let_in_but_not_for_ever(sits: Sit
         assert time.monotonic() - begin >= 1
 
 
-def test_a_second_person_is_next(sits: Sits, client: RemoteSession) -> None:
-    first = sits()
+@pytest.mark.parametrize("others", ["wait", "refuse"])
+def test_a_second_person_is_next(sits: Sits, client: RemoteSession, others: str) -> None:
+    """Those who are refused are the agent's own calls."""
+    first = sits("--others", others)
     first.prompt()
     second = sits()
     second.sees("you are next")

@@ -27,15 +27,15 @@ class Hold:
         self._found: tuple[int, int] | None = None  # the terminal's size, which its holder has changed
         self._freed = asyncio.Event()
 
-    async def enter(self, holder: str | None, of_command: bool) -> None:
+    async def enter(self, holder: str | None, is_next: bool, of_command: bool) -> None:
         """Wait for the turn of who is not the holder. Raises SessionBusy and SessionClosed.
 
-        ``of_command``: it is for the command that was there before: NotRunning where that has ended since, whatever
-        runs by then.
+        ``is_next``: to hold it then, which is never refused. ``of_command``: it is for the command that was there
+        before: NotRunning where that has ended since, whatever runs by then.
         """
         meant = self._engine.current
         while self._holder not in (None, holder):
-            if self._refuses:
+            if self._refuses and not is_next:
                 raise SessionBusy("somebody holds this session alone (attach): try again later")
             await self._freed.wait()
         if self._engine.closed:

@@ -213,7 +213,10 @@ class Watch(OfAgent):
 
 
 class Hold(OfAgent):
-    """Have the session for this connection alone: the others' verbs wait their turn, or are refused as busy."""
+    """Have the session for this connection alone: the others' verbs wait their turn, or are refused as busy.
+
+    Who asks for it as well is next.
+    """
 
     verb: Literal["hold"]
     others: Literal["wait", "refuse"] = "wait"

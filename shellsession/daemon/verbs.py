@@ -55,7 +55,8 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             try:
                 if type(request) not in _UNHELD:
                     incoming.listener.queued = True
-                    await shared.hold.enter(request.holder, isinstance(request, requests.OfCommand))
+                    is_next, of_command = isinstance(request, requests.Hold), isinstance(request, requests.OfCommand)
+                    await shared.hold.enter(request.holder, is_next, of_command)
                     incoming.listener.queued = False
                 answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
             finally:
