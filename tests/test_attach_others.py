@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from daemons import Daemon, stopped
 from persons import CTRL_C, LEAVE, Sits
 from support import PATIENCE, unique_seconds, wait_until
 
-from shellsession import TTY, RemoteSession, Result, SessionBusy
+from shellsession import TTY, RemoteSession, Result, SessionBusy, connect
 from shellsession.cli.attached import Attached
 from shellsession.cli.spectator import Line
 from shellsession.cli.terminal import Terminal
@@ -90,6 +92,39 @@ def test_he_is_told_when_the_session_is_closed_and_types_into_no_other(sits: Sit
     client.close()
     person.sees("was closed meanwhile")
     assert person.ends() == 125
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["", "comes back"])
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda client: client.restart(), "the session was restarted meanwhile"),
+        (lambda client: client.interrupt(), "interrupted on request"),
+        (lambda client: os.kill(client.pid, signal.SIGKILL), "its shell has ended|person: shell_exited"),
+    ],
+    ids=["restart", "interrupt", "kill"],
+)
+def test_he_is_told_when_another_ends_his_command_and_loses_no_key(
+    sits: Sits, daemon: Daemon, agent: str, end: Callable[[RemoteSession], object], told: str, comes_back: bool
+) -> None:
+    """Nor where commands of a fresh shell's own come first."""
+    with connect(agent, daemon.socket, startup=["true"]) as client:
+        client.open()
+        person = sits()
+        person.prompt()
+        person.types(f"echo u''p; sleep {unique_seconds()}\r")
+        person.sees("up\r\n")
+        if comes_back:
+            person.leaves()
+            person = sits()
+            person.sees(r"person\$ echo u''p")
+        person.types("echo ah''ead\recho par")
+        person.sees("echo ah''ead\r\n.*echo par")  # the terminal's echo: they have arrived
+        end(client)
+        person.sees(told)
+        person.sees("\nahead\r\n")
+        person.sees("echo par")
+        person.leaves()
 
 
 def test_the_agents_command_is_seen_to_its_end(

@@ -224,7 +224,7 @@ class Attached(Typing):
             self.runs, self._command = "", None
         elif verb in ("poll", "wait", "interrupt") and isinstance(error, NotRunning):
             self._show_kept()
-            self.runs = ""
+            self.runs = self._handed = ""
         else:
             raise error
 
@@ -239,6 +239,7 @@ class Attached(Typing):
                 self._kept = [one for one in self._kept if one.header.get("event") != "output"]
                 self.terminal.show(printed)
             self._show_kept()
+        self._handed = message.header.get("command", "") if self._is_ours else ""
         if result.runs_on:
             self._doze()
             if result.outcome == "input":

@@ -29,6 +29,8 @@ _FLOOD: Final = 1 << 17
 # How long a command is stayed with at a time, in seconds, while there are keys for it once it asks. Of what polls its
 # terminal (an editor, a shell) that is believed after half a second in which it is silent, and not looked at anew.
 _STAY: Final = 1.5
+# What is asked about the command that was handed back.
+_OF_COMMAND: Final = frozenset(("poll", "wait", "interrupt", "type"))
 CTRL_D: Final = b"\x04"
 # A terminal in lines stores Enter as a line feed, and the end of the input as NUL: what was not read is keys again.
 _STORED: Final = bytes.maketrans(b"\n\0", b"\r" + CTRL_D)
@@ -44,6 +46,7 @@ class Typing(Spectator):
         super().__init__(terminal, line)
         self._asked: dict[str, str] = {}  # requests without an answer: their ids, and the verb of each
         self._moments: dict[Callable[[], None], float] = {}  # what is to be done then
+        self._handed = ""  # the command that was handed back to us: who names it is told of its end, whoever ended it
         self._untyped, self._on_its_way = b"", b""  # keys for the command that runs
         self._unread = b""  # those that it had not read at its end
         self._ahead = b""  # those that came before all of these: for the next prompt, unless that command asks for any
@@ -56,7 +59,8 @@ class Typing(Spectator):
         self._moments[what] = time.monotonic() + seconds
 
     def _ask(self, verb: str, *parts: bytes, **fields: object) -> None:
-        self._asked[self.line.ask(verb, *parts, **fields)] = verb
+        named = {"command": self._handed} if self._handed and verb in _OF_COMMAND else {}
+        self._asked[self.line.ask(verb, *parts, **fields, **named)] = verb
 
     def _look(self) -> None:
         """Has it ended? Or, where that matters: does it ask for keys?"""

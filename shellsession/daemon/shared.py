@@ -270,8 +270,7 @@ class SharedSession:
 
     def unread(self, command: str) -> bytes:
         """What was typed for that command, which has ended, and not read before its end."""
-        call = self.engine.last
-        return call.unread if call is not None and command == self.outcomes.last != "" else b""
+        return self.engine.unread if command == self.outcomes.last != "" else b""
 
     def left_by(self, request: str) -> str:
         """The command that was handed back to that request, whose client alone knows of it; "" where it is another's.

@@ -66,7 +66,6 @@ class Call:
     idle_looks = 0
     readers: Set[int] = frozenset()  # who read the terminal at the last look
     not_run = False  # the shell was gone before it, or another reader took it
-    unread = b""  # typed into its terminal, and not read before its end
     fault: BaseException | None = None  # of a callback that did not run within a verb
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0

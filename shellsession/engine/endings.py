@@ -63,7 +63,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.prompt_speaks = echoes or noise
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
-        call.unread = shell.keyboard.reset()
+        engine.unread = shell.keyboard.reset()
     if call.request.stdin is not None:
         shell.files.remove("stdin")
     background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()

@@ -160,7 +160,7 @@ class Engine(Core):
         """Type the command; nothing is typed when the shell is found dead, and the call says so."""
         shell = self.live()
         self.forget_left()
-        self.unheard = None
+        self.unheard, self.unread = None, b""
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
         is_gone = shell.lost or shell.dead

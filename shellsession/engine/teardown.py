@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+import termios
 import time
 from contextlib import ExitStack, suppress
 from typing import Final
@@ -233,6 +234,8 @@ def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
     """
     engine.stop_unattended()  # perhaps it waits for a callback of the host's: Ctrl-C is heard
     try:
+        with suppress(OSError, termios.error):  # its terminal was hung up
+            engine.unread += shell.keyboard.reset()
         _give_back(engine, shell)
     except BaseException:
         engine.untold = came or engine.untold
