@@ -286,6 +286,33 @@ def test_ctrl_z_at_the_prompt_suspends_it_and_keeps_what_is_typed(tmux: Tmux, ag
         tmux.shows(f"this\n{agent}:/$")
 
 
+def test_a_shell_that_sets_no_modes_finds_its_own_after_ctrl_z(
+    tmux: Tmux, tmp_path: Path, daemon: Daemon, agent: str
+) -> None:
+    if shutil.which("dash") is None:
+        pytest.skip("dash is not installed (bash sets the modes that it wants itself)")
+    tmux.types("C-]")
+    tmux.shows("outside$")
+    tmux.types("clear; PS1='plain> ' dash -i", "Enter")
+    tmux.shows("plain>")
+    tmux.types("stty -g >$HOME/before; clear", "Enter")
+    tmux.types(f"{sys.executable} -m shellsession attach {agent} --socket {daemon.socket}", "Enter")
+    tmux.shows(f"{agent}:")
+    for _ in range(2):
+        tmux.types("echo pa''rt")
+        tmux.shows("$ echo pa''rt")
+        tmux.types("C-z")
+        tmux.shows("Stopped")
+        tmux.types("stty -g >$HOME/after; mv $HOME/after $HOME/modes", "Enter")
+        wait_until((tmp_path / "modes").exists, "the modes of the terminal")
+        assert (tmp_path / "modes").read_text() == (tmp_path / "before").read_text()
+        (tmp_path / "modes").unlink()
+        tmux.types("clear; fg", "Enter")
+        tmux.shows(f"{agent}:/$ echo pa''rt")
+        tmux.types("; clear; echo th''is", "Enter")
+        tmux.shows(f"this\n{agent}:/$")
+
+
 def test_what_is_typed_ahead_and_not_read_is_for_the_prompt(tmux: Tmux, tmp_path: Path, agent: str) -> None:
     tmux.types("echo wa''iting; until [ -e $HOME/go ]; do sleep 0.05; done", "Enter")
     tmux.shows("\nwaiting\n")

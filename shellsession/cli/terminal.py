@@ -74,6 +74,8 @@ class Terminal(Screen):
             undo.callback(signal.signal, signal.SIGQUIT, signal.signal(signal.SIGQUIT, lambda *_: None))
             for number in (signal.SIGALRM, signal.SIGCONT):
                 undo.callback(signal.signal, number, signal.signal(number, self._glance))
+            if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:  # else nobody is there who could continue us
+                undo.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, self._suspend))
             self._prepare_prompt()
             self._undo = undo.pop_all()
         return self
@@ -128,8 +130,7 @@ class Terminal(Screen):
 
     def _set(self, modes: list[Any]) -> None:
         self._set_modes = modes
-        with suppress(termios.error):  # it was hung up
-            termios.tcsetattr(_IN, termios.TCSADRAIN, modes)  # what is typed already stays
+        _put(modes)
 
     # -- keys
 
@@ -255,11 +256,34 @@ class Terminal(Screen):
             self._disturber = None
             raise Disturbed(from_readline(self._readline.get_line_buffer() if self._begun is None else self._begun))
 
+    def _suspend(self, _number: int, frame: FrameType | None) -> None:
+        """SIGTSTP, Ctrl-Z at the prompt: whoever has the terminal meanwhile finds it as we did.
+
+        Bash sets the modes that it wants itself; other shells do not.
+        """
+        modes, disturber = termios.tcgetattr(_IN), self._disturber
+        self._disturber = None  # until we go on: nothing may be raised before we stop
+        _put(self._modes)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        try:
+            signal.raise_signal(signal.SIGTSTP)
+        finally:
+            signal.signal(signal.SIGTSTP, self._suspend)
+            _put(modes)
+            self._disturber = disturber
+        self._glance(signal.SIGCONT, frame)
+
     def _end(self, number: int, frame: FrameType | None) -> None:
         self._ended = number
         if not _is_swallowed(frame):  # else the next glance raises
             self._disturber = None
             raise SystemExit(128 + number)
+
+
+def _put(modes: list[Any]) -> None:
+    """Have the terminal in these modes; what is typed already stays."""
+    with suppress(termios.error):  # it was hung up
+        termios.tcsetattr(_IN, termios.TCSADRAIN, modes)
 
 
 def _is_swallowed(frame: FrameType | None) -> bool:
