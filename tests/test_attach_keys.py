@@ -11,7 +11,7 @@ import pytest
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
 from support import unique_seconds, wait_until
 
-from shellsession import RemoteSession
+from shellsession import TTY, RemoteSession
 
 
 @pytest.mark.parametrize("command", [f"sleep {unique_seconds()}", "cat"], ids=["sleep", "cat"])
@@ -149,6 +149,16 @@ def test_keys_that_a_command_cannot_take_are_for_the_prompt(sits: Sits, client: 
     person.sees("echo par")
     person.types("t''ial\r")
     person.sees("partial\r\n")
+
+
+def test_keys_that_the_agents_command_did_not_read_are_not_run(sits: Sits, client: RemoteSession) -> None:
+    """They may be a password."""
+    client.run("until read -t 0; do sleep .01; done; echo th''ere", stdin=TTY, timeout=0.05, on_timeout="yield")
+    person = sits()
+    person.sees(r"agent\$ until")
+    person.types("echo run\r")
+    person.prompt()
+    assert person.runs("echo th''is") == "this\r\n"
 
 
 def test_keys_that_a_command_of_his_did_not_read_are_for_the_prompt(sits: Sits, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A person attached to an agent's session, which is nobody else's meanwhile.
 
-Law: no key is thrown away but by Ctrl-C, as at any terminal, and nothing that runs is ended by leaving.
+Law: no key is thrown away but by Ctrl-C, as at any terminal, nor is one run that a command of the agent's left unread:
+that may be a password. Nothing that runs is ended by leaving.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ class Attached(Typing):
 
     @property
     def _is_ours(self) -> bool:
-        """Did a person begin what runs: we here, or who left it to us? (Keys for an agent's may be a password.)"""
+        """Did a person begin what runs: we here, or who left it to us?"""
         return self.runs == "own" or (self.runs == "person" and self._sits)
 
     def came_back(self, header: dict[str, Any]) -> None:
