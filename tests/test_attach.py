@@ -68,6 +68,43 @@ def test_others_are_told_what_he_typed(sits: Sits, client: RemoteSession, daemon
     assert [line["command"] for line in logged] == [told]
 
 
+_TERM = "xterm-256color\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "shown"),
+    [
+        ("eval() { :; }", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),
+        ("builtin() { :; }", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),
+        ("command() { :; }", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),
+        ("enable -n eval", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),
+        ("enable -n command", "echo $TERM", "dumb\r\n"),
+        ("alias eval=: builtin=: command=:", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),
+        ("set -o posix", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),
+        ("set -o emacs", "echo $TERM; env | grep ^TERM=", f"{_TERM}TERM={_TERM}"),  # a file runs it
+        ("readonly TERM", "echo $TERM", "dumb\r\n"),
+        ("set -o posix; readonly TERM", "echo $TERM", "dumb\r\n"),
+        ("unset TERM; set -u", "echo ${TERM-none}", None),
+        ("(exit 3)", "echo $? $TERM", f"3 {_TERM}"),
+        ("set -e", "[ $TERM ] && echo $TERM", _TERM),
+        ("trap 'echo ERR' ERR", "false", "ERR\r\n"),
+        ("set -x", "echo so", "++ echo so\r\nso\r\n"),
+        ("set -o history", "echo so; history 1 | cut -c 8-", "so\r\necho so; history 1 | cut -c 8-\r\n"),
+    ],
+)
+def test_what_a_line_is_run_by_is_nothing_to_the_shell(
+    sits: Sits, client: RemoteSession, before: str, line: str, shown: str | None
+) -> None:
+    """Nor is his TERM anything to the agent."""
+    client.run(before)
+    person = sits()
+    person.prompt()
+    said = person.runs(line)
+    assert said == shown if shown else said in ("none\r\n", _TERM)
+    person.leaves()
+    assert client.run("echo ${TERM-dumb}").stdout == "dumb\n"
+
+
 def test_a_session_is_opened_where_he_is(sits: Sits, tmp_path: Path) -> None:
     person = sits()
     person.prompt()

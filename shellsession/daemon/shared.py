@@ -6,7 +6,6 @@ Law: each command is one line of the audit log, when it has come to its end.
 from __future__ import annotations
 
 import asyncio
-import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 # Characters of a command that a client is told of that waits for its end.
 _SHOWN: Final = 200
+_TERM_MAX: Final = 64
 # Bytes of its output that are shown to who comes to look on.
 _TAIL: Final = 2000
 
@@ -49,7 +49,7 @@ class SharedSession:
         self.engine = session._engine  # all rooms of the daemon take it from here
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
-        self._typed_line = b"", b""  # a person's line: as bash gets it, and as it was typed
+        self._typed_line: bytes | None = None  # by a person
         self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
         self.handed_to = ""  # the request that was answered last by one that runs on
         self._attending: list[asyncio.Future[Result]] = []  # verbs that are in the session, the oldest first
@@ -99,20 +99,19 @@ class SharedSession:
 
     # -- its commands
 
-    def with_terminal_type(self, line: bytes, term: str) -> bytes:
-        """A person's line as bash gets it. The session's own TERM tells programs that nobody looks (dumb); for this
-        line alone they get that of the person's terminal. (What stands before ``eval`` ends with it; all else stays.)
+    def is_next(self, command: bytes, term: str | None) -> None:
+        """A command is about to be run; a person's line, where there is a ``term``.
+
+        The session's own TERM tells programs that nobody looks (dumb): for his line alone they get his terminal's.
         """
-        text = f"TERM={shlex.quote(term)} eval {shlex.quote(line.decode('utf-8', 'surrogateescape'))}"
-        command = to_bytes("command", text)
         if self._unfinished is None:  # else it is refused, and that other one still told of
-            self._typed_line = command, line
-        return command
+            self._typed_line = None if term is None else command
+        # A longer one names no terminal, and would not be typed in one piece.
+        self.engine.term = to_bytes("term", term) if term and len(term) <= _TERM_MAX and "\0" not in term else b""
 
     def told(self, command: bytes) -> tuple[bytes, bool]:
         """A command as others are told of it, and whether a person typed it."""
-        text, line = self._typed_line
-        return (line, True) if text and command == text else (command, False)
+        return command, command == self._typed_line
 
     @property
     def _running(self) -> tuple[bytes, bool]:
@@ -261,12 +260,8 @@ class SharedSession:
         self.next_result(self.outcomes.last, end)
 
     def _log_end(self, command: bytes, result: Result) -> None:
-        text, person = self.told(command)
-        for job in self.session.jobs() if person else ():  # what the line has left running is told of by it
-            if job.command == command.decode("utf-8", "replace"):
-                job.command = text.decode("utf-8", "replace")
         self.audience.show("result", end_of(result))
-        self._journal.note(self.agent, text, self._secrets, counted(result))
+        self._journal.note(self.agent, command, self._secrets, counted(result))
 
     def unread(self, command: str) -> bytes:
         """What was typed for that command, which has ended, and not read before its end."""

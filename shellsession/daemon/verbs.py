@@ -105,9 +105,10 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     options = {name: getattr(request, name) for name in request.model_fields_set - _NO_OPTIONS}
     if request.limits is not None:
         options["limits"] = request.limits.made()
-    command = incoming.part if request.term is None else shared.with_terminal_type(incoming.part, request.term)
+    command = incoming.part
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
+    shared.is_next(command, request.term)
     fanout = shared.begin(command, request.id)
     with shared.attending() as told, _heard(fanout, incoming):
         try:

@@ -62,6 +62,8 @@ _SIGNALLED: Final = 128
 # So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
 # `set -o history` keeps it.
 _SECRET: Final = 14
+# Read-only, bash would complain of it, and in posix mode not run the text.
+_MAY_SET_TERM: Final = b" && [[ ${TERM+${TERM@a}} != *r* ]]"
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 _LOST: Final = re.compile(rb": \d\d: ")
 
@@ -148,6 +150,7 @@ class Frame(NamedTuple):
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
+    ``term``: TERM, for the text alone; as the session has it where it is empty.
     """
 
     nonce: bytes
@@ -161,6 +164,7 @@ class Frame(NamedTuple):
     sourced: bool = False
     setter: bytes = b"s"
     version: int = _LONG_READS
+    term: bytes = b""
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
@@ -170,7 +174,7 @@ class Frame(NamedTuple):
         was run). It costs 5 us; a question of its own, a round trip; looking afterwards could not tell whether the text
         itself has just disabled the name.
         """
-        way = b"\\builtin ." if self.sourced else SPELLINGS[self.spelling % PROVEN][1]
+        way = b"\\builtin ." if self.sourced else way_of(self.spelling, self.term)
         run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
         # Not `builtin exec`, whose redirections end with it.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
@@ -188,15 +192,20 @@ class Frame(NamedTuple):
         # behind a text `!` never leaves 0 and 0 (see _borne_out).
         skipped = b'! ((1)) <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-        lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % (
-            GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b""),
-            prologue,
-            run,
-            skipped,
-            mark_line(self.nonce),
-        )
+        guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
+        if self.term:
+            guard += _MAY_SET_TERM + (b"" if self.spelling % PROVEN else b" && \\builtin command")
+        words = guard, prologue, run, skipped, mark_line(self.nonce)
+        lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
         return b"if" + (b" " * ((-len(lines) - 2) % _SHORT_READ) if is_older else b"") + lines
+
+
+def way_of(spelling: int, term: bytes) -> bytes:
+    """How a text is run by that spelling, with that TERM."""
+    way = SPELLINGS[spelling % PROVEN][1]
+    # `builtin eval` hands it to no program, and leaves what the text makes of it; `eval` leaves it in posix mode.
+    return b"TERM=%b %b" % (quote(term), way.replace(b"builtin", b"builtin command")) if term else way
 
 
 def _guard(spelling: int) -> bytes:
