@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+import clients
 import pytest
 from daemons import Daemon, Raw, served
 from support import wait_until
 
 from shellsession import InvalidRequest, RemoteSession, ShellUnavailable, connect
 
+sh = clients.sh
 SOON = 0.3
 
 
@@ -69,6 +73,30 @@ def test_a_restart_that_fails_has_ended_what_was_handed_back(daemon: Daemon, pla
         assert (end.outcome, end.reason) == ("shell_exited", "the session was restarted meanwhile")
         assert logged(daemon, sh.agent, 1) == [("sleep 1000", "shell_exited")]
         sh.close()
+
+
+@pytest.mark.parametrize("fetched", [False, True], ids=["some left", "all fetched"])
+@pytest.mark.parametrize("verb", ["restart", "close", "kill"])
+def test_what_another_ends_is_told_with_all_that_it_printed_and_each_byte_is_counted_once(
+    daemon: Daemon, sh: RemoteSession, place: Path, verb: str, fetched: bool
+) -> None:
+    """Also what its client had been told before, in the log, and what it has printed since, to who waits."""
+    text = "echo before; until [ -e go ]; do sleep 0.05; done; echo since; : >done; sleep 1000"
+    told = sh.run(text, timeout=SOON, on_timeout="yield").stdout
+    (place / "go").touch()
+    wait_until((place / "done").exists, "what it prints")
+    told += sh.poll().stdout if fetched else ""
+    with connect(sh.agent, daemon.socket, start=False) as other:
+        if verb == "kill":  # the shell's own end
+            os.kill(sh.pid or 0, signal.SIGKILL)
+        else:
+            getattr(other, verb)()
+    if verb != "close":  # then it is nobody's to tell
+        end = sh.wait()
+        assert (told + end.stdout, end.stdout_omitted) == ("before\nsince\n", 0)
+        assert (end.outcome, end.exit_code, end.signal) == ("shell_exited", 137, signal.SIGKILL)
+    wait_until(lambda: daemon.logged(sh.agent), "the log")
+    assert [line["stdout"] for line in daemon.logged(sh.agent)] == [len("before\nsince\n")]
 
 
 def test_a_restart_that_is_refused_has_ended_nothing(daemon: Daemon, place: Path) -> None:

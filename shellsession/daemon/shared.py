@@ -9,12 +9,12 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..async_session import AsyncSession
 from ..engine.keyboard import FULL_PAUSE
 from ..engine.output import counted
+from ..engine.results import result as ended_with_shell
 from ..engine.waiting import drive
 from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result, to_bytes
@@ -29,6 +29,7 @@ from .pieces import end_of, together
 from .wire import encode
 
 if TYPE_CHECKING:
+    from ..engine.call import Call
     from .connection import Connection
 
 
@@ -37,6 +38,15 @@ _SHOWN: Final = 200
 _TERM_MAX: Final = 64
 # Bytes of its output that are shown to who comes to look on.
 _TAIL: Final = 2000
+
+
+class Unfinished(NamedTuple):
+    """A command that was handed back: by the request that ran it, and what was told of its output, counted."""
+
+    request: str
+    command: bytes
+    call: Call
+    before: Result
 
 
 class SharedSession:
@@ -50,7 +60,7 @@ class SharedSession:
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._typed_line: bytes | None = None  # by a person
-        self._unfinished: tuple[str, bytes, Result] | None = None  # by the request that ran it
+        self._unfinished: Unfinished | None = None
         self.handed_to = ""  # the request that was answered last by one that runs on
         self._attending: list[asyncio.Future[Result]] = []  # verbs that are in the session, the oldest first
         self.hold = Hold(session, self.engine)
@@ -210,24 +220,23 @@ class SharedSession:
     def first_result(self, command: bytes, result: Result, fanout: Fanout, request: str) -> None:
         """A command has its first result, the whole or a piece of it."""
         fanout.begin()
-        if result.runs_on:
+        if result.runs_on and (call := self.engine.call) is not None:
             self.outcomes.current = request
-            self._unfinished, self.fanout = (request, command, counted(result)), fanout
+            self._unfinished, self.fanout = Unfinished(request, command, call, counted(result)), fanout
         else:
             self._log_end(command, result)
 
     def next_result(self, of: str, result: Result) -> None:
         """A verb that stayed with a command has a result of it: perhaps one that another verb has told of."""
-        if self._unfinished is None or self._unfinished[0] != of:
+        if (unfinished := self._unfinished) is None or unfinished.request != of:
             return
-        request, command, before = self._unfinished
-        so_far = together(before, result)
+        so_far = together(unfinished.before, result)
         if result.runs_on:
-            self._unfinished = request, command, counted(so_far)
+            self._unfinished = unfinished._replace(before=counted(so_far))
         else:
             self._unfinished = self.fanout = None
-            self.outcomes.keep(request, result)
-            self._log_end(command, so_far)
+            self.outcomes.keep(of, result)
+            self._log_end(unfinished.command, so_far)
 
     def given_up(self, result: Result) -> Result:
         """Of a command whose client gave it up: unless that hears of it, the next one is told of the shell it cost."""
@@ -274,21 +283,19 @@ class SharedSession:
         """
         if self._unfinished is None or self.handed_to != request or self._attending:
             return ""
-        return self._unfinished[0]
+        return self._unfinished.request
 
     async def drain(self, seconds: float) -> None:
         """Stay with a command that was handed back, if there is one, for so long."""
         if self._unfinished is not None and seconds > 0:
             with suppress(ShellSessionError):
-                self.next_result(self._unfinished[0], await self.session.wait(seconds))
+                self.next_result(self._unfinished.request, await self.session.wait(seconds))
 
     def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""
         self.engine.untold = None
-        if self._unfinished is not None:
-            request, command, before = self._unfinished
-            self._unfinished = self.fanout = None
-            end = replace(before, outcome="shell_exited", exit_code=None, state_kept=False, reason=why)
-            self.outcomes.keep(request, end)
-            self._log_end(command, end)
+        if (unfinished := self._unfinished) is not None:
+            call = unfinished.call  # without a result where its shell was given up in the middle of a verb
+            end = call.result or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
+            self.next_result(unfinished.request, end)
         self.outcomes.begin(self.outcomes.last)  # that one may be waiting for the next shell

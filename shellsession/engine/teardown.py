@@ -109,7 +109,7 @@ def _final_mark(call: Call) -> Mark | None:
 def shut_down(engine: Core, why: str) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed.
 
-    Who iterates over the output of a command that runs is told of its end, and why.
+    A command that was handed back has its end as its result, with all that it printed: who asks is told that, and why.
     """
     shell, call = engine.shell, engine.call
     engine.call = engine.unheard = None
@@ -118,11 +118,12 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
     if (yield from _is_ended_elsewhere(engine, shell)):
         return
     shell.in_hand = True
-    if call is not None and call.pieces is not None:
+    if call is not None:
+        call.mute()  # its callback may not have returned from what it was given last
         call.reason = why
-        yield from kill_shell(engine, call)
+        yield from (shell_died if shell.dead else kill_shell)(engine, call)
         return
-    if engine.attended is None and call is None and not shell.dead:
+    if engine.attended is None and not shell.dead:
         yield from _kill_below(shell)
         said = yield from pump.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
         if said is not None and b"trap -- " in said:
