@@ -118,6 +118,7 @@ _AROUND: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: f"case x in x) {text} ;; esac",
     lambda text: f"[[ $({text}) == x ]] && a",
     lambda text: f"echo $((1 + $({text})))",
+    lambda text: f"((x = 10#$({text})0$y))",
     lambda text: f"echo ${{x:-$({text})}}",
     lambda text: f"f() {{ {text}; }}",
     lambda text: f"until ! {text}; do a; done 2>&1 | b",

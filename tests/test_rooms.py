@@ -35,6 +35,8 @@ _POLICY: Final = {
     "policy.heredocs",
     "policy.keywords",
     "policy.nameless",
+    "policy.arithmetic",
+    "policy.tokens",
     "policy.lexer",
     "policy.lines",
     "policy.words",

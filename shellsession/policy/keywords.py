@@ -1,4 +1,4 @@
-"""Words that begin a command, and descriptors, and how those are written that the grammar does not know.
+"""Words that begin a command, and others, and how those are written that the grammar does not know.
 
 Law: of ``lexer``: what is written in another way runs the same commands.
 """
@@ -21,6 +21,10 @@ BODIES: Final = LISTED | {"while", "until", "case"}
 NO_BODY: Final = "[[ f ]]; "
 # Behind the head of a loop, so that `{` is a command of its own.
 NO_LOOP: Final = "do done; "
+# Words of `[` that the grammar does not take as they are: any operator there runs nothing.
+IN_TEST: Final = {"\\<": "=", "\\>": "=", "{}": "'{}'"}
+# What turns letters over is not documented: the grammar knows what raises them.
+TURNED: Final = re.compile(r"!?\w+(?:\[[\w@*]+\])?(~~?)(?=})", re.ASCII)
 _COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"
 _TIMED: Final = re.compile(rf"[ \t]+(?:-p[ \t]+)?{_COMPOUND}")
 _NAMED: Final = re.compile(rf"[ \t]+(?:[A-Za-z_]\w*[ \t]+)?{_COMPOUND}")

@@ -11,9 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from .arithmetic import Arithmetic
 from .heredocs import Document, Pending, body, pending
-from .keywords import BODIES, KEYWORDS, LISTED, NO_BODY, NO_LOOP, Edit, descriptor, respelled
+from .keywords import BODIES, IN_TEST, KEYWORDS, LISTED, NO_BODY, NO_LOOP, TURNED, Edit, descriptor, respelled
 from .nameless import SIGNS, Parts
+from .tokens import CLOSING, OPENING, TOKEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +35,15 @@ class _Frame:
     kind: str
     quoted: bool = False  # within double quotes, as bash counts them
     cases: int = 0  # whose patterns end with a parenthesis of their own
-    depth: int = 2  # of parentheses, in arithmetic
     start: int = 0
-    is_subshell: bool = False  # and no arithmetic
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)  # if it is that
     has_head: bool = False  # of a loop, whose body is to come
     has_name: bool = False  # of a function, whose body is to come
+    is_test: bool = False  # the command that is being read is `[`
     parts: Parts = field(default_factory=Parts)  # of the command that is being read
     pending: list[Pending] = field(default_factory=list)
 
 
-_BACKTICKS: Final = r"`(?:[^`\\]|\\.)*`"
-_INNER: Final = rf"\\.|{_BACKTICKS}|\$\(\(|\$\(|\$\{{|\""
-_TOKEN: Final = {
-    kind: re.compile(pattern, re.DOTALL)
-    for kind, pattern in {
-        "command": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|\$"|<<<|<<-?|[<>]\(\(?|\(\(|[()]|\n|[ \t]+|[;&|<>]+?"""
-        r"""|[^\S \t\n]+|[^\s\\'"`$<>()#;&|]+|.""",
-        '"': rf"""{_INNER}|[^\\"`$]+|.""",
-        "${": rf"""{_INNER}|'[^']*'|\$'(?:[^'\\]|\\.)*'|}}|[^\\"'`$}}]+|.""",
-        "((": rf"""{_INNER}|[()]|[^\\"'`$()]+|.""",
-    }.items()
-}
-_OPENING: Final = frozenset({"$(", "$((", "${", '"', '$"'})
-_CLOSING: Final = {'"': '"', "${": "}"}
 # Single quotes that may be none, with what these would hide.
 _MATTERS: Final = re.compile(r"""\$?'.*["$`}\\].*'""", re.DOTALL)
 # Before the descriptor of a here-string, which the grammar knows only before other redirections.
@@ -66,6 +54,7 @@ _EMPTY: Final = re.compile(r"(?:`[ \t\n]*`)+(?=[ \t\n;&|<>()]|\Z)")
 _LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}", re.ASCII)
 _DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
+_DELIMITERS: Final = ("", *" \t\n;&|<>()")
 _PATTERN: Final = re.compile(r"[\w.*?|,-]+\)")
 # Behind a semicolon it ends an item of `case`; the grammar does not know the last one's such end.
 _FALLS: Final = re.compile(r"(;?)&")
@@ -130,20 +119,22 @@ class _Reader:
 
     def _step(self) -> None:
         frame = self._stack[-1]
-        kind = frame.kind if frame.kind in _TOKEN else "command"
-        found = _TOKEN[kind].match(self._text, self._at)
+        kind = frame.kind if frame.kind in TOKEN else "command"
+        found = TOKEN[kind].match(self._text, self._at)
         assert found is not None  # there is always one character more
         token = found[0]
         self._at = found.end()
+        if kind == "((":
+            frame.arithmetic.takes(token, found.start())
         if token[0] == "`" and kind in ("command", '"') and not token[1:-1].strip(" \t\n") and len(token) > 1:
             self._empty(found.start(), kind)
-        if token in _OPENING and not (token[-1] == '"' and frame.kind == '"'):
+        if token in OPENING and not (token[-1] == '"' and frame.kind == '"'):
             self._opens(token[-1] if token == '$"' else token, frame)
         elif kind == "command":
             self._command(token, frame)
         elif kind == "((":
             self._arithmetic(token, frame)
-        elif token == _CLOSING[kind]:
+        elif token == CLOSING[kind]:
             self._stack.pop()
         elif token == "`" or (kind == "${" and (token == "'" or (frame.quoted and _MATTERS.fullmatch(token)))):
             self._doubts("a quote is open, or within others")
@@ -159,6 +150,8 @@ class _Reader:
     def _opens(self, token: str, frame: _Frame) -> None:
         if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
             self._doubts("commands within braces")
+        if token == "${" and (turned := TURNED.match(self._text, self._at)) is not None:
+            self._edits.append((*turned.span(1), "^" * len(turned[1])))
         if self._begins_word:
             frame.parts.takes(token, self._text, self._at - len(token))
         quoted = token == '"' or (token in ("${", "((") and frame.quoted)
@@ -174,15 +167,13 @@ class _Reader:
     def _arithmetic(self, token: str, frame: _Frame) -> None:
         if token in ("'", "`"):
             self._doubts("a quote in arithmetic")
-        frame.depth += (token == "(") - (token == ")")
-        if frame.depth == 1 and token == ")" and self._text[self._at : self._at + 1] != ")":
-            frame.is_subshell = True  # bash reads on all the same, and reads again what was none
-        if frame.depth == 0:
-            inner = self._text[frame.start : self._at]
-            if frame.is_subshell:
+        if frame.arithmetic.closes(token, self._text[self._at : self._at + 1]):
+            if frame.arithmetic.is_subshell:
                 self._edits.append((frame.start - 1, frame.start - 1, " "))
-                if "<<" in inner or "#" in inner:
+                if re.search("<<|#", self._text[frame.start : self._at]) is not None:
                     self._doubts("arithmetic, or a subshell")
+            elif not self._doubt:
+                self._edits += frame.arithmetic.edits
             self._stack.pop()
             self._begins_word = self._begins_command = False
 
@@ -196,6 +187,7 @@ class _Reader:
             self._edits.append((start, self._at, f"'{token}'"))
         self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
         self._word = start if begins_word else self._word
+        frame.is_test = frame.is_test and not self._begins_command
         if (begins_word or token in SIGNS) and frame.parts.takes(token, self._text, start):
             self._edits.append((start, start, f" {NOTHING} "))
         if token[0] in "<>":
@@ -225,6 +217,8 @@ class _Reader:
             self._begins_word, self._begins_command = begins_word, begins_command
         elif begins_word and begins_command and token not in ";&|<>":
             self._first_word(token, frame)
+        elif begins_word and frame.is_test and self._ends_word and token in IN_TEST:
+            self._edits.append((start, self._at, IN_TEST[token]))
 
     def _item_ends(self) -> None:
         if (falls := _FALLS.match(self._text, self._at)) is not None:
@@ -232,8 +226,9 @@ class _Reader:
             self._at = falls.end()
 
     def _first_word(self, word: str, frame: _Frame) -> None:
-        if self._text[self._at : self._at + 1] not in ("", *" \t\n;&|<>()"):
+        if not self._ends_word:
             return
+        frame.is_test = word == "["
         if word not in KEYWORDS:
             frame.has_name = False
             return
@@ -251,6 +246,10 @@ class _Reader:
         frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
         if begins and word not in ("time", "coproc"):  # which are commands to the grammar
             frame.parts.begins()
+
+    @property
+    def _ends_word(self) -> bool:
+        return self._text[self._at : self._at + 1] in _DELIMITERS
 
     def _closes(self, frame: _Frame) -> None:
         if frame.cases or not frame.kind:
