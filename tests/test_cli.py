@@ -86,6 +86,29 @@ def test_who_looks_starts_no_daemon(tmp_path: Path, words: list[str], status: in
     assert mentioning(socket) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            ["ls"],
+            ["jobs", "a"],
+            ["wait", "a"],
+            ["interrupt", "a"],
+            ["send", "a", "x"],
+            ["restart", "a"],
+            ["kill", "a"],
+        ),
+        *(["run", "--", "true"], ["attach", "a"], ["status"], ["serve"], ["stop"]),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_socket_is_not_the_usual_one(daemon: Daemon, words: list[str]) -> None:
+    """As of a variable that is not set."""
+    done = cli(daemon.socket, words[0], "--socket", "", *words[1:])
+    said = "shellsession: the socket's path is empty: leave --socket (socket=) away for the usual one\n"
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (125, b"", said)
+
+
 def test_status_tells_people(daemon: Daemon) -> None:
     done = cli(daemon.socket, "status")
     assert done.returncode == 0

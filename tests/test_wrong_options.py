@@ -223,7 +223,7 @@ def test_of_a_connection(daemon: Daemon, agent: str, name: str) -> None:
 
 
 def test_of_the_way_to_a_daemon() -> None:
-    fit = {"None", "a text", "an empty text"}
+    fit = {"None", "a text"}
     refused(lambda value: connect("a", value), *fit)
     with asyncio.Runner() as runner:
         refused(lambda value: runner.run(aconnect("a", value)), *fit)

@@ -16,7 +16,7 @@ from typing import Final
 
 from ..checks import path_of
 from ..engine.directories import make_private, private_home
-from ..errors import DaemonUnavailable, ShellUnavailable
+from ..errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
 
 VARIABLE: Final = "SHELLSESSION_SOCKET"
 # sockaddr_un has 108 bytes for a path, with its NUL: unix(7).
@@ -32,7 +32,9 @@ def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     Raises DaemonUnavailable for a path that no socket can have, or where there can be none, and InvalidRequest for what
     is no path.
     """
-    path = ("" if wanted is None else path_of("socket", wanted)) or os.environ.get(VARIABLE, "")
+    path = os.environ.get(VARIABLE, "") if wanted is None else path_of("socket", wanted)
+    if wanted is not None and not path:  # of a variable that is not set: another daemon than was meant would do it
+        raise InvalidRequest("the socket's path is empty: leave --socket (socket=) away for the usual one")
     path = os.path.abspath(path) if path else os.path.join(_home(), "socket")
     if len(os.fsencode(path)) > _LONGEST:
         raise DaemonUnavailable(
