@@ -2,7 +2,7 @@
 
 A word that is known at run time only is ``?``. ``unknown``: something runs that the text does not tell.
 
-Of these 207 texts tree-sitter-bash 0.25 reads 202 right, with the corrections in ``policy.lexer`` and
+Of these 208 texts tree-sitter-bash 0.25 reads 203 right, with the corrections in ``policy.lexer`` and
 ``policy.grammar``; it refuses 5, and is wrong on none (5 before the corrections, of the first 112). Of the first 143
 bashlex 0.18 reads 97 right, refuses 23 (``[[``,
 arithmetic, patterns of ``case``, arrays, here-documents with a quoted delimiter), is wrong on 23 (it does not look into
@@ -104,11 +104,12 @@ CASES: Final = (
     ),
     Case("((a 1$x 1$(e)0) | b); ((7z`c`) && d)", ("a ? ?", "e", "b", "?", "c", "d"), True),
     Case("cat <<E\n$((10#$x$(rm y)))\nE", ("cat", "rm y")),
-    Case('[ "$x" \\< "$y" ] && [ b \\> $(echo {} \\<) ] || c \\< d', ("[", "[", "echo {} <", "c < d")),
-    Case("if [ {} ]; then a {}; fi", ("[", "a {}")),
+    Case('[ "$x" \\< "$y" ] && [ b \\> $(echo {} \\<) ] || c \\< d', ("[ ? < ? ]", "[ b > ? ]", "echo {} <", "c < d")),
+    Case("if [ {} ]; then a {}; fi", ("[ {} ]", "a {}")),
     Case('echo ${x~~} "${x[1]~}" ${!x~~}', ("echo ? ? ?",)),
     Case("[[ $(rm x) == y ]] && [[ -f z ]]", ("rm x",)),
-    Case("[ -f x ] && test y", ("[", "test y")),
+    Case("[ -f x ] && test y", ("[ -f x ]", "test y")),
+    Case("[ -v 'a[$(rm x)]' -o \\( ! $(b) \\) ]", ("[ -v a[$(rm x)] -o ( ! ? ) ]", "rm x", "b")),
     Case("cat < $(rm x)", ("cat", "rm x")),
     Case("echo ${x[$(rm y)]} ${x/$(a)/b} ${x/`c`/d}", ("echo ? ? ?", "rm y", "a", "c")),
     Case("[[ a =~ $(rm x) && b =~ `c` ]]", ("rm x", "c")),

@@ -11,6 +11,9 @@ _ENDED: Final = ("time --",) if VERSION >= (5, 1) else ()
 
 # Each runs rm in bash itself.
 RUNS_IN_BASH: Final = (
+    *("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "[ a ==\nrm ]", "[ a || rm ]", "[ a|rm ]", "[ a = b & rm ]"),
+    *("[ 1 > f || rm ]", "[\\\n a || rm ]", "\\\n[ a \\< b || rm ]", "X=1 [ {} || rm ]", "if [ a||rm ]; then b; fi"),
+    *("`[ a || rm ]`", "x=$([ a || rm ])", ">f [ a || rm ]", 'echo "`[ a || rm ]`"', "time [ a || rm ]"),
     # -- two lines that the grammar takes for one command
     "echo a | sort | uniq\nrm f 2>/dev/null",
     "echo a | sort | uniq # c\n\n # d\n rm f 2>/dev/null",
@@ -149,7 +152,7 @@ RUNS_IN_BASH: Final = (
 SINCE: Final = {"time -- X=1 rm x": (5, 1)}
 
 # Each runs rm in bash, and is told to be no bash.
-DOUBTED: Final = ("[ a\nrm ]", "[ a = b\nrm ]", "[ a\nrm = b ]", "[ a ==\nrm ]", "echo ${x:-$y<(rm $y)}")
+DOUBTED: Final = ("echo ${x:-$y<(rm $y)}",)
 
 # Each runs rm, by way of what may not be here, or in a way that is no good to try.
 HIDDEN: Final = (

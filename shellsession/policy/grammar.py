@@ -79,7 +79,12 @@ class Text:
 def parse(source: bytes, blanked: bool = False) -> Text:
     """The commands of the text, from the outer to the inner ones. ``blanked``: a mark (``BLANK``) stands for each
     expansion in a word, which is a text then. Raises InvalidRequest where the parser is missing."""
-    text = _Text(blanked)
+    text = _parsed(source, blanked, spares=True)
+    return _parsed(source, blanked, spares=False) if text.fault else text  # of what is faulty it finds more as it is
+
+
+def _parsed(source: bytes, blanked: bool, spares: bool) -> Text:
+    text = _Text(blanked, spares)
     todo = [source.decode("utf-8", "surrogateescape")]
     while todo:
         todo += text.read(todo.pop())
@@ -90,8 +95,8 @@ def parse(source: bytes, blanked: bool = False) -> Text:
 class _Text:
     """What has been found in a text, and in those that stand in it."""
 
-    def __init__(self, blanked: bool) -> None:
-        self._blanked = blanked
+    def __init__(self, blanked: bool, spares: bool) -> None:
+        self._blanked, self._spares = blanked, spares
         self.commands: list[Simple] = []
         self.assignments: list[tuple[str, Word]] = []
         self.fault = ""
@@ -102,7 +107,7 @@ class _Text:
 
     def read(self, source: str) -> list[str]:
         """The texts within this one that are to be read as well."""
-        text = cut(source, self._unused(source))
+        text = cut(source, self._unused(source), self._spares)
         self._documents |= text.documents
         rest = text.text.encode("utf-8", "surrogateescape")
         if len(rest) > MAX_READ:
@@ -231,6 +236,8 @@ def _is_doubtful(place: Place) -> bool:
     node = place.node
     if node.type == "heredoc_redirect":  # one that was not seen before
         return True
+    if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":  # a command as others: keywords.COMMAND
+        return True
     if is_in_backticks(node):
         return substitutions(text_of(node).lstrip()) is None
     if node.type == "command_name":
@@ -258,8 +265,6 @@ def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
         return _made(groups(parts), place, documents)
     if node.type in ("declaration_command", "unset_command"):
         return [Simple((text_of(node.children[0]), *map(argument_of, groups(node.named_children))))]
-    if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":
-        return [Simple(("[",))]
     return _made([], place, documents) if _is_nameless(node) else []
 
 

@@ -21,8 +21,8 @@ BODIES: Final = LISTED | {"while", "until", "case"}
 NO_BODY: Final = "[[ f ]]; "
 # Behind the head of a loop, so that `{` is a command of its own.
 NO_LOOP: Final = "do done; "
-# Words of `[` that the grammar does not take as they are: any operator there runs nothing.
-IN_TEST: Final = {"\\<": "=", "\\>": "=", "{}": "'{}'"}
+# `[` is a command as others: the grammar has words of its own there, and takes `[ a || b ]`, which are two, for one.
+COMMAND: Final = "'['"
 # What turns letters over is not documented: the grammar knows what raises them.
 TURNED: Final = re.compile(r"!?\w+(?:\[[\w@*]+\])?(~~?)(?=})", re.ASCII)
 _COMPOUND: Final = r"(?=(?:\{|if|while|until|for|case|select|\[\[)[ \t\n]|\()"

@@ -13,7 +13,7 @@ from typing import Final
 
 from .arithmetic import Arithmetic
 from .heredocs import Document, Pending, body, pending
-from .keywords import BODIES, IN_TEST, KEYWORDS, LISTED, NO_BODY, NO_LOOP, TURNED, Edit, descriptor, respelled
+from .keywords import BODIES, COMMAND, KEYWORDS, LISTED, NO_BODY, NO_LOOP, TURNED, Edit, descriptor, respelled
 from .nameless import SIGNS, Parts
 from .tokens import CLOSING, OPENING, TOKEN
 
@@ -39,7 +39,6 @@ class _Frame:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)  # if it is that
     has_head: bool = False  # of a loop, whose body is to come
     has_name: bool = False  # of a function, whose body is to come
-    is_test: bool = False  # the command that is being read is `[`
     parts: Parts = field(default_factory=Parts)  # of the command that is being read
     pending: list[Pending] = field(default_factory=list)
 
@@ -54,7 +53,7 @@ _EMPTY: Final = re.compile(r"(?:`[ \t\n]*`)+(?=[ \t\n;&|<>()]|\Z)")
 _LONGEST: Final = 80  # characters of the name of a descriptor: more are not looked at, again and again
 _DESCRIPTOR: Final = re.compile(r"\{[A-Za-z_]\w*\}", re.ASCII)
 _DASH: Final = re.compile(r"[ \t](-)[ \t]*\Z")  # a word which the grammar does not take before such a descriptor
-_DELIMITERS: Final = ("", *" \t\n;&|<>()")
+_ALONE: Final = re.compile(r"(?:\\\n)*(?:[ \t\n;&|<>()]|\Z)")
 _PATTERN: Final = re.compile(r"[\w.*?|,-]+\)")
 # Behind a semicolon it ends an item of `case`; the grammar does not know the last one's such end.
 _FALLS: Final = re.compile(r"(;?)&")
@@ -62,9 +61,10 @@ _FALLS: Final = re.compile(r"(;?)&")
 _CLOSED: Final = re.compile(r"(?:\\\n)*&(?:\\\n)*(-)(?=(?:\\\n)*(?:[ \t\n;&|<>()]|\Z))")
 
 
-def cut(text: str, name: str) -> Cut:
-    """The text without its here-documents; the names of these begin with ``name``."""
-    return _Reader(text, name).cut()
+def cut(text: str, name: str, spares: bool = True) -> Cut:
+    """The text without its here-documents; the names of these begin with ``name``. ``spares``: the grammar is spared
+    what it would only refuse, too."""
+    return _Reader(text, name).cut(spares)
 
 
 def end_of_substitution(text: str, start: int) -> int | None:
@@ -86,9 +86,10 @@ class _Reader:
         self._here_string = ""
         self._doubt = ""
         self._edits: list[Edit] = []
+        self._spared: list[Edit] = []  # what the grammar would refuse else, and hide nothing
         self._documents: dict[str, Document] = {}
 
-    def cut(self) -> Cut:
+    def cut(self, spares: bool) -> Cut:
         if NOTHING in self._text:
             self._doubts("a character that stands for nothing")
         self._here_string = "" if HERE_STRING in self._text else HERE_STRING
@@ -101,7 +102,7 @@ class _Reader:
         for one in self._stack[0].pending:
             self._take(one, "")
         pieces, at = [], 0
-        for start, end, put in sorted(self._edits):
+        for start, end, put in sorted(self._edits + self._spared if spares else self._edits):
             pieces += [self._text[at:start], put]
             at = end
         return Cut("".join([*pieces, self._text[at:]]), self._documents, self._doubt)
@@ -151,7 +152,7 @@ class _Reader:
         if token == "${" and self._text[self._at : self._at + 1] in (" ", "\t", "\n", "|"):
             self._doubts("commands within braces")
         if token == "${" and (turned := TURNED.match(self._text, self._at)) is not None:
-            self._edits.append((*turned.span(1), "^" * len(turned[1])))
+            self._spared.append((*turned.span(1), "^" * len(turned[1])))
         if self._begins_word:
             frame.parts.takes(token, self._text, self._at - len(token))
         quoted = token == '"' or (token in ("${", "((") and frame.quoted)
@@ -173,7 +174,7 @@ class _Reader:
                 if re.search("<<|#", self._text[frame.start : self._at]) is not None:
                     self._doubts("arithmetic, or a subshell")
             elif not self._doubt:
-                self._edits += frame.arithmetic.edits
+                self._spared += frame.arithmetic.edits
             self._stack.pop()
             self._begins_word = self._begins_command = False
 
@@ -187,7 +188,6 @@ class _Reader:
             self._edits.append((start, self._at, f"'{token}'"))
         self._begins_command = token in ("\n", ";", "&", "|", "(", ")")
         self._word = start if begins_word else self._word
-        frame.is_test = frame.is_test and not self._begins_command
         if (begins_word or token in SIGNS) and frame.parts.takes(token, self._text, start):
             self._edits.append((start, start, f" {NOTHING} "))
         if token[0] in "<>":
@@ -217,8 +217,6 @@ class _Reader:
             self._begins_word, self._begins_command = begins_word, begins_command
         elif begins_word and begins_command and token not in ";&|<>":
             self._first_word(token, frame)
-        elif begins_word and frame.is_test and self._ends_word and token in IN_TEST:
-            self._edits.append((start, self._at, IN_TEST[token]))
 
     def _item_ends(self) -> None:
         if (falls := _FALLS.match(self._text, self._at)) is not None:
@@ -226,9 +224,10 @@ class _Reader:
             self._at = falls.end()
 
     def _first_word(self, word: str, frame: _Frame) -> None:
-        if not self._ends_word:
+        if word == "[" and _ALONE.match(self._text, self._at) is not None:
+            self._edits.append((self._word, self._at, COMMAND))
+        if self._text[self._at : self._at + 1] not in ("", *" \t\n;&|<>()"):
             return
-        frame.is_test = word == "["
         if word not in KEYWORDS:
             frame.has_name = False
             return
@@ -246,10 +245,6 @@ class _Reader:
         frame.cases += (word == "case") - (word == "esac" and frame.cases > 0)
         if begins and word not in ("time", "coproc"):  # which are commands to the grammar
             frame.parts.begins()
-
-    @property
-    def _ends_word(self) -> bool:
-        return self._text[self._at : self._at + 1] in _DELIMITERS
 
     def _closes(self, frame: _Frame) -> None:
         if frame.cases or not frame.kind:

@@ -177,7 +177,7 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     for before, word in pairwise(_apart(name, words)):
         if word is None or (name == "printf" and before != "-v"):
             continue
-        if (assigned := _ASSIGNMENT.fullmatch(word)) is not None and name != "test":
+        if (assigned := _ASSIGNMENT.fullmatch(word)) is not None and name not in ("test", "["):
             yield Assigns(assigned[1], assigned[2])
             if name in _COMPUTING and "n" in flags:  # what is assigned to it from here on is another's
                 yield Assigns(assigned[2].partition("[")[0], None)
@@ -221,7 +221,7 @@ _SPECIAL: Final[dict[str, Special]] = {
     "fd": _fd,
     "fdfind": _fd,
     **dict.fromkeys(
-        ("let", "test", "unset", "wait", *_FILLING, *_DECLARING),
+        ("let", "test", "[", "unset", "wait", *_FILLING, *_DECLARING),
         _variables,
     ),
 }
