@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable
+import os
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
 
@@ -35,7 +37,9 @@ _INSTRUCTIONS: Final = """\
 One bash that stays open. `bash` runs a command in it; directory, variables and functions persist between calls. A
 command that takes long is handed back running: `wait` for it, `send` it input, or `interrupt` it."""
 
-_UNREADABLE: Final = "the request is no JSON of whole characters (half of a surrogate pair?): nothing was run"
+_UNREADABLE: Final = (
+    "the request is no JSON of whole characters (half of a surrogate pair? a byte that is no UTF-8?): nothing was run"
+)
 
 
 def server(toolbox: Toolbox) -> MCPServer:
@@ -54,11 +58,12 @@ def server(toolbox: Toolbox) -> MCPServer:
 
         async def run_stdio_async(self) -> None:
             core = self._lowlevel_server
-            async with stdio_server() as (arriving, writing), anyio.create_task_group() as group:
-                passing, passed = anyio.create_memory_object_stream[Any](0)
-                group.start_soon(_answer_unread, arriving, passing, writing)
-                await core.run(passed, writing, core.create_initialization_options())
-                group.cancel_scope.cancel()
+            with _stdin() as lines:
+                async with stdio_server(lines) as (arriving, writing), anyio.create_task_group() as group:
+                    passing, passed = anyio.create_memory_object_stream[Any](0)
+                    group.start_soon(_answer_unread, arriving, passing, writing)
+                    await core.run(passed, writing, core.create_initialization_options())
+                    group.cancel_scope.cancel()
 
     made = Checking("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
     acts = ToolAnnotations(destructive_hint=True, open_world_hint=True)
@@ -108,8 +113,21 @@ def serve(agent: str | None = None, socket: str | None = None, **settings: Any) 
     asyncio.run(main())
 
 
+@contextmanager
+def _stdin() -> Iterator[Any]:
+    """Standard input, where a byte that is no UTF-8 stays one, so that its line is not read: the SDK would put U+FFFD
+    there, and run that. As with the SDK, who else reads descriptor 0 meanwhile reads nothing."""
+    wire, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    try:  # it is not closed: a thread may still read it, and another file get its number
+        yield anyio.wrap_file(os.fdopen(wire, encoding="utf-8", errors="surrogateescape", closefd=False))
+    finally:
+        os.dup2(wire, 0)
+
+
 def _unread(error: Exception) -> int | str | None:
-    """The id of a request that the SDK could not read, as JSON of half a surrogate pair; None where there is none."""
+    """The id of a request that the SDK could not read, as one of half a surrogate pair; None where there is none."""
     try:
         line = cast(Any, error).errors(include_url=False)[0]["input"]  # pydantic's error has the whole of it
         number = json.loads(line)["id"]

@@ -30,7 +30,8 @@ def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
 
         def call(number: str, command: str) -> bytes:
             arguments = f'{{"name": "bash", "arguments": {{"command": "{command}"}}}}'
-            return f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {arguments}}}'.encode()
+            text = f'{{"jsonrpc": "2.0", "id": {number}, "method": "tools/call", "params": {arguments}}}'
+            return text.encode("utf-8", "surrogateescape")
 
         ask(json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 1, "params": _HELLO}).encode())
         process.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
@@ -38,11 +39,15 @@ def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
             answer = ask(call(number, "echo \\ud800"))
             assert answer["id"] == json.loads(number)
             assert "surrogate" in answer["error"]["message"]
+        for command in ("echo \udcff", "echo \udcc3"):  # a byte that is none; half a character
+            answer = ask(call("4", command))
+            assert (answer["id"], answer.get("error", {}).get("code")) == (4, -32700)
+            assert "UTF-8" in answer["error"]["message"]
         process.stdin.write(
-            b"no JSON\n[]\n7\n" + rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/list"}' + b"\n"
+            b"no JSON\n[]\n7\n\xff\n" + rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/list"}' + b"\n"
         )
-        answer = ask(call("3", "echo \\ud83d\\ude00"))
-        assert (answer["id"], answer["result"]["content"][0]["text"]) == (3, "\U0001f600")
+        answer = ask(call("3", "echo \\ud83d\\ude00 \ufffd\u00e4"))
+        assert (answer["id"], answer["result"]["content"][0]["text"]) == (3, "\U0001f600 \ufffd\u00e4")
         process.stdin.close()
         assert process.wait(20) == 0
 
