@@ -124,6 +124,7 @@ def test_what_is_allowed_works(
 def test_the_same_environment_as_without(user: str, mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OLDPWD", raising=False)  # bash drops one that is no directory, as what is in /tmp inside
     monkeypatch.delenv("TMPDIR", raising=False)  # and one that cannot be written is unset
+    monkeypatch.delenv("SHLVL", raising=False)  # SANDBOXED_LEVELS
 
     def scenario() -> None:
         with sandboxed(mine) as sh, Session(cwd=mine) as plain:
