@@ -62,8 +62,11 @@ def test_a_prompt_that_reads_for_ever_costs_the_shell_and_says_so(
     if result.state_kept:  # it read nothing but what we typed for want of an answer: the next one is told
         result = session.run(f": >{tmp_path}/ran", timeout=20)
         if (tmp_path / "ran").exists():  # what it took was but the empty line before our mark
-            assert (reader, result.outcome, result.exit_code) == ("read -n1 taken", "exited", 0)
-            return
+            assert reader == "read -n1 taken"
+            if result.outcome == "exited" or VERSION >= (5, 1):  # an older bash reads 128 bytes at once: perhaps of it
+                assert (result.outcome, result.exit_code) == ("exited", 0)
+                return
+            assert "not run" not in result.reason
     assert (result.state_kept, result.exit_code is None) == (False, False), result
     assert result.outcome in ("shell_exited", "interrupted")
     assert result.reason
