@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from bashes import VERSION
 from marks import answers
 from sandboxes import USERS, run_as
 from support import wait_until
@@ -265,6 +266,9 @@ printf 'bash: /dev/null/%s 0 1 9999 hBs braceexpand /x/%s: Not a directory\n' $n
 done ) 2>/dev/null &"""
 
 
+@pytest.mark.skipif(
+    VERSION < (5, 1), reason="who reads so short a piece of a line that bash reads the rest is not known"
+)
 def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(sh: Session, place: Path) -> None:
     for _ in range(8):
         sh.run(THIEF)

@@ -42,8 +42,9 @@ class Control:
     def hear(self, framer: Framer) -> bytes | None:
         """What is said: bytes, None when nothing yet, b"" when bash has let go of it. ``framer`` looks for the mark.
 
-        In what bash itself has said: a child of it that is no other program, `( ... ) &`, has bash's own descriptors.
-        It can read what we type, and say the mark in bash's place. The kernel tells who it was (SO_PASSCRED).
+        In what bash itself has said: its children can have its own descriptors (`( ... ) &`, `cmd <&10`), read what we
+        type, and say the mark in bash's place. The kernel tells who it was (SO_PASSCRED). Who has CAP_SYS_ADMIN may say
+        that it is another one: unix(7). It could trace bash as well.
         """
         try:
             data, told, _, _ = self._socket.recvmsg(SMALL, _CREDENTIALS_SPACE)

@@ -70,7 +70,8 @@ class Keyboard:
         unread = b""
         with suppress(OSError):  # there is nothing; raw, all of it can be read, also without the end of a line
             unread = os.read(self._keeper, SMALL)
-        termios.tcflush(self._keeper, termios.TCIFLUSH)
+        with suppress(termios.error):  # it was hung up
+            termios.tcflush(self._keeper, termios.TCIFLUSH)
         return unread
 
     def close(self) -> None:

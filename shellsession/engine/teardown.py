@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import signal
-import termios
 import time
 from contextlib import ExitStack, suppress
 from typing import Final
@@ -49,9 +48,10 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
         call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
     yield from _kill_strays(shell, None if call.not_run else call)
     pump.drain(shell, call)
+    # Bash ends with 1 then; with another status it was the text that ended it, and the mark is not bash's.
+    mark = _final_mark(call) if status == 1 else None
     if not engine.prompt_speaks and call.framer.mark is None:
         take_own_output(call)
-    mark = _final_mark(call)
     call.note_killed(_announced(shell, call))
     call.reason = call.reason or engine.kill_reason
     if call.ending is None and status is not None and status < 0:
@@ -235,7 +235,7 @@ def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
     """
     engine.stop_unattended()  # perhaps it waits for a callback of the host's: Ctrl-C is heard
     try:
-        with suppress(OSError, termios.error):  # its terminal was hung up
+        with suppress(OSError):  # its terminal was hung up
             engine.unread += shell.keyboard.reset()
         _give_back(engine, shell)
     except BaseException:
