@@ -37,5 +37,3 @@ COUNTS_HISTORY_FROM_BEHIND: Final = VERSION >= (5, 0)
 BACKGROUND_IGNORES_INTERRUPT: Final = VERSION >= (5, 0)
 # An interrupt ends the first process of a PID namespace that has an EXIT trap; bash 4.4 runs the trap, and goes on.
 INTERRUPT_ENDS_INIT: Final = VERSION >= (5, 0)
-# How many levels (SHLVL) a sandboxed bash is below who starts it: bash 4.4, which execs it there, counts itself off.
-SANDBOXED_LEVELS: Final = 1 if VERSION >= (5, 0) else 0
