@@ -70,9 +70,7 @@ def test_others_are_told_what_he_typed(sits: Sits, client: RemoteSession, daemon
 
 
 _TERM = "xterm-256color\r\n"
-_TELLS_OF_EVAL = pytest.mark.skipif(
-    VERSION < (5, 0), reason="behind `command` bash 4.4 tells traces and traps of `eval`"
-)
+_TELLS_OF_EVAL = pytest.mark.skipif(VERSION < (5, 1), reason="behind `command` bash tells traces and traps of `eval`")
 
 
 @pytest.mark.parametrize(
