@@ -64,13 +64,12 @@ def memory(pid: int, address: int, size: int) -> bytes:
 
 def ignores(pid: int, number: int) -> bool:
     """Does a process ignore that signal?"""
-    return _has(pid, b"SigIgn", number)
+    return number in _signals(pid, b"SigIgn")
 
 
 def ignored() -> set[int]:
     """The signals that this process ignores, also those of which Python does not know (another thread's system(3))."""
-    numbers = int(processes.field("self", b"SigIgn") or b"0", 16)
-    return {number for number in SIGNALS if numbers >> (number - 1) & 1}
+    return _signals("self", b"SigIgn")
 
 
 def is_shielded(pid: int, number: int) -> bool:
@@ -79,12 +78,13 @@ def is_shielded(pid: int, number: int) -> bool:
     (SIGNAL_UNKILLABLE.) From outside SIGKILL and SIGSTOP alone reach it.
     """
     is_first = processes.field(pid, b"NSpid").split()[1:][-1:] == [b"1"]
-    return is_first and not _has(pid, b"SigCgt", number)
+    return is_first and number not in _signals(pid, b"SigCgt")
 
 
-def _has(pid: int, signals: bytes, number: int) -> bool:
-    """Is the signal in that set of its?"""
-    return int(processes.field(pid, signals) or b"0", 16) >> (number - 1) & 1 == 1
+def _signals(pid: int | str, kind: bytes) -> set[int]:
+    """A set of signals of its."""
+    found = int(processes.field(pid, kind) or b"0", 16)
+    return {number for number in SIGNALS if found >> (number - 1) & 1}
 
 
 def descriptors(pid: int) -> set[int]:

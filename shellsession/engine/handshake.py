@@ -16,6 +16,7 @@ from .framing import Framer, version_line
 from .shell import Shell
 from .waiting import Steps, Wait
 
+# Before 5.1 bash has a history from the start, for all that it is told by `+o history`, and reads the user's into it.
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.bash").read_bytes()
 # Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
 _PATIENCE: Final = 60.0
