@@ -1,4 +1,4 @@
-"""Framing is tested on every cut of its input, then on garbage; quoting on every byte, by a real bash."""
+"""Marks are found on every cut of what is read, then amid garbage; quoting is tested on every byte, by a real bash."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shellsession.engine.framing import (
-    NOISE_MAX,
-    SOURCE,
-    Frame,
-    Framer,
-    Mark,
-    from_file,
-    mark_line,
-    quote,
-    version_line,
-)
+from shellsession.engine.framing import SOURCE, Frame, from_file, mark_line, quote, version_line
+from shellsession.engine.marks import NOISE_MAX, Framer, Mark
 
 NONCE = b"0123456789abcdef0123456789abcdef"
 FOREIGN = b"fedcba9876543210fedcba9876543210"

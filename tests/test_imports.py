@@ -28,7 +28,7 @@ _LAYERS: Final = (
         "daemon.ledger",
         "contracts.contract",
     ),
-    ("policy.heredocs", "policy.keywords", "policy.nameless", "policy.tokens"),
+    ("engine.marks", "policy.heredocs", "policy.keywords", "policy.nameless", "policy.tokens"),
     ("policy.arithmetic",),
     ("policy.lexer",),
     ("policy.words", "policy.secrets", "policy.sandbox", "daemon.records"),

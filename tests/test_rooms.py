@@ -127,6 +127,7 @@ _WAITING: Final = {
         "models",
         "engine.output",
         "engine.framing",
+        "engine.marks",
         "engine.texts",
         "daemon.wire",
         "daemon.records",

@@ -1,7 +1,8 @@
 """One bash, and what a command does to it: each room and what it alone may do, from the ground up.
 
 =============  ===================================================================================
-framing        pure: what is typed, and how bash's answer is recognised
+framing        pure: what is typed to bash around a text
+marks          pure: what is read back, bash's mark
 texts          pure: what a command's text may do to the bash that runs it
 output         pure: bounded memory for endless output
 spare          a descriptor kept back, to look with where the host has no other

@@ -14,7 +14,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..models import TTY, Outcome, Request, Result, Stream as StreamName
-from .framing import Framer
+from .marks import Framer
 from .output import Capture, counted
 from .spill import NO_SPILLS, Spills
 from .streams import Stream

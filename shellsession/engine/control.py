@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 
-from .framing import Framer, Mark
+from .marks import Framer, Mark
 from .streams import MANY_READS, SMALL
 
 # A struct ucred: PID, UID and GID.

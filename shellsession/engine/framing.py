@@ -1,6 +1,6 @@
-"""What is typed to bash to run a command, and how its answer is recognised.
+"""What is typed to bash around a text: how it is run, and how bash is made to report on it.
 
-Law: pure, and one-shot. A nonce is good for one mark of one command; anything else that arrives is noise.
+Law: pure, and one-shot. A nonce is good for one mark of one command. What bash says to it is read in ``marks``.
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
@@ -36,9 +36,6 @@ READ_MAX: Final = 1024
 _SHORT_READ: Final = 128
 _LONG_READS: Final = 501  # 5.1
 
-# Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
-NOISE_MAX: Final = 1 << 16
-
 # How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
 # `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
 # `.` comes last: it takes a file, lets `return` pass, and keeps DEBUG traps out. From PROVEN on the same again, for a
@@ -56,34 +53,12 @@ WAYS: Final = PROVEN + SOURCE
 _NEWLINES_MAX: Final = 64
 # No file can be below it, whatever is done to the file system; no longer than it must be.
 NOWHERE: Final = b"/dev/null/"
-_BEFORE: Final = b"bash: " + NOWHERE[:-1]
-_AT: Final = len(_BEFORE)
-_SIGNALLED: Final = 128
 # So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
 # `set -o history` keeps it.
-_SECRET: Final = 14
+SECRET: Final = 14
 # Read-only, bash would complain of it, and in posix mode not run the text.
 _MAY_SET_TERM: Final = b" && [[ ${TERM+${TERM@a}} != *r* ]]"
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
-_LOST: Final = re.compile(rb": \d\d: ")
-
-
-class Mark(NamedTuple):
-    """Bash is back at its prompt: what it says of the command and of itself.
-
-    ``line``: how many lines bash has read so far, 0 when it does not know. ``skipped``: the guard kept the text from
-    running. ``broken``: our own line may have made no sense to bash; it has told its own stderr so then.
-    ``thrown``: a signal threw bash out of it, by the status.
-    """
-
-    status: int
-    flags: bytes
-    cwd: bytes
-    line: int = 0
-    history: bool = False
-    skipped: bool = False
-    broken: bool = False
-    thrown: bool = False
 
 
 def quote(text: bytes) -> bytes:
@@ -189,8 +164,8 @@ class Frame(NamedTuple):
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
-        # behind a text `!` never leaves 0 and 0 (see _borne_out).
-        skipped = b'! ((1)) <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[_SECRET:])
+        # behind a text `!` never leaves 0 and 0 (see ``marks``).
+        skipped = b'! ((1)) <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[SECRET:])
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
         if self.term:
@@ -230,100 +205,3 @@ def _history(argument: bytes, lines: int, ahead: int) -> bytes:
     # puts its words in place of the last one.
     forget = b'\\builtin history -d "$((${HISTCMD-%d}-%d))"; ' % (ahead - 1, ahead)
     return forget * (lines - 1) + b"\\builtin history -s -- %b; " % argument
-
-
-class Framer:
-    """Finds one mark in what bash says on its private socket, however it is cut."""
-
-    noise = b""
-    trimmed = 0  # bytes of noise that were forgotten
-    mark: Mark | None = None
-    has_noise = False
-    _skipped = False
-    _others = 0  # so many bytes of the noise, from its beginning, may hold what others than bash have said
-
-    def __init__(self, nonce: bytes) -> None:
-        self.nonce = nonce
-        self._fence = b"/" + nonce
-
-    def feed(self, data: bytes, by_bash: bool = True) -> Mark | None:
-        """Take the next bytes; the mark once it is whole. What follows a mark is noise, and what is not ``by_bash``."""
-        self.noise += data
-        if not by_bash and self.mark is None:
-            self._others = len(self.noise)
-        if self.mark is None and not self._find() and len(self.noise) > NOISE_MAX:
-            self._skipped = self._tells_of_skipping()
-            cut = len(self.noise) - NOISE_MAX // 2
-            self.trimmed += cut
-            self.noise = self.noise[cut:]
-            self._others = max(0, self._others - cut)
-        return self.mark
-
-    def _find(self) -> bool:
-        # `set -v` echoes our line before bash answers it: its unexpanded words are no mark, so look on.
-        noise, fence = self.noise, self._fence
-        start = noise.find(fence, self._others)
-        while start >= 0:
-            body = start + len(fence)
-            end = noise.find(fence, body)
-            if end < 0:
-                return False
-            self.mark = mark = _read(noise[body:end])
-            if mark is not None:
-                # Before an ordinary mark stands nothing but bash's name.
-                self.has_noise = start != _AT
-                if self.has_noise and not mark.thrown and self._tells_of_skipping():
-                    self.mark = self._borne_out(mark, noise[body:end])
-                return True
-            start = end
-        return False
-
-    def _tells_of_skipping(self) -> bool:
-        return self._skipped or NOWHERE + self.nonce[_SECRET:] + b"0/" in self.noise
-
-    def _borne_out(self, mark: Mark, body: bytes) -> Mark:
-        """The text is typed again only where bash's statuses say, too, that it never ran: `!` turns one of them round.
-
-        Where they do not, somebody has forged the other word.
-        """
-        skipped = body.startswith(b" 0 0 ")
-        return mark._replace(skipped=skipped, broken=not skipped)
-
-    @property
-    def noise_before_mark(self) -> bytes:
-        """What was said on bash's stderr besides the mark."""
-        at = self.noise.find(self._fence, self._others) if self.mark is not None else len(self.noise)
-        said = self.noise[:at].removesuffix(_BEFORE)
-        return b"" if said == b"\n" else said  # after SIGINT bash begins a new line
-
-    @property
-    def lost_descriptor(self) -> bool:
-        """Did bash fail to put back its own descriptors (`exec 10>&-` closes one)? It has no input any more then."""
-        return self.has_noise and _LOST.search(self.noise) is not None
-
-    def complains_of(self, path: bytes) -> bool:
-        """Did bash fail to open ``path``? Then our line did not run, in whatever language it says so."""
-        return b": " + path + b": " in self.noise
-
-
-def _read(body: bytes) -> Mark | None:
-    words = body.split(b" ", 6)
-    if len(words) != 7 or words[0]:
-        return None
-    _, piped, last, line, flags, options, cwd = words
-    if not last.isdigit() or not (piped.isdigit() or not piped):
-        return None
-    history = b"history" in options  # no other option has the word in its name; it may stand first
-    read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
-    # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
-    # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
-    # itself, as when a keyword of it is an alias.
-    if int(last) >= _SIGNALLED:
-        return Mark(int(last), flags, cwd, read, history, thrown=True)
-    if last not in (b"0", b"1"):
-        return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
-    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where it had nothing to turn
-    # round, an error threw bash out of the text: before 5.1 PIPESTATUS is then that of something earlier.
-    failed = last == b"0"
-    status = int(piped or failed)
-    return Mark(status if failed or not status else int(last), flags, cwd, read, history)

@@ -12,7 +12,8 @@ from typing import Final
 
 from ..errors import ShellUnavailable
 from .call import fresh_nonce
-from .framing import Framer, version_line
+from .framing import version_line
+from .marks import Framer
 from .shell import Shell
 from .waiting import Steps, Wait
 

@@ -12,7 +12,8 @@ from typing import Final, Literal
 
 from ..models import Stream as StreamName
 from .call import LOOK_PLAIN, LOOK_TERMINAL, Call, fresh_nonce
-from .framing import Framer, mark_line
+from .framing import mark_line
+from .marks import Framer
 from .pacing import Pace
 from .readers import at_terminal
 from .shell import Shell

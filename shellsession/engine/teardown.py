@@ -15,7 +15,8 @@ from ..models import Result
 from . import processes, pump
 from .call import Call
 from .core import Core
-from .framing import NOWHERE, Mark
+from .framing import NOWHERE
+from .marks import Mark
 from .results import result
 from .shell import Shell, kill
 from .signals import undisturbed

@@ -15,7 +15,8 @@ from ..models import TTY, Request, Stream as StreamName
 from . import activity
 from .call import Call, Typed, fresh_nonce
 from .core import Core
-from .framing import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, quote, way_of
+from .framing import READ_MAX, SOURCE, WAYS, Frame, from_file, leaving, quote, way_of
+from .marks import Framer, Mark
 from .pump import BROKEN, STOLEN, ask
 from .shell import Shell
 from .spill import spills_of
