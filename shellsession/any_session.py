@@ -36,19 +36,23 @@ class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
 
 
 class Given(NamedTuple):
-    """A command and its options as ``run`` was given them: ``...`` and None are the session's own."""
+    """A command and its options as ``run`` was given them: ``...`` and None are the session's own.
+
+    ``term``: as in ``Request``; of a person's line, which the daemon alone is given.
+    """
 
     command: Text
-    timeout: Seconds
-    idle_timeout: float | None
-    on_timeout: OnTimeout | None
-    stdin: Stdin
-    tty: bool | None
-    merge_stderr: bool
-    isolated: bool
-    limits: Limits | None
+    timeout: Seconds = ...
+    idle_timeout: float | None = None
+    on_timeout: OnTimeout | None = None
+    stdin: Stdin = None
+    tty: bool | None = None
+    merge_stderr: bool = False
+    isolated: bool = False
+    limits: Limits | None = None
     on_output: OnOutput | None = None
     echo: bool = False
+    term: bytes = b""
 
 
 def fed(stdin: object) -> bytes:

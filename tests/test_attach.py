@@ -13,7 +13,7 @@ from daemons import Daemon, Raw
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
 from support import stat_fields, unique_seconds, wait_until, with_argument
 
-from shellsession import RemoteSession
+from shellsession import RemoteSession, connect
 from shellsession.daemon import control
 
 
@@ -105,6 +105,17 @@ def test_what_a_line_is_run_by_is_nothing_to_the_shell(
     assert said == shown if shown else said in ("none\r\n", _TERM)
     person.leaves()
     assert client.run("echo ${TERM-dumb}").stdout == "dumb\n"
+
+
+def test_his_term_is_nothing_to_what_a_fresh_shell_runs_first(
+    sits: Sits, daemon: Daemon, agent: str, tmp_path: Path
+) -> None:
+    with connect(agent, daemon.socket, cwd=tmp_path, startup=["echo $TERM >started"]) as client:
+        person = sits()
+        person.prompt()
+        assert client.pid is None, "his line is to open it"
+        assert person.runs("echo $TERM; cat started") == f"{_TERM}dumb\r\n"
+        person.leaves()
 
 
 def test_a_session_is_opened_where_he_is(sits: Sits, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ..engine.output import counted
 from ..engine.results import result as ended_with_shell
 from ..engine.waiting import drive
 from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
-from ..models import Result, to_bytes
+from ..models import Result
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
 from .audience import Audience, Fanout
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 # Characters of a command that a client is told of that waits for its end.
 _SHOWN: Final = 200
-_TERM_MAX: Final = 64
 # Bytes of its output that are shown to who comes to look on.
 _TAIL: Final = 2000
 
@@ -109,15 +108,10 @@ class SharedSession:
 
     # -- its commands
 
-    def is_next(self, command: bytes, term: str | None) -> None:
-        """A command is about to be run; a person's line, where there is a ``term``.
-
-        The session's own TERM tells programs that nobody looks (dumb): for his line alone they get his terminal's.
-        """
+    def is_next(self, command: bytes, by_person: bool) -> None:
+        """A command is about to be run."""
         if self._unfinished is None:  # else it is refused, and that other one still told of
-            self._typed_line = None if term is None else command
-        # A longer one names no terminal, and would not be typed in one piece.
-        self.engine.term = to_bytes("term", term) if term and len(term) <= _TERM_MAX and "\0" not in term else b""
+            self._typed_line = command if by_person else None
 
     def told(self, command: bytes) -> tuple[bytes, bool]:
         """A command as others are told of it, and whether a person typed it."""

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from ..any_session import Given
 from ..engine.dialogue import glimpse
 from ..errors import RESTARTED, InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, Stream, check_seconds
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 # How long a request waits for its turn until its client is told of that, in seconds.
 _TELL_AFTER: Final = 1.0
 # What of a command's request is not the session's to know.
-_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "term", "live", "tell", "turn_within"}
+_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "live", "tell", "turn_within"}
 
 
 async def serve(server: Server, incoming: Incoming) -> Answer:
@@ -108,11 +109,15 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.part
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
-    shared.is_next(command, request.term)
+    if by_person := request.term is not None:
+        # The session's own TERM tells programs that nobody looks (dumb): for his line alone they get his terminal's.
+        options["term"] = request.terminal_type
+    shared.is_next(command, by_person)
     fanout = shared.begin(command, request.id)
     with shared.attending() as told, _heard(fanout, incoming):
         try:
-            result = await shared.session.run(command, on_output=fanout, **options)
+            asked = shared.session._request(Given(command, on_output=fanout, **options))
+            result = await shared.session._run(asked)
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error)})
             raise

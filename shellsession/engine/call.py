@@ -69,8 +69,7 @@ class Call:
     fault: BaseException | None = None  # of a callback that did not run within a verb
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
-    term = b""  # see Frame
-    without_term = False  # it cannot be set
+    without_term = False  # its request's TERM cannot be set
     abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
     interrupt_requested = False  # another thread wants it ended

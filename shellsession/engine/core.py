@@ -40,7 +40,6 @@ class Core:
         self.parents_shell: Shell | None = None
         self.call: Call | None = None  # a command that was handed back running
         self.unheard: Result | None = None  # its end, which came while nobody waited for it
-        self.term = b""  # of a person's terminal, for the next command alone
         self.unread = b""  # typed for the command that ended last, and not read before its end
         self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last

@@ -170,7 +170,7 @@ class Engine(Core):
         if (untold := self.untold) is None and not is_gone:
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
-            return typist.start(self, shell, request, self.term)
+            return typist.start(self, shell, request)
         call = self.last = Call(request, Typed(), {}, b"")
         call.not_run = True
         call.reason = GONE

@@ -41,8 +41,8 @@ _STARVED: Final = (
 )
 
 
-def start(engine: Core, shell: Shell, request: Request, term: bytes = b"") -> Call:
-    """Type the command. ``term``: as in ``Frame``."""
+def start(engine: Core, shell: Shell, request: Request) -> Call:
+    """Type the command."""
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
     if engine.had_children and shell.family.has_children():
@@ -55,9 +55,8 @@ def start(engine: Core, shell: Shell, request: Request, term: bytes = b"") -> Ca
         shell.control.send(_TO_FOREGROUND)
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
-        typed = _put(engine, shell, request, term)
+        typed = _put(engine, shell, request)
         call = engine.last = Call(request, typed, older, modes, spills_of(request.limits))
-        call.term = term
         _send(shell, typed)
     except BaseException:
         if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
@@ -82,7 +81,7 @@ def _send(shell: Shell, typed: Typed) -> None:
     shell.ours_in_history = 1
 
 
-def _put(engine: Core, shell: Shell, request: Request, term: bytes) -> Typed:
+def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     """How it is to be typed; what bash is to open for it is there then."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
@@ -102,9 +101,9 @@ def _put(engine: Core, shell: Shell, request: Request, term: bytes) -> Typed:
     sourced = _must_source(engine, shell.version, request)
     frame = Frame(
         *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
-        *(engine.setter, shell.version, term),
+        *(engine.setter, shell.version, request.term),
     )
-    for argument, status in _arguments(engine, shell, request.command, sourced, term):
+    for argument, status in _arguments(engine, shell, request, sourced):
         lines = frame.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
@@ -142,14 +141,14 @@ def _must_source(engine: Core, version: int, request: Request) -> bool:
     return is_to_be and not replaces_the_shell(text)
 
 
-def _arguments(engine: Core, shell: Shell, text: bytes, sourced: bool, term: bytes) -> Iterator[tuple[bytes, int]]:
+def _arguments(engine: Core, shell: Shell, request: Request, sourced: bool) -> Iterator[tuple[bytes, int]]:
     """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
-    status = engine.status
+    text, status = request.command, engine.status
     if b"\\" in text:
         text = _ended(text)
     if sourced:
         # `||`: for `set -e` and an ERR trap, the file has no status of its own.
-        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling, term), quote(text))
+        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling, request.term), quote(text))
         yield quote(shell.files.write("text", lines)), status
         return
     if engine.spelling == SOURCE:
@@ -192,7 +191,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
-    if mark.skipped and call.term and not call.without_term:  # perhaps that cannot be set here
+    if mark.skipped and call.request.term and not call.without_term:  # perhaps that cannot be set here
         call.without_term, call.retyped = True, call.retyped - 1
     elif mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
         engine.spelling, call.without_term = (engine.spelling + 1) % WAYS, False
@@ -205,7 +204,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _put(engine, shell, call.request, b"" if call.without_term else call.term)
+    typed = _put(engine, shell, call.request.__replace__(term=b"") if call.without_term else call.request)
     call.typed_as(typed)
     _send(shell, typed)
     return True
