@@ -50,13 +50,14 @@ def test_a_command_of_several_lines(sits: Sits, client: RemoteSession, daemon: D
     ]
 
 
-def test_others_are_told_what_he_typed(sits: Sits, client: RemoteSession, daemon: Daemon) -> None:
-    """And not how his TERM is given to it."""
-    person = sits()
+@pytest.mark.parametrize(("term", "seen"), [("xterm-256color", "xterm-256color"), ("", "dumb")])
+def test_others_are_told_what_he_typed(sits: Sits, client: RemoteSession, daemon: Daemon, term: str, seen: str) -> None:
+    """And not how his TERM is given to it, which his own terminal may have none of."""
+    person = sits(TERM=term)
     person.prompt()
-    person.types("echo $TERM; sleep 100\r")
-    person.sees("xterm-256color")
-    told = "echo $TERM; sleep 100"
+    told = "echo it is $TERM; sleep 100"
+    person.types(f"{told}\r")
+    person.sees(f"it is {seen}")
     assert client.command == told
     assert [one["command"] for one in control.agents(daemon.socket) if one["agent"] == client.agent] == [told]
     with Raw(daemon.socket) as raw:

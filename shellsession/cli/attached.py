@@ -138,10 +138,9 @@ class Attached(Typing):
             return
         self._resize()
         self._command = as_bytes(text)
-        term = {"term": os.environ["TERM"]} if os.environ.get("TERM") else {}
-        how = {**term, "timeout": _QUICK, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
+        how = {"timeout": _QUICK, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
         self._quick = time.monotonic() + 2 * _QUICK
-        self._ask("run", self._command, limits=limits_fields(_KEPT), **how)
+        self._ask("run", self._command, limits=limits_fields(_KEPT), term=os.environ.get("TERM", ""), **how)
 
     # -- while something runs
 
