@@ -119,6 +119,41 @@ def test_an_interrupt_that_was_struck_half_way_is_done_again(sh: Session, monkey
         assert sh.run("echo $?").stdout == "130\n"
 
 
+@pytest.mark.parametrize(("where", "name"), [(ladder, "kill"), (tracing, "_trace")], ids=["signals", "traces"])
+def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
+    sh: Session, monkeypatch: pytest.MonkeyPatch, where: object, name: str
+) -> None:
+    """Bash was let go on until it was done again, with its program at its end by then."""
+    shell, climb, act = sh.open()._engine.live(), ladder.Ladder.climb, getattr(where, name)
+    for strike in range(1, 100):
+        acts, climbs = itertools.count(1), itertools.count(1)
+
+        def act_and_be_struck(*given: Any, acts: Iterator[int] = acts, strike: int = strike) -> Any:
+            came = act(*given)
+            if next(acts) == strike:
+                raise KeyboardInterrupt
+            return came
+
+        def climb_late(way: ladder.Ladder, climbs: Iterator[int] = climbs) -> Any:
+            if next(climbs) > 1:
+                wait_until(
+                    lambda: processes.state(shell.pid) == "T" or shell.idle(), "bash to stay, or come to its end"
+                )
+            return climb(way)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, act_and_be_struck)
+            patch.setattr(ladder.Ladder, "climb", climb_late)
+            try:
+                result = sh.run("sleep 100; echo after", timeout=0.1)
+            except KeyboardInterrupt:
+                assert sh.run("echo $?").stdout == "130\n", strike
+                continue
+        assert (result.outcome, result.stdout) == ("timed_out", "")
+        return
+    raise AssertionError("it is struck without end")
+
+
 @pytest.mark.parametrize(
     ("traps", "stdout"),
     [

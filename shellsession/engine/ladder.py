@@ -41,7 +41,7 @@ _LOOKS: Final = 3  # one alone may fall into the moment between two children
 class Ladder:
     """One way up for one command. Shells, and programs in system(3), are stopped while what they wait for ends.
 
-    None is left so.
+    None is left so, but where it is struck (Ctrl-C, a cancelled task): then another way up begins, or all is killed.
     """
 
     def __init__(self, shell: Shell, call: Call) -> None:
@@ -53,15 +53,24 @@ class Ladder:
     def climb(self) -> Steps[What | None]:
         """End it all; what bash said to it, or None when it says nothing."""
         try:
-            for number, patience in _RUNGS:
-                what = yield from self._rung(number, patience)
-                if what in (MARK, DEAD):
-                    return what
-            return (yield from self._wait_for_starved())
-        finally:
+            what = yield from self._climb()
+        except BaseException:
+            # What they wait for may have ended by now, and they were not interrupted yet: let go on until that is done
+            # again, they would begin what follows.
             for pid in self._held:
+                self._signal(pid, signal.SIGSTOP)
                 tracing.detach(pid)  # struck amid that
-                self._signal(pid, signal.SIGCONT)
+            raise
+        for pid in self._held:
+            self._signal(pid, signal.SIGCONT)
+        return what
+
+    def _climb(self) -> Steps[What | None]:
+        for number, patience in _RUNGS:
+            what = yield from self._rung(number, patience)
+            if what in (MARK, DEAD):
+                return what
+        return (yield from self._wait_for_starved())
 
     def _wait_for_starved(self) -> Steps[What | None]:
         """Before a shell is given up: on a busy machine it, or what runs below, may not have had its turn yet."""
@@ -141,7 +150,9 @@ class Ladder:
         while True:
             shell.signal(signal.SIGSTOP)
             yield from self._until_stopped()
-            if time.monotonic() > until or not (shell.is_at_our_line(call.older) or tracing.sets_handler(shell.pid)):
+            # Not amid a handler any more once its child was signalled: it would begin what follows.
+            amid = shell.is_at_our_line(call.older) or (call.signal is None and tracing.sets_handler(shell.pid))
+            if time.monotonic() > until or not amid:
                 return None
             shell.signal(signal.SIGCONT)
             what = yield from pump.pump(shell, call, time.monotonic() + _FIRST_LOOK)

@@ -52,7 +52,7 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     The child has ended. A shell that waits for more is interrupted as it does so. One that no interrupt reaches is
     killed there. Who was struck (Ctrl-C) in here has to ``detach``.
     """
-    if not _is_possible() or processes.state(pid) != "T" or not _waits(pid):
+    if not _is_possible() or processes.state(pid) != "T" or not (_waits(pid) or sets_handler(pid)):
         return False
     try:
         seize(pid)
@@ -73,16 +73,17 @@ def _waits(pid: int) -> bool:
 
 
 def sets_handler(pid: int) -> bool:
-    """Was it stopped as it put in a handler? Interrupted before its next word, bash would signal itself for ever."""
-    return activity.system_call(pid)[:1] == (SET_HANDLER,)
+    """Was it stopped as it set one of SIGINT? Interrupted before its next word, bash would signal itself for ever."""
+    return activity.system_call(pid)[:2] == (SET_HANDLER, signal.SIGINT)
 
 
 def _go_behind_child(pid: int) -> Steps[None]:
     """To where it has put its own handler of SIGINT back; or to where it waits for something else.
 
-    With `set -m` it keeps that one while it waits, and takes the terminal back behind it.
+    Stopped as it set one: whether that was its own, or the one for its wait, its next call tells. With `set -m` it
+    keeps its own while it waits, and takes the terminal back behind it.
     """
-    puts_back = False
+    amid, puts_back = sets_handler(pid), False
     for _ in range(_STOPS):
         if not (yield from _stops(pid)):
             return
@@ -90,7 +91,9 @@ def _go_behind_child(pid: int) -> Steps[None]:
         if (what == EXIT and puts_back) or (what, number) == (ENTRY, _TAKE):
             return
         if what == ENTRY:
-            puts_back = number == SET_HANDLER and first == signal.SIGINT
+            if amid and number != _WAIT:
+                return
+            amid, puts_back = False, number == SET_HANDLER and first == signal.SIGINT
         go_on(pid)
 
 
