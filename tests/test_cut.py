@@ -221,6 +221,33 @@ def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
     assert sh.run("echo on").stdout == "on\n"
 
 
+def test_nothing_follows_a_program_that_takes_its_time_to_die(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one with much memory does, and any on a busy machine: bash was interrupted before it had ended."""
+    bash, looks = sh.open()._engine.live(), itertools.count(1)
+    send, hear, dying = shell.kill, pump.pump, list[int]()
+
+    def send_late(pids: list[int], number: int) -> list[int]:
+        if number != signal.SIGKILL:
+            return send(pids, number)
+        dying.extend(pids)
+        return pids
+
+    def hear_and_send(*given: Any) -> Any:
+        came = yield from hear(*given)
+        # After more looks than there are within the time that a rung of the ladder has; or bash is interrupted already.
+        if dying and (next(looks) > 60 or processes.state(bash.pid) != "T"):
+            send(dying)
+            wait_until(lambda: processes.state(bash.pid) == "T" or bash.idle(), "bash to stay, or come to its end")
+            dying.clear()
+        return came
+
+    monkeypatch.setattr(ladder, "kill", send_late)
+    monkeypatch.setattr(pump, "pump", hear_and_send)
+    result = sh.run(f"v=7; {IGNORES}; echo went on", timeout=SOON)
+    assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "", True)
+    assert sh.run("echo $v").stdout == "7\n"
+
+
 @pytest.mark.parametrize("command", ["sleep 100 | cat", "cat <(sleep 100)", "sleep 100 | sh -c cat | cat"])
 @pytest.mark.parametrize("isolated", [False, True])
 def test_no_part_of_a_command_lives_on_another_s_end(

@@ -46,6 +46,7 @@ class Ladder:
 
     def __init__(self, shell: Shell, call: Call) -> None:
         self._shell, self._call = shell, call
+        self._begun = time.monotonic()
         self._held: list[int] = []  # those, and bash among them
         self._in_system: set[int] = set()  # programs among them
         self._dying: set[int] = set()
@@ -111,9 +112,9 @@ class Ladder:
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
                 self._end(fresh, number)
                 fresh = []
-            if now >= begun + patience:
+            if now >= begun + patience and not self._is_dying(now):
                 break
-            what = yield from pump.pump(self._shell, self._call, min(now + look, begun + patience))
+            what = yield from pump.pump(self._shell, self._call, now + look)
             if what in (MARK, DEAD):
                 return what
             look = min(look * 1.5, _LAST_LOOK)
@@ -122,6 +123,13 @@ class Ladder:
         for pid in self._held[::-1]:  # another user's program, say: it cannot be ended
             yield from self._interrupt(pid)
         return (yield from self._answer(begun + patience))
+
+    def _is_dying(self, now: float) -> bool:
+        """Will one soon have ended? It has been killed, and gives its memory back, or has not had its turn for that.
+
+        Interrupted before, bash would go on behind it.
+        """
+        return now < self._begun + _STARVED and any(map(processes.alive, self._dying))
 
     def _answer(self, until: float) -> Steps[What]:
         """What bash says to it, for as long as that may take."""
@@ -215,7 +223,7 @@ class Ladder:
         signalled = kill(programs[::-1], number)
         kill(programs[::-1], signal.SIGCONT)  # children first: who sees a stopped child may go on without it
         if number == signal.SIGKILL:
-            self._dying.update(programs)
+            self._dying.update(signalled)
         # Not before: struck half-way (Ctrl-C), all of it is done again.
         self._call.note_killed(signalled[::-1])
         self._call.signal = int(number)
