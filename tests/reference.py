@@ -170,9 +170,6 @@ if VERSION >= (5, 2):
     DIFFERENT_SCRIPTS["syntax_errors: unclosed substitution"] = _STATUS
     DIFFERENT_SCRIPTS["syntax_errors: unclosed process substitution"] = _STATUS
 if VERSION < (5, 1):
-    _THROWN = "at an error that leaves `eval` itself an older bash keeps the PIPESTATUS of what was before it"
-    DIFFERENT_SCRIPTS["arrays: array assignment error status"] = _THROWN
-    DIFFERENT_SCRIPTS["statuses: an error that throws bash out of the text"] = _THROWN
     DIFFERENT_SCRIPTS["shell_state: bind and fc without line editing"] = "its history is on at first: ours was emptied"
 if VERSION < (5, 0):
     _SYNTAX = "`eval` of bash 4.4 leaves 1 behind an error of syntax, and the next text prints it"

@@ -142,7 +142,8 @@ def test_nothing_that_is_said_makes_a_command_run_twice(status: int, sh: Session
 
 
 # What a DEBUG trap saw of the line by which its command was run, as far as that can be known of a mark: $m.
-SEEN = "H=; trap '[[ $H ]] || { q=$(history 1); [[ $q == *zzz* ]] && H=$q; }' DEBUG"
+# (Its own text has no zzz: before 5.1 the trap runs once more behind it.)
+SEEN = "H=; trap '[[ $H ]] || { q=$(history 1); [[ $q == *zz'z'* ]] && H=$q; }' DEBUG"
 READ = 'trap - DEBUG; : zzz; m=${H##*/dev/null/}; m=${m%%[^0-9a-f]*}; echo "$m" >seen'
 
 
@@ -162,7 +163,8 @@ def test_what_history_shows_to_a_debug_trap_runs_no_command_twice(
 ) -> None:
     sh.run("set -o history")
     sh.run(SEEN)
-    forged = 'for skipped in "$m" "${m}0" "${m}0/"; do echo "bash: /dev/null/$skipped: no" >&10; done'
+    # Short: where it does not fit in one read, a file has it, and the trap sees nothing.
+    forged = 'for s in $m ${m}0 ${m}0/; do echo "bash: /dev/null/$s: no" >&10; done'
     result = sh.run(f"{READ}; {forged}; printf '%0{noise}d' 0 >&10; echo ran >>runs; {status}")
     assert (place / "runs").read_text() == "ran\n"
     assert (result.outcome, result.state_kept, result.ran) == ("shell_exited", False, True)

@@ -58,6 +58,13 @@ NOWHERE: Final = b"/dev/null/"
 SECRET: Final = 14
 # Read-only, bash would complain of it, and in posix mode not run the text.
 _MAY_SET_TERM: Final = b" && [[ ${TERM+${TERM@a}} != *r* ]]"
+_STATUSES: Final = b"${PIPESTATUS[0]-} $?"
+# Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
+# $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
+# can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
+_BEHIND: Final = b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1"
+# Stands before the statuses then.
+TOLD_BEHIND: Final = b"="
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 
 
@@ -98,7 +105,7 @@ def _prefix(spelling: int) -> bytes:
     return b"\\" if spelling % PROVEN else b"\\builtin "
 
 
-def mark_line(nonce: bytes, status: bytes = b"${PIPESTATUS[0]-} $?") -> bytes:
+def mark_line(nonce: bytes, status: bytes = _STATUSES) -> bytes:
     """The line whose answer is the mark.
 
     It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
@@ -160,17 +167,18 @@ class Frame(NamedTuple):
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
         is_older, prologue = self.version < _LONG_READS, reserving
+        run += _BEHIND if is_older else b""
         if self.ours_in_history:
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
-        # behind a text `!` never leaves 0 and 0 (see ``marks``).
-        skipped = b'! ((1)) <"%b%b$((0))/"; ((1))' % (NOWHERE, self.nonce[SECRET:])
+        # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
+        skipped = b'! ((1)) <"%b%b$((0))/"; ((%d))' % (NOWHERE, self.nonce[SECRET:], not is_older)
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
         if self.term:
             guard += _MAY_SET_TERM + (b"" if self.spelling % PROVEN else b" && \\builtin command")
-        words = guard, prologue, run, skipped, mark_line(self.nonce)
+        words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
         return b"if" + (b" " * ((-len(lines) - 2) % _SHORT_READ) if is_older else b"") + lines

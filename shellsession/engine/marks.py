@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from .framing import NOWHERE, SECRET
+from .framing import NOWHERE, SECRET, TOLD_BEHIND
 
 # Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
 NOISE_MAX: Final = 1 << 16
@@ -93,7 +93,7 @@ class Framer:
 
         Where they do not, somebody has forged the other word.
         """
-        skipped = body.startswith(b" 0 0 ")
+        skipped = body.startswith((b" 0 0 ", b" " + TOLD_BEHIND + b"1 1 "))
         return mark._replace(skipped=skipped, broken=not skipped)
 
     @property
@@ -118,6 +118,7 @@ def _read(body: bytes) -> Mark | None:
     if len(words) != 7 or words[0]:
         return None
     _, piped, last, line, flags, options, cwd = words
+    piped, was_told_behind = piped.removeprefix(TOLD_BEHIND), piped.startswith(TOLD_BEHIND)
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
     history = b"history" in options  # no other option has the word in its name; it may stand first
@@ -127,10 +128,10 @@ def _read(body: bytes) -> Mark | None:
     # itself, as when a keyword of it is an alias.
     if int(last) >= _SIGNALLED:
         return Mark(int(last), flags, cwd, read, history, thrown=True)
-    if last not in (b"0", b"1"):
+    if last not in (b"0", b"1") or (was_told_behind and piped and last == b"1"):
         return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
-    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where it had nothing to turn
-    # round, an error threw bash out of the text: before 5.1 PIPESTATUS is then that of something earlier.
+    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where that had nothing to turn
+    # round, an error threw bash out of the text.
     failed = last == b"0"
     status = int(piped or failed)
     return Mark(status if failed or not status else int(last), flags, cwd, read, history)

@@ -94,3 +94,11 @@ shift 1 2
 (exit 7)
 #--- next call
 a[1/0]=x
+### an error that leaves eval, behind success
+true; shift 1 2; echo never
+### an error that leaves eval, behind a failure
+(exit 9); shift 1 2; echo never
+### an error that leaves eval, behind a pipe
+(exit 9) | true; break 1 2; echo never
+### a bad subscript of an assignment, behind success
+a=(1); a[1/0]=x; echo never
