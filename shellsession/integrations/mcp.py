@@ -9,7 +9,8 @@ import asyncio
 import inspect
 import json
 import os
-from collections.abc import Awaitable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, cast
@@ -29,7 +30,7 @@ try:
     from mcp.server.mcpserver.exceptions import ToolError
     from mcp.server.stdio import stdio_server
     from mcp.shared.message import SessionMessage
-    from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
+    from mcp.types import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
 except ImportError as error:
     raise missing("mcp", error) from error
 
@@ -39,6 +40,9 @@ command that takes long is handed back running: `wait` for it, `send` it input, 
 
 _UNREADABLE: Final = (
     "the request is no JSON of whole characters (half of a surrogate pair? a byte that is no UTF-8?): nothing was run"
+)
+_MALFORMED: Final = (
+    'the request is no JSON-RPC 2.0 ("jsonrpc": "2.0", its method a string, its params an object): nothing was run'
 )
 
 
@@ -58,10 +62,11 @@ def server(toolbox: Toolbox) -> MCPServer:
 
         async def run_stdio_async(self) -> None:
             core = self._lowlevel_server
-            with _stdin() as lines:
+            with _stdin() as file:
+                lines: Any = _Lines(file)
                 async with stdio_server(lines) as (arriving, writing), anyio.create_task_group() as group:
                     passing, passed = anyio.create_memory_object_stream[Any](0)
-                    group.start_soon(_answer_unread, arriving, passing, writing)
+                    group.start_soon(_answer_unread, lines, arriving, passing, writing)
                     await core.run(passed, writing, core.create_initialization_options())
                     group.cancel_scope.cancel()
 
@@ -126,26 +131,49 @@ def _stdin() -> Iterator[Any]:
         os.dup2(wire, 0)
 
 
-def _unread(error: Exception) -> int | str | None:
-    """The id of a request that the SDK could not read, as one of half a surrogate pair; None where there is none."""
+class _Lines:
+    """The lines of a file, for the SDK: of each it makes one message, or one error, and these come in order."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._read = file, deque[str]()
+
+    async def __aiter__(self) -> AsyncIterator[str]:
+        async for line in self._file:
+            self._read.append(line)
+            yield line
+
+    def take(self) -> str:
+        """That of the next message or error."""
+        return self._read.popleft()
+
+
+def _refusal(line: str, error: Exception) -> JSONRPCError | None:
+    """What is said to a request that the SDK could not read; None to what has no id that could be written back (it may
+    be half of a surrogate pair), and to an answer: its id is ours, and may be that of a request of the client, too."""
     try:
-        line = cast(Any, error).errors(include_url=False)[0]["input"]  # pydantic's error has the whole of it
-        number = json.loads(line)["id"]
-        str(number).encode()  # half a pair in the id itself cannot be written back
-    except (AttributeError, ValueError, TypeError, LookupError, RecursionError):
+        message = json.loads(line)
+        number = message["id"]
+        str(number).encode()
+    except (ValueError, TypeError, LookupError, RecursionError):
         return None
-    return number if type(number) in (int, str) else None
+    is_answer = "method" not in message and ("result" in message or "error" in message)
+    if is_answer or type(number) not in (int, str):
+        return None
+    # Of what is no JSON to pydantic it names no place.
+    is_json = bool(cast(Any, error).errors(include_url=False)[0]["loc"])
+    code, said = (INVALID_REQUEST, _MALFORMED) if is_json else (PARSE_ERROR, _UNREADABLE)
+    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=said))
 
 
-async def _answer_unread(arriving: Any, passing: Any, writing: Any) -> None:
+async def _answer_unread(lines: _Lines, arriving: Any, passing: Any, writing: Any) -> None:
     """Pass on what arrives; the SDK would only drop what it cannot read, and who has asked would wait for ever."""
     async with passing:
         async for item in arriving:
+            line = lines.take()
             if not isinstance(item, Exception):
                 await passing.send(item)
-            elif (request := _unread(item)) is not None:
-                said = ErrorData(code=PARSE_ERROR, message=_UNREADABLE)
-                await writing.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request, error=said)))
+            elif (refusal := _refusal(line, item)) is not None:
+                await writing.send(SessionMessage(refusal))
 
 
 async def _connect(agent: str, socket: str | None) -> AsyncRemoteSession:

@@ -13,6 +13,19 @@ from support import unique_seconds, wait_until, with_argument
 _HELLO = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
 
 
+# Requests that are JSON and no JSON-RPC 2.0; of the last two the client could take an answer for one to its own.
+_MALFORMED = (
+    ('{"jsonrpc": "2.0", "id": 11, "method": "tools/list", "params": []}', 11),
+    ('{"jsonrpc": "2.0", "id": 12, "method": "tools/list", "params": "all"}', 12),
+    ('{"id": "thirteen", "method": "tools/list"}', "thirteen"),
+    ('{"jsonrpc": "1.0", "id": 14, "method": "tools/list"}', 14),
+    ('{"jsonrpc": "2.0", "id": 15, "method": 5}', 15),
+    ('{"jsonrpc": "2.0", "id": 16}', 16),
+    ('{"jsonrpc": "1.0", "id": 17, "result": {}}', None),
+    ('{"jsonrpc": "2.0", "id": 18, "error": 5}', None),
+)
+
+
 def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "shellsession", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -35,9 +48,9 @@ def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
 
         ask(json.dumps({"jsonrpc": "2.0", "method": "initialize", "id": 1, "params": _HELLO}).encode())
         process.stdin.write(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
-        for number in ("2", '"two"'):
-            answer = ask(call(number, "echo \\ud800"))
-            assert answer["id"] == json.loads(number)
+        for which in ("2", '"two"'):
+            answer = ask(call(which, "echo \\ud800"))
+            assert answer["id"] == json.loads(which)
             assert "surrogate" in answer["error"]["message"]
         for command in ("echo \udcff", "echo \udcc3"):  # a byte that is none; half a character
             answer = ask(call("4", command))
@@ -46,6 +59,13 @@ def test_a_request_that_the_sdk_cannot_read_is_answered() -> None:
         process.stdin.write(
             b"no JSON\n[]\n7\n\xff\n" + rb'{"jsonrpc": "2.0", "id": "\ud800", "method": "tools/list"}' + b"\n"
         )
+        for text, number in _MALFORMED:
+            if number is None:
+                process.stdin.write(text.encode() + b"\n")
+            else:
+                answer = ask(text.encode())
+                assert (answer["id"], answer.get("error", {}).get("code")) == (number, -32600), text
+                assert "nothing was run" in answer["error"]["message"]
         answer = ask(call("3", "echo \\ud83d\\ude00 \ufffd\u00e4"))
         assert (answer["id"], answer["result"]["content"][0]["text"]) == (3, "\U0001f600 \ufffd\u00e4")
         process.stdin.close()
