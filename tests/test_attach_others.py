@@ -94,6 +94,24 @@ def test_he_is_told_when_the_session_is_closed_and_types_into_no_other(sits: Sit
     assert person.ends() == 125
 
 
+def test_he_is_told_at_once_when_another_restarts_the_shell_under_his_prompt(
+    sits: Sits, client: RemoteSession, tmp_path: Path
+) -> None:
+    """And so is who looks on. The line that he types is kept, for him to judge."""
+    person, onlooker = sits(), sits("--read-only")
+    onlooker.sees("looking on")
+    person.prompt()
+    person.runs("cd /; word=his")
+    person.types("echo [$word]")
+    person.sees(r"echo \[\$word]")
+    client.restart()
+    for one in (person, onlooker):
+        one.sees("restarted meanwhile")
+    person.sees(r"echo \[\$word]")
+    person.types("; pwd\r")
+    person.sees(rf"\[\]\r\n{tmp_path}\r\n")
+
+
 @pytest.mark.parametrize("comes_back", [False, True], ids=["", "comes back"])
 @pytest.mark.parametrize(
     ("end", "told"),

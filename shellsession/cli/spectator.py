@@ -137,6 +137,8 @@ class Spectator:
                 self.printed(message.parts[0])
             case "result":
                 self.came_back(header)
+            case "restarted":
+                self.restarted()
             case "closed":
                 self.closed()
             case "missed":
@@ -157,6 +159,11 @@ class Spectator:
         """The session is there no more; the agent may open another, which is looked on at, too."""
         self.terminal.calm()
         self.say(f"the session of {self.name} was closed")
+
+    def restarted(self) -> None:
+        """Somebody has, between two commands."""
+        self.terminal.calm()
+        self.say(f"the session of {self.name} was restarted meanwhile: a fresh shell, in its first directory")
 
     def came_back(self, header: dict[str, Any]) -> None:
         """It has ended."""

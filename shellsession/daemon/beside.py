@@ -38,6 +38,7 @@ async def _resize(shared: SharedSession, incoming: Incoming) -> None:
 
 async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
     session = shared.session
+    shared.hold.asked(incoming.connection)
     value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
     return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
 

@@ -16,7 +16,7 @@ from ..engine.keyboard import FULL_PAUSE
 from ..engine.output import counted
 from ..engine.results import result as ended_with_shell
 from ..engine.waiting import drive
-from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
+from ..errors import CLOSED, ENDED, NOT_YOURS, RESTARTED, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
@@ -284,6 +284,18 @@ class SharedSession:
         if self._unfinished is not None and seconds > 0:
             with suppress(ShellSessionError):
                 self.next_result(self._unfinished.request, await self.session.wait(seconds))
+
+    def restarted(self, by: str | None) -> None:
+        """The shell was, between two commands: who looks on is told, and so is who holds it, before a line of his."""
+        self.audience.show("restarted", {})
+        self.hold.restarted(by)
+
+    def announce_restart(self) -> None:
+        """The next command was perhaps sent for the shell that there was: then it is told of that, and not run."""
+        if self.hold.take_unaware():
+            self.engine.untold = Result(
+                b"", b"", None, None, self.session.cwd, 0.0, "shell_exited", state_kept=False, reason=RESTARTED
+            )
 
     def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""

@@ -113,6 +113,7 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
         # The session's own TERM tells programs that nobody looks (dumb): for his line alone they get his terminal's.
         options["term"] = request.terminal_type
     shared.is_next(command, by_person)
+    shared.announce_restart()
     fanout = shared.begin(command, request.id)
     with shared.attending() as told, _heard(fanout, incoming):
         try:
@@ -237,14 +238,16 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     return Answer({"value": ended}, (text,))
 
 
-async def _restart(shared: SharedSession, _: Incoming) -> None:
+async def _restart(shared: SharedSession, incoming: Incoming) -> None:
     with shared.attending():
-        before = shared.engine.shell
+        before, ran = shared.engine.shell, shared.engine.current is not None
         try:
             await shared.session.restart()
         finally:
             if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
                 shared.lose(RESTARTED)
+                if before is not None and not ran:  # else its end tells of it
+                    shared.restarted(incoming.request.holder)
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:
