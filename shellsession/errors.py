@@ -43,6 +43,9 @@ class ShellSessionError(Exception):
 # What who types is told where another thread, task or client is in the command.
 NOT_YOURS: Final = "somebody else is in the command that runs, and was not handed it back: nothing was typed"
 ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
+# What a client of the daemon is told whose turn does not come.
+LATE: Final = "its turn did not come in time, as somebody else is at it: it was not run"
+HELD: Final = "a person holds this session alone (attach) until he leaves: nothing was run or typed; try again later"
 # What every verb of a closed session is told, also who waited for its bash just then.
 IS_CLOSED: Final = "this session is closed: make a new one"
 # Why a command's shell was ended by somebody else.

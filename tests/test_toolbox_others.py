@@ -138,6 +138,27 @@ def test_a_call_behind_another_client_is_given_up_in_time_and_never_run(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("others", ["wait", "refuse"])
+@pytest.mark.parametrize(("verb", "said"), [("bash", {"command": "true"}), ("send", {"text": "y"})])
+@pytest.mark.parametrize("runs", [False, True], ids=["nothing runs", "his own runs"])
+def test_a_call_behind_a_person_says_so_and_tells_of_no_earlier_command(
+    daemon: Daemon, remote: RemoteSession, others: str, verb: str, said: dict[str, str], runs: bool
+) -> None:
+    """A model that is told of one, and finds none to wait for, restarts the shell."""
+
+    async def main() -> None:
+        async with aconnect(remote.agent, daemon.socket, False) as session:
+            with Raw(daemon.socket) as raw:
+                raw.ask("hold", agent=remote.agent, holder="me", others=others)
+                if runs:
+                    raw.run(remote.agent, "sleep 1000", holder="me", timeout=0.01, on_timeout="yield")
+                with pytest.raises(SessionBusy, match=r"a person holds this session .*nothing was run") as told:
+                    await Toolbox(session, patience=0.3, tick=0.05).call(verb, said)
+                assert "earlier command" not in str(told.value)
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("handed_back", [False, True], ids=["stayed with", "handed back"])
 def test_a_call_waits_for_its_turn_however_often_the_command_before_it_is_looked_at(
     daemon: Daemon, remote: RemoteSession, place: Path, handed_back: bool

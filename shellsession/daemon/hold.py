@@ -9,11 +9,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..async_session import AsyncSession
-from ..errors import CLOSED, ENDED, NotRunning, SessionBusy, SessionClosed
+from ..errors import CLOSED, ENDED, HELD, LATE, NotRunning, SessionBusy, SessionClosed
+from . import requests
 
 if TYPE_CHECKING:
     from ..engine.steps import Engine
     from .connection import Connection
+    from .listener import Listener
 
 
 class Hold:
@@ -28,21 +30,23 @@ class Hold:
         self._freed = asyncio.Event()
         self._unaware = False  # another one has restarted the shell, which its holder may not have heard yet
 
-    async def enter(self, holder: str | None, is_next: bool, of_command: bool) -> None:
+    async def enter(self, request: requests.OfAgent, listener: Listener) -> None:
         """Wait for the turn of who is not the holder. Raises SessionBusy and SessionClosed.
 
-        ``is_next``: to hold it then, which is never refused. ``of_command``: it is for the command that was there
-        before: NotRunning where that has ended since, whatever runs by then.
+        Who asks to hold it then is never refused. What is for the command that was there before: NotRunning where that
+        has ended since, whatever runs by then.
         """
+        listener.queued, listener.behind = True, HELD
         meant = self._engine.current
-        while self._holder not in (None, holder):
-            if self._refuses and not is_next:
-                raise SessionBusy("somebody holds this session alone (attach): try again later")
+        while self._holder not in (None, request.holder):
+            if self._refuses and not isinstance(request, requests.Hold):
+                raise SessionBusy(HELD)
             await self._freed.wait()
         if self._engine.closed:
             raise SessionClosed(CLOSED)
-        if of_command and self._engine.current is not meant:
+        if isinstance(request, requests.OfCommand) and self._engine.current is not meant:
             raise NotRunning(ENDED)
+        listener.queued, listener.behind = False, LATE
 
     def take(self, holder: str, refuse: bool, connection: Connection) -> None:
         """Give it to one client alone, until that connection ends."""

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from ..errors import LATE
 from ..models import Result, Stream
 from .wire import encode
 
@@ -22,7 +23,6 @@ _RETOLD: Final = 3 << 20
 
 
 LEFT: Final = "its client left before its turn came: it was not run"
-LATE: Final = "its turn did not come in time, as somebody else is at it: it was not run"
 
 
 class Listener:
@@ -34,6 +34,7 @@ class Listener:
             False  # for its turn: nothing was begun for it, and it is given up when its client leaves for good
         )
         self.late = False  # its turn did not come in time
+        self.behind = LATE  # what it is told then
         self.begun = False  # its task has had its first turn
         self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
         self.partial: Result | None = None  # what came of its command, which was cancelled

@@ -23,7 +23,7 @@ from .eager import begin
 from .incoming import Incoming
 from .journal import Journal
 from .ledger import Claim, Ledger
-from .listener import LATE, LEFT, Listener
+from .listener import LEFT, Listener
 from .records import from_error
 from .sessions import Sessions
 from .verbs import serve
@@ -142,7 +142,7 @@ class Server:
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
         if listener.late or (listener.queued and listener.abandoned.done()):
-            return SessionBusy(LATE if listener.late else LEFT)
+            return SessionBusy(listener.behind if listener.late else LEFT)
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
         if listener.queued:

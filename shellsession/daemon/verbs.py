@@ -55,10 +55,7 @@ async def serve(server: Server, incoming: Incoming) -> Answer:
             shared.users += 1
             try:
                 if type(request) not in _UNHELD:
-                    incoming.listener.queued = True
-                    is_next, of_command = isinstance(request, requests.Hold), isinstance(request, requests.OfCommand)
-                    await shared.hold.enter(request.holder, is_next, of_command)
-                    incoming.listener.queued = False
+                    await shared.hold.enter(request, incoming.listener)
                 answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
             finally:
                 shared.users -= 1

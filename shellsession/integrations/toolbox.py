@@ -22,7 +22,7 @@ from ..contracts.contract import BadCall, Input
 from ..daemon import control
 from ..daemon.remote import TURN_WITHIN
 from ..engine.loop_waiting import to_its_end
-from ..errors import InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
+from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Result, check_seconds
 from ..turns import Turns
 from .telling import MAX_OUTPUT, limits_for, listed, seen, told
@@ -40,6 +40,10 @@ Timeout = Annotated[float | None, Field(description="Seconds after which the com
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
 Typed = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+
+_EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
+# What to do about it by these verbs; of all else (a person sits there) the session says it itself.
+_BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
 
 
 def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
@@ -239,10 +243,8 @@ class Toolbox:
             if not results[-1].runs_on:
                 self._deadline = None
             return told(results, self._max_output)
-        except SessionBusy:
-            raise SessionBusy(
-                "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
-            ) from None
+        except SessionBusy as error:
+            raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # a client that gives up leaves nothing running
             if results or not begins:  # else what was handed back before is not what it gives up
                 self._deadline = None
