@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import clients
 import pytest
 from clients import begin
-from daemons import Daemon, Raw, served
+from daemons import Daemon, Raw, connections, served, settled
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import (
@@ -24,6 +25,7 @@ from shellsession import (
     Result,
     SessionBusy,
     ShellSessionError,
+    aconnect,
     connect,
 )
 from shellsession.daemon.wire import PARTS_MAX
@@ -163,6 +165,18 @@ def test_a_stream_that_is_left_with_its_result_has_nothing_cancelled(daemon: Dae
             if isinstance(piece, Result):
                 break
         assert asked() == before + 2  # the command, and that question
+
+
+def test_verbs_that_overlap_leave_one_connection_behind(daemon: Daemon, sh: RemoteSession, raw: Raw) -> None:
+    there = settled(lambda: connections(raw), lambda: raw.ask("stats"))  # those of earlier tests may be leaving
+
+    async def main() -> None:
+        async with aconnect(sh.agent, daemon.socket, False) as session:
+            assert all(result.ok for result in await asyncio.gather(*(session.run("true") for _ in range(8))))
+            await asyncio.to_thread(wait_until, lambda: connections(raw) <= there + 1, "that the others leave")
+            assert (await session.run("true")).ok
+
+    asyncio.run(main())
 
 
 def test_a_request_is_cancelled(daemon: Daemon, sh: RemoteSession) -> None:

@@ -22,6 +22,7 @@ from shellsession.cli.main import main
 from shellsession.cli.spectator import Line
 from shellsession.daemon import link, server
 from shellsession.daemon.control import shutdown, stats
+from shellsession.daemon.wire import encode
 
 runtime, hasty = endings.runtime, endings.hasty
 
@@ -66,21 +67,58 @@ def test_without_even_a_spare_descriptor_it_rests_between_two_looks(hasty: Daemo
         assert b"incarnation" in waiting.recv(1 << 16)
 
 
+def keep_busy(raw: Raw, way: str) -> None:
+    """That client waits for an answer, or is told what happens, or is in the middle of what it says."""
+    if way == "run":
+        raw.say(way, b"until [ -e go ]; do sleep 0.01; done", agent="a1")
+    elif way == "list":
+        raw.socket.sendall(encode(raw.header(way))[:-1])
+    else:
+        raw.ask(way, agent="a2", holder="me")
+
+
 def test_so_many_clients_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is connected is served as ever, and who leaves makes room."""
-    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    ways = ("list", "run", "watch", "hold")
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", len(ways) + 1)
     path = str(tmp_path / "socket")
     with serving(path), ExitStack() as clients:
-        first, *_ = [clients.enter_context(Raw(path)) for _ in range(3)]
+        last = clients.enter_context(Raw(path))
+        raws = {way: clients.enter_context(Raw(path)) for way in ways}
+        for agent in ("a1", "a2"):
+            last.open(agent, tmp_path)
+        for way, raw in raws.items():
+            keep_busy(raw, way)
+        keep_busy(last, "watch")
         with Raw(path) as late:
             assert late.hello["error"]["code"] == "limit_reached"
             with pytest.raises(EOFError):
                 late.receive()
-        with pytest.raises(LimitReached, match="3 clients are connected"):
+        with pytest.raises(LimitReached, match="5 clients are connected"):
             connect("a1", path)
-        assert first.agents() == []
+        (tmp_path / "go").touch()
+        assert raws["run"].receive().header["result"]["outcome"] == "exited"
+        raws["list"].socket.sendall(b"\n")
+        assert "error" not in raws["list"].receive().header
         clients.pop_all().close()
         wait_until(lambda: answers(path), "room")
+
+
+def test_who_comes_gets_the_place_of_who_has_been_idle_for_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has a session open and asks nothing of it keeps nobody out, nor does that one notice: it comes back."""
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    path = str(tmp_path / "socket")
+    with serving(path), Raw(path) as first, Raw(path) as second, connect("a1", path, False) as sh:
+        sh.run("X=1")
+        first.ask("list")
+        with Raw(path), Raw(path), Raw(path) as late:
+            for gone in (second, first):
+                with pytest.raises(EOFError):
+                    gone.receive()
+            assert late.ask("stats").header["value"]["connections"] == 3
+            assert sh.run("echo $X").stdout == "1\n"
 
 
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(

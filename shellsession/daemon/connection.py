@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
@@ -52,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.number = 0
         self.pid = 0  # of the client
         self._at_end: list[Callable[[], None]] = []
+        self.idle_since = time.monotonic()
 
     # -- asyncio's side
 
@@ -133,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
     def served(self) -> None:
         """One of its requests has been answered: there is room for another."""
         self._in_flight -= 1
+        self.idle_since = time.monotonic()
         if self._messages:
             self._take_some()
 
@@ -149,6 +152,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_gone(self) -> bool:
         return self._transport is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Is nothing on its way, and has it nothing (the session, a place from which to look on) that ends with it?"""
+        busy = self._in_flight or self._messages or self._at_end or self.congested or self._decoder.is_amid
+        return self._open is not None and not busy
 
     @property
     def congested(self) -> bool:

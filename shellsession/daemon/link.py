@@ -25,8 +25,9 @@ _CHUNK: Final = 1 << 16
 # How soon an answer is to be expected: `true` takes the daemon 0.3 ms. Looking for it again and again saves the waking
 # up: 0.28 ms instead of 0.42 on two cores (on one it costs 0.03).
 _SOON: Final = 1e-3
-# Connections that are kept for the next verb; more are only needed while verbs overlap.
-_KEPT: Final = 4
+# Connections that are kept for the next verb; more are only needed while verbs overlap. Each is one of those that the
+# daemon has room for, in a client that may have a session for each of its agents.
+_KEPT: Final = 1
 # What a greeting holds, of whichever version.
 _HELLO: Final = {"protocol": int, "incarnation": str, "connection": int, "pid": int}
 

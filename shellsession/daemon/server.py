@@ -59,7 +59,7 @@ class Server:
 
     def admit(self, connection: Connection) -> ShellSessionError | None:
         """Greet a new client; or why it is refused."""
-        if len(self._connections) >= _MAX_CONNECTIONS:
+        if len(self._connections) >= _MAX_CONNECTIONS and not self._make_room():
             return LimitReached(
                 f"{_MAX_CONNECTIONS} clients are connected, the most there may be: close one, or try again later"
             )
@@ -69,6 +69,17 @@ class Server:
         hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation}
         connection.send(encode({**hello, "connection": connection.number, "pid": os.getpid()}))
         return None
+
+    def _make_room(self) -> bool:
+        """End what has been idle for longest, if anything is: its client comes again when it has something to ask.
+
+        So who only keeps sessions open keeps nobody out, least of all who comes to look, or to end something.
+        """
+        served = {listener.connection for listener in self._served.values()}
+        idle = [one for one in self._connections if one.is_idle and one not in served]
+        if idle:
+            min(idle, key=lambda one: one.idle_since).close()
+        return bool(idle)
 
     def leave(self, connection: Connection) -> None:
         if connection in self._connections:

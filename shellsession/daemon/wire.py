@@ -132,8 +132,13 @@ class Decoder:
     def end(self) -> None:
         """Nothing more will come: raise if there was an error, or if a message is only half there."""
         self._check()
-        if self._line or self._header is not None:
+        if self.is_amid:
             raise ProtocolError("the peer ended in the middle of a message; what it wanted to say is lost")
+
+    @property
+    def is_amid(self) -> bool:
+        """Is a message only half there?"""
+        return bool(self._line) or self._header is not None
 
     def _check(self) -> None:
         if self._broken is not None:
