@@ -108,10 +108,15 @@ def test_all_jobs_that_run_are_kept_and_the_last_that_have_ended(sh: Session) ->
     assert (len(ended), any(job.running for job in ended)) == (99, False)
 
 
-def test_of_what_has_ended_no_more_is_remembered_than_is_good(sh: Session, go: Callable[[], None]) -> None:
+@pytest.mark.parametrize(("printed", "text"), [(5 << 20, 0), (0, 5 << 20)], ids=["output", "text"])
+def test_of_what_has_ended_no_more_is_remembered_than_is_good(
+    sh: Session, go: Callable[[], None], printed: int, text: int
+) -> None:
     sh.run("sleep 1000 &")
+    limits = Limits(max_output=5 << 20)
     for number in range(6):  # of 5 MiB each: three are 15, and 16 is the most
-        sh.run(f": {number}; {{ read <go; head -c 5M /dev/zero; }} &", tty=False, limits=Limits(max_output=5 << 20))
+        command = f": {number}; {{ read <go; head -c {printed} /dev/zero; }} & #{'x' * text}"
+        sh.run(command, tty=False, limits=limits)
         go()
         wait_until(lambda: not last_job(sh).running, "its end")
     sh.run("sleep 1001 &")
@@ -121,7 +126,7 @@ def test_of_what_has_ended_no_more_is_remembered_than_is_good(sh: Session, go: C
         [": 3", ": 4", ": 5"],
         "sleep 1001 &",
     )
-    assert all(len(job.output("stdout")[0]) == 5 << 20 for job in ended)
+    assert all(len(job.output("stdout")[0]) == printed and len(job.command) > text for job in ended)
 
 
 def test_the_shell_writing_through_a_saved_descriptor_is_the_earlier_calls(sh: Session) -> None:

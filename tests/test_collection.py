@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
+import tracemalloc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
+from daemons import serving
+from escapes import of_host
 from kinds import in_a_loop
 from support import in_thread, is_alive, wait_until
 
-from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base
+from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base, connect
 from shellsession.engine.steps import Engine
 from shellsession.engine.waiting import Steps, drive
 
@@ -163,6 +169,102 @@ def test_a_large_result_is_held_by_who_asked_and_by_nobody_else(kind: str, get: 
         held = weakref.ref(get(sh))
         wait_until(lambda: gc.collect() >= 0 and (held() is None or len(held().stdout) < 4096), "its end")  # type: ignore[union-attr]
         assert sh.run("echo $?").stdout == "3\n" or get is by_interrupt
+
+
+def given(size: int) -> bytes:
+    """Made by each who wants it: one that a test's code has as a constant is held by that."""
+    return b"x" * size
+
+
+def fed(sh: Session, size: int) -> None:
+    assert sh.run("wc -c", stdin=given(size)).stdout == f"{size}\n"
+
+
+def fed_apart(sh: Session, size: int) -> None:
+    assert sh.run("wc -c", stdin=given(size), isolated=True).stdout == f"{size}\n"
+
+
+def fed_by_stream(sh: Session, size: int) -> None:
+    *_, result = sh.stream("echo begun; wc -c", stdin=given(size))
+    assert isinstance(result, Result)
+
+
+def fed_in_vain(sh: Session, size: int) -> None:
+    assert sh.run("read -rn1; sleep 1000", stdin=given(size), timeout=0.2).outcome == "timed_out"
+
+
+def fed_to_a_lost_shell(sh: Session, size: int) -> None:
+    assert not sh.run("exit 3", stdin=given(size)).state_kept
+
+
+def told_of_a_lost_shell(sh: Session, size: int) -> None:
+    assert sh.run("(sleep 0.05; kill -9 $$) &").ok
+    pid = sh.pid
+    assert pid is not None
+    wait_until(lambda: not is_alive(pid), "the shell's end")
+    assert not sh.run("true", stdin=given(size)).ran
+
+
+def fed_to_what_runs_on(sh: Session, size: int) -> None:
+    """Once bash has opened it: what comes back before that may have to be typed again."""
+    assert sh.run("read -rn1; sleep 1000", stdin=given(size), timeout=0.05, on_timeout="yield").runs_on
+
+
+def fed_to_what_runs_on_apart(sh: Session, size: int) -> None:
+    options = {"timeout": 0.05, "on_timeout": "yield", "isolated": True}
+    assert sh.run("read -rn1; sleep 1000", stdin=given(size), **options).runs_on  # type: ignore[arg-type]
+
+
+def named(sh: Session, size: int) -> None:
+    assert sh.run(b"echo " + given(size) + b" | wc -c").stdout == f"{size + 1}\n"
+
+
+GIVEN = [
+    *(fed, fed_apart, fed_by_stream, fed_in_vain, fed_to_a_lost_shell, told_of_a_lost_shell),
+    *(fed_to_what_runs_on, fed_to_what_runs_on_apart, named),
+]
+
+
+@contextmanager
+def one_of(kind: str, place: Path) -> Iterator[Session]:
+    with ExitStack() as stack:
+        if kind == "threads":
+            yield stack.enter_context(Session(cwd=place))
+        elif kind == "asyncio":
+            yield stack.enter_context(in_a_loop(lambda: AsyncSession(cwd=place)))
+        else:  # its server is in this process, too
+            stack.enter_context(serving(str(place / "socket")))
+            yield cast(Session, stack.enter_context(connect("a", str(place / "socket"), False, cwd=place)))
+
+
+@pytest.mark.parametrize("give", GIVEN, ids=[give.__name__ for give in GIVEN])
+@pytest.mark.parametrize("kind", ["threads", "asyncio", "daemon"])
+def test_what_a_command_was_given_is_not_held_once_bash_has_it(
+    kind: str, give: Callable[[Session, int], None], place: Path
+) -> None:
+    """Neither in memory, nor, once the command has ended, in a file that is in memory, too."""
+    size = 4 << 20
+    with one_of(kind, place) as sh:
+        give(sh, 10)
+        sh.restart()
+        sh.run("true")
+        gc.collect()
+        tracemalloc.start()
+        try:
+            give(sh, size)
+            wait_until(lambda: still_held(sh) < size // 4, "that it is let go")
+        finally:
+            tracemalloc.stop()
+        files = [os.stat(found) for top in of_host(os.getpid()) for found in Path(top).rglob("*") if found.is_file()]
+        assert sh.state == "running" or sum(file.st_size for file in files) < size // 4
+
+
+def still_held(sh: Session) -> int:
+    """Bytes that were taken since the counting began, and not given back. (What runs on is looked at when asked.)"""
+    if sh.state == "running":
+        sh.poll()
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 class Struck(Exception):

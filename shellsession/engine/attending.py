@@ -80,6 +80,7 @@ def attend(
     patient = what in (TIMED_OUT, IDLE) and policy == "yield"
     if patient or what == NEWS or (what == INPUT and call.terminal):
         core.call = call
+        typist.leave_stdin(shell, call)
         call.last_output = time.monotonic()  # for who looks whether it waits for input
         return HandedBack("running" if what == TIMED_OUT else ending, reason)
     call.ending, call.reason = ("interrupted" if what == INPUT else ending), reason

@@ -27,7 +27,8 @@ _UNSEEN_MAX: Final = 1 << 18
 # What waits for who follows a command that is being ended, in bytes: the last that its pipes held. (It is read in any
 # case, and nobody takes it meanwhile.)
 _LAST_PIECES: Final = 4 << 20
-# A result of more bytes is kept by who asked for it, and not here as well until the next command.
+# A result of more bytes is kept by who asked for it, and a text by who gave it, and not here as well until the next
+# command.
 _LARGE: Final = 1 << 12
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
@@ -70,6 +71,7 @@ class Call:
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
     without_term = False  # its request's TERM cannot be set
+    begun = False  # beyond doubt bash has begun with its text, which is never to be typed again
     abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
     interrupt_requested = False  # another thread wants it ended
@@ -152,19 +154,45 @@ class Call:
             raise fault
 
     def mute(self) -> None:
-        """Its callback has failed: go on without, so that the output can still be taken away. Or the call is over.
+        """Its callback has failed: go on without, so that the output can still be taken away.
 
         It is let go: it may hold whoever holds the session.
         """
         if self.request.on_output is not None:
             self.request = self.request.__replace__(on_output=None)
 
-    def without_large_output(self) -> Call:
-        """The same without a large output; who holds this one itself still has all."""
-        if (result := self.result) is None or len(result.stdout_bytes) + len(result.stderr_bytes) <= _LARGE:
+    def end(self, result: Result) -> None:
+        """It has come to its end, and is as told there."""
+        self.result = result
+        self.let_go()
+
+    def let_go(self) -> None:
+        """It is over: neither its callback is needed any more, nor what it was fed."""
+        self.mute()
+        self.forget_stdin()
+
+    @property
+    def is_fed(self) -> bool:
+        """Is much held for its stdin?"""
+        return isinstance(stdin := self.request.stdin, bytes) and len(stdin) > _LARGE
+
+    def forget_stdin(self) -> None:
+        """Bash has it, in a file, or needs none any more."""
+        if self.request.stdin and not self.terminal:
+            self.request = self.request.__replace__(stdin=b"")
+
+    def lightened(self) -> Call:
+        """The same without a large output or text; who holds this one itself still has all."""
+        result, request = self.result, self.request
+        if result is None:
+            return self
+        is_long = len(request.command) > _LARGE
+        if not is_long and len(result.stdout_bytes) + len(result.stderr_bytes) <= _LARGE:
             return self
         light = copy(self)
         light.result = counted(result)
+        if is_long:  # not b"": that is the same object everywhere, and a command is known by its very text
+            light.request = request.__replace__(command=request.command[:_LARGE])
         return light
 
     def fresh_capture(self) -> Capture:

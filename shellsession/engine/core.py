@@ -121,10 +121,10 @@ class Core:
     # -- between two verbs
 
     def forget_output(self, result: Result) -> None:
-        """Who asked has the result: an idle session is not to hold a large one until its next command."""
+        """Who asked has the result: an idle session is not to hold a large one, or text, until its next command."""
         call = self.last
         if call is not None and call.result is result:
-            light = call.without_large_output()
+            light = call.lightened()
             if self.last is call:  # another thread may have begun one; none does between these two lines
                 self.last = light
 

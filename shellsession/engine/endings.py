@@ -64,8 +64,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     shell.busy = b""  # not before: a callback that raises must not leave output for the next command
     if call.terminal:
         engine.unread = shell.keyboard.reset()
-    if call.request.stdin is not None:
-        shell.files.remove("stdin")
+    shell.files.clear()
     background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
     if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"

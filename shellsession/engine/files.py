@@ -28,6 +28,7 @@ class Files:
     def __init__(self, directory: str) -> None:
         self.directory = self._first = directory
         self._pipes = 0  # how many were made
+        self._written: set[str] = set()  # files that may be there
 
     def path(self, name: str) -> bytes:
         return os.fsencode(os.path.join(self.directory, name))
@@ -36,6 +37,7 @@ class Files:
         """A file with that content; its path. Raises LimitReached."""
 
         def make(path: str) -> None:
+            self._written.add(name)  # first: Ctrl-C may strike as soon as it is there
             with open(path, "xb", opener=_PRIVATELY) as file:
                 os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
                 file.write(data)
@@ -65,9 +67,15 @@ class Files:
             self.directory = tempfile.mkdtemp(prefix="shellsession-")
             return make(os.path.join(self.directory, name))
 
+    def clear(self) -> None:
+        """Remove all files: the command for which they were written has ended, and they may be in memory (tmpfs)."""
+        while self._written:
+            self.remove(next(iter(self._written)))
+
     def remove(self, name: str) -> None:
         with suppress(OSError):
             os.unlink(os.path.join(self.directory, name))
+        self._written.discard(name)
 
     def close(self) -> None:
         """Remove the directory, unless it is the seat's, which the guard removes."""

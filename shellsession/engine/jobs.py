@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
@@ -38,7 +39,8 @@ _LAST_WORDS: Final = 16
 _HOLDS: Final = 100
 _QUIET: Final = 2
 _PASSES: Final = 20
-# Of those that have ended so many are remembered, and so many bytes of what all have printed: the latest.
+# Of those that have ended so many are remembered, and so many bytes of what all have printed, and of their texts: the
+# latest.
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
 
@@ -117,8 +119,8 @@ class Job(AnyJob):
 
     @property
     def size(self) -> int:
-        """The bytes of its output that are kept."""
-        return sum(capture.kept for capture in list(self._captures.values()))
+        """The bytes that are kept of it: its output, and its text."""
+        return sum((capture.kept for capture in list(self._captures.values())), sys.getsizeof(self.command))
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
         self._check_owner()

@@ -112,6 +112,5 @@ def result(
         not call.not_run,
     )
     if final:
-        call.result = said
-        call.mute()
+        call.end(said)
     return said

@@ -177,7 +177,8 @@ class Engine(Core):
         if untold is None:
             yield from teardown.shell_died(self, call)
         else:
-            self.untold, call.result = None, announced(untold)
+            self.untold = None
+            call.end(announced(untold))
         return call
 
     def _begin_and_stay(self, request: Request) -> Steps[Result]:

@@ -182,7 +182,7 @@ def abandon(engine: Core) -> None:
     """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
     shell, engine.call = engine.shell, None
     if engine.last is not None:
-        engine.last.mute()
+        engine.last.let_go()
     if shell is not None:
         kill(shell.family.descendants())
         shell.signal(signal.SIGKILL)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from ..models import TTY, Request, Stream as StreamName
-from . import activity
+from . import activity, processes
 from .call import Call, Typed, fresh_nonce
 from .core import Core
 from .framing import READ_MAX, SOURCE, WAYS, Frame, from_file, leaving, quote, way_of
@@ -195,7 +195,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
         call.without_term, call.retyped = True, call.retyped - 1
     elif mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
         engine.spelling, call.without_term = (engine.spelling + 1) % WAYS, False
-    elif _is_something_gone(shell, call):  # somebody removed our files since we looked
+    elif not call.begun and _is_something_gone(shell, call):  # somebody removed our files since we looked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
         shell.streams.drop()
@@ -208,6 +208,18 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     call.typed_as(typed)
     _send(shell, typed)
     return True
+
+
+def leave_stdin(shell: Shell, call: Call) -> None:
+    """It is handed back: what it was fed need not be held for it, once bash has opened the file of that.
+
+    Only our line has bash, or a subshell of it, open that as its stdin: where it is open, the text is run.
+    """
+    if call.is_fed and (file := processes.identity(os.fsdecode(shell.files.path("stdin")))) != (0, 0):
+        pids = (shell.pid, *shell.family.newer(call.older))
+        if any(processes.identity(f"/proc/{pid}/fd/0") == file for pid in pids):
+            call.begun = True
+            call.forget_stdin()
 
 
 def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
