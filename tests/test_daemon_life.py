@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import endings
 import pytest
-from daemons import Daemon, Raw, running, serving
+from commands import cli
+from daemons import Daemon, Raw, answers, command, running, serving
 from endings import nothing_is_left, session, shut_down
 from support import PATIENCE, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import AsyncSession, DaemonUnavailable, Limits, Result, ShellSessionError
+from shellsession.daemon import control
 from shellsession.daemon.control import shutdown
-from shellsession.daemon.wire import encode
+from shellsession.daemon.wire import PROTOCOL, encode
+from shellsession.engine import processes
 
 runtime, patient, hasty = endings.runtime, endings.patient, endings.hasty
 Ending = Callable[[Daemon], None]
@@ -102,6 +108,71 @@ def test_no_other_takes_its_place_while_something_runs(patient: Daemon, place: P
         assert stopping.result(PATIENCE) == patient.pid
         assert result.result(PATIENCE).outcome == "exited"
     assert patient.process.wait(PATIENCE) == 0
+
+
+@contextmanager
+def claiming(path: Path, pid: int) -> Iterator[str]:
+    """What stands between a client and a daemon, and lives on: the greeting names another process than the kernel."""
+    hello = {"protocol": PROTOCOL, "version": "", "incarnation": "inc", "connection": 1, "pid": pid}
+
+    def serve() -> None:
+        with suppress(OSError), listener.accept()[0] as client:
+            client.sendall(encode(hello))
+            client.recv(1 << 16)
+
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as threads:
+        listener.bind(str(path))
+        listener.listen()
+        threads.submit(serve)
+        try:
+            yield str(path)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_stranger_that_has_its_number_here_is_not_waited_for(tmp_path: Path) -> None:
+    """That of its own PID namespace, as its greeting tells: its socket's end has to do."""
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        try:
+            with claiming(tmp_path / "socket", stranger.pid) as path, ThreadPoolExecutor(1) as threads:
+                stopping = threads.submit(shutdown, path)
+                try:
+                    assert stopping.result(PATIENCE) == stranger.pid
+                finally:
+                    stranger.kill()
+            assert stranger.wait() == -signal.SIGKILL
+        finally:
+            stranger.kill()
+
+
+def test_who_lives_on_behind_its_sockets_end_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "PATIENCE", 0.05)
+    with (
+        claiming(tmp_path / "socket", os.getpid()) as path,
+        pytest.raises(DaemonUnavailable, match=rf"pid {os.getpid()}\) .* has not ended .*kill -9"),
+    ):
+        shutdown(path)
+
+
+APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+
+def test_one_in_a_pid_namespace_of_its_own_is_gone_when_it_was_stopped(tmp_path: Path) -> None:
+    """A container's, whose socket is shared: there it is process 1."""
+    if shutil.which("unshare") is None or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespace can be made here")
+    path = str(tmp_path / "run" / "socket")
+    with subprocess.Popen([*APART, *command(path, "--audit", "")]) as outside:
+        try:
+            wait_until(lambda: answers(path, 1), "the daemon")
+            (pid,) = processes.children(outside.pid)
+            stopped = cli(path, "stop")
+            assert stopped.stderr.decode() == f"shellsession: the daemon (pid {pid}) has ended\n"
+            assert not is_alive(pid)
+        finally:
+            outside.kill()
 
 
 def test_what_waits_for_its_turn_at_the_end_is_told_that_it_was_not_run(hasty: Daemon, place: Path) -> None:

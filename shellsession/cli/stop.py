@@ -1,6 +1,7 @@
 """``shellsession stop``: end the daemon, and with it every session.
 
-Law: when it comes back, the daemon's process is gone.
+Law: when it comes back, the daemon's process is gone; where that cannot be seen from here (in a container, say), its
+socket.
 """
 
 from __future__ import annotations

@@ -6,14 +6,16 @@ Law: nothing is started and no session is opened by it: who looks leaves everyth
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
+from ..engine import processes
 from ..engine.waiting import Poller, Steps, Wait, drive
-from ..errors import ShellSessionError
+from ..errors import DaemonUnavailable, ShellSessionError
 from .client import RemoteSession
-from .endpoint import reach, socket_path
+from .endpoint import PATIENCE, peer, reach, socket_path
 from .jobs import RemoteJob
 from .link import ConnectionLost, Wire
 from .records import field, from_part, to_error
@@ -70,23 +72,43 @@ def _asked(socket: Place, header: dict[str, Any]) -> Message:
 
 
 def shutdown(socket: Place = None) -> int | None:
-    """End the daemon, whatever its version, and wait until its process is gone; its pid, None where none listens."""
+    """End the daemon, whatever its version, and wait until its process is gone; its pid, None where none listens.
+
+    Where it is in a PID namespace that cannot be seen from here, for the end of its socket, and the pid is its own.
+    Raises DaemonUnavailable where its process lives on behind that.
+    """
     path = socket_path(socket)
     if (ours := reach(path)) is None:
         return None
-    poller = Poller()
+    listens, poller = peer(ours)[0], Poller()
     with closing(Wire(ours, poller)) as wire:
         try:
             drive(wire.meet(path), poller)
         except ConnectionLost:  # it was ending already
             return None
-        pid = int(wire.hello["pid"])
-        with _process(pid) as process:
-            drive(_see_off(wire, process), poller)
+        told = int(wire.hello["pid"])
+        is_seen = _is_called(listens, told)
+        pid = listens if is_seen else told
+        with _process(pid) if is_seen else nullcontext() as process:
+            if not drive(_see_off(wire, process), poller):
+                raise DaemonUnavailable(
+                    f"the daemon at {path} (pid {pid}) has let go of its socket, and its process has not ended within"
+                    f" {PATIENCE:g} s: end it (kill -9)"
+                )
         return pid
 
 
-def _see_off(wire: Wire, process: int | None) -> Steps[None]:
+def _is_called(pid: int, told: int) -> bool:
+    """Is that the number by which the process knows itself? Then who greets is who listens, and is no proxy's daemon.
+
+    In a PID namespace of its own (a container's, whose socket is shared) it has another one than here, and what it
+    tells may be a stranger's here. ``pid`` is 0 where the kernel has no number for it that means anything to us.
+    """
+    return pid > 0 and (pid == told or processes.field(pid, b"NSpid").split()[-1:] == [b"%d" % told])
+
+
+def _see_off(wire: Wire, process: int | None) -> Steps[bool]:
+    """Is it gone?"""
     # In its own protocol: a daemon of another version must be able to go.
     request = {"protocol": wire.hello["protocol"], "id": wire.next_id(), "verb": "shutdown"}
     with suppress(ConnectionLost):  # the last thing that it does for its clients
@@ -95,13 +117,12 @@ def _see_off(wire: Wire, process: int | None) -> Steps[None]:
             reply = yield from wire.receive()
             if "error" in reply.header:
                 raise to_error(reply.header["error"], reply.parts)
-    if process is not None:
-        yield Wait((process,))
+    return process is None or bool((yield Wait((process,), time.monotonic() + PATIENCE)))
 
 
 @contextmanager
 def _process(pid: int) -> Iterator[int | None]:
-    """A descriptor that can be read when the process has ended; None when it has, or is in another container."""
+    """A descriptor that can be read when the process has ended; None when it has."""
     try:
         process = os.pidfd_open(pid)
     except OSError:
