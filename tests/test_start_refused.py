@@ -15,6 +15,11 @@ from support import PATIENCE
 
 # A container with nothing that can be written: no /tmp, no /dev/shm.
 READ_ONLY: Final = ("bwrap", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev")
+# The same with a current directory, perhaps a repository, that can be written.
+AT_WORK: Final = (*READ_ONLY, "--tmpfs", "/mnt", "--chdir", "/mnt")
+WRAPPERS: Final = {"nothing": READ_ONLY, "nothing but the current directory": AT_WORK}
+# A container with one place that can be written (to be named in TMPDIR), where somebody else was quicker.
+TAKEN: Final = (*READ_ONLY, "--tmpfs", "/mnt", "sh", "-c", 'touch "/mnt/shellsession-$(id -u)"; exec "$@"', "sh")
 _PLACES: Final = ("XDG_RUNTIME_DIR", "TMPDIR", "TEMP", "TMP", "SHELLSESSION_SOCKET")
 SAYS: Final = """
 from shellsession import Session, ShellSessionError, connect
@@ -49,9 +54,11 @@ SESSIONS: Final = {
 
 
 @needs_bwrap
+@pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=WRAPPERS)
 @pytest.mark.parametrize(("session", "told"), SESSIONS.values(), ids=SESSIONS)
-def test_where_nothing_can_be_written_it_says_what_to_set(session: str, told: str) -> None:
-    found = said(READ_ONLY, "-c", SAYS.format(session=session))
+def test_where_nothing_can_be_written_it_says_what_to_set(session: str, told: str, wrapper: tuple[str, ...]) -> None:
+    """In the directory where somebody works our files are out of place, and each process may work in another."""
+    found = said(wrapper, "-c", SAYS.format(session=session))
     assert re.fullmatch(f"{told}.*\n", found), found
     assert f"/dev/shm/shellsession-{os.getuid()} (Read-only file system)" in found
     assert "[Errno" not in found
@@ -66,10 +73,21 @@ def test_with_what_it_says_it_runs(session: str, name: str) -> None:
 
 
 @needs_bwrap
+def test_where_others_have_all_places_a_session_has_its_own_and_a_daemon_none() -> None:
+    """A socket that each process looks for elsewhere would be a daemon for each."""
+    assert said(TAKEN, "-c", SAYS.format(session="Session()"), TMPDIR="/mnt") == "hi\n"
+    session, told = SESSIONS["the daemon's"]
+    found = said(TAKEN, "-c", SAYS.format(session=session), TMPDIR="/mnt")
+    assert re.fullmatch(f"{told}.*\n", found), found
+    assert f"/mnt/shellsession-{os.getuid()} (not yours alone)" in found
+
+
+@needs_bwrap
+@pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=WRAPPERS)
 @pytest.mark.parametrize("verb", ["run", "ls", "status", "stop", "serve"])
-def test_where_nothing_can_be_written_the_command_line_says_so_too(verb: str) -> None:
+def test_where_nothing_can_be_written_the_command_line_says_so_too(verb: str, wrapper: tuple[str, ...]) -> None:
     words = ["run", "--", "true"] if verb == "run" else [verb]
-    found = said(READ_ONLY, "-m", "shellsession", *words)
+    found = said(wrapper, "-m", "shellsession", *words)
     assert re.fullmatch(r"shellsession: no place for .*; set XDG_RUNTIME_DIR .* or SHELLSESSION_SOCKET to .*\n", found)
 
 

@@ -27,7 +27,10 @@ def homes() -> Iterator[str]:
 
 
 def private_home() -> str:
-    """The directory of this user's hosts: private, in memory where there is such a place. Raises ShellUnavailable."""
+    """The directory of this user's hosts: private, in memory where there is such a place. Raises ShellUnavailable.
+
+    The same for all processes that have the same environment: there they look for their daemon.
+    """
     refused = []
     for path in homes():
         try:
@@ -36,15 +39,37 @@ def private_home() -> str:
             refused.append(f"{path} (not yours alone)")
         except OSError as error:
             refused.append(f"{path} ({error.strerror})")
+    raise ShellUnavailable(
+        f"no place for the files of sessions: {', '.join(refused)}; set XDG_RUNTIME_DIR or TMPDIR to a directory"
+        " that you can write to"
+    )
+
+
+def own_home() -> str:
+    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places."""
+    try:
+        return private_home()
+    except ShellUnavailable as error:
+        try:
+            return fresh_directory()
+        except OSError:
+            raise error from None
+
+
+def fresh_directory() -> str:
+    """A private directory of another name wherever one can be made. Raises OSError.
+
+    Not in the current directory, as tempfile would: that is perhaps a repository.
+    """
     import tempfile
 
-    try:
-        return tempfile.mkdtemp(prefix="shellsession-")
-    except OSError as error:
-        raise ShellUnavailable(
-            f"no place for the files of sessions: {', '.join(refused)}; set XDG_RUNTIME_DIR or TMPDIR to a directory"
-            " that you can write to"
-        ) from error
+    refused: list[OSError] = []
+    for path in homes():
+        try:
+            return tempfile.mkdtemp(prefix="shellsession-", dir=os.path.dirname(path))
+        except OSError as error:
+            refused.append(error)
+    raise refused[-1]
 
 
 def _is_made_private(path: str) -> bool:

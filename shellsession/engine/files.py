@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
 from ..errors import LimitReached
-from .directories import make_private
+from .directories import fresh_directory, make_private
 from .streams import Stream, pipe_stream
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class Files:
             return make(os.path.join(self.directory, name))
         except (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):
             self.close()
-            self.directory = tempfile.mkdtemp(prefix="shellsession-")
+            self.directory = fresh_directory()
             return make(os.path.join(self.directory, name))
 
     def clear(self) -> None:

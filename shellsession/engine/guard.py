@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..errors import FORKED, SessionClosed
 from . import cgroups, processes
-from .directories import make_private, private_home
+from .directories import make_private, own_home
 from .tags import GENERATIONS
 
 _SEATS = 1 << 20
@@ -85,7 +85,7 @@ class Guard:
         try:
             make_private(directory)
         except PermissionError:
-            _unshut(private_home(), self._directory)
+            _unshut(os.path.dirname(self._directory), self._directory)
             make_private(directory)
         return directory
 
@@ -107,7 +107,7 @@ class Guard:
         """Remove the seat's directory; with the last seat all else of this process. Done again, it does the rest."""
         above = os.path.dirname(seat.directory)
         if seat.tag in self._taken and not os.access(above, os.X_OK):
-            _unshut(private_home(), above)
+            _unshut(os.path.dirname(above), above)
         _remove(seat.directory)
         with self._lock:
             self._leave(seat.tag)
@@ -118,7 +118,7 @@ class Guard:
             self._close()
 
     def _open(self, bash: str) -> str:
-        home = private_home()
+        home = own_home()
         if processes.available():
             sweep(home)
         else:
