@@ -47,11 +47,11 @@ class Fork:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         return False
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         if os.getpid() != self._host:
-            if kind is not self._leaves_by:
+            if not (as_meant := isinstance(error, self._leaves_by)):
                 traceback.print_exception(error)
-            os._exit(kind is not self._leaves_by)
+            os._exit(not as_meant)
 
 
 def in_child(do: Callable[[], object]) -> int:

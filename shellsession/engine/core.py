@@ -10,7 +10,7 @@ import signal
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn
+from typing import Final
 
 from ..errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
@@ -242,9 +242,18 @@ class Core:
             raise SessionClosed(FORKED)
 
 
-def _refuse(what: object, name: str) -> NoReturn:
-    """A signal handler or a callback has forked in the middle of a verb, and the child goes on with that."""
-    raise SessionClosed(FORKED)
+class _Refused(SessionClosed, AttributeError):
+    """An AttributeError as well: who asks any object for anything (``hasattr``, ``inspect``, a debugger) goes on."""
+
+
+def _refuse(what: object, name: str) -> object:
+    """A signal handler or a callback has forked in the middle of a verb, and the child goes on with that.
+
+    But a child may look at all that is on its heap (gevent does, at ``__class__``): what Python asks, it is told.
+    """
+    if name.startswith("__") and name.endswith("__"):
+        return object.__getattribute__(what, name)
+    raise _Refused(FORKED, name="")  # a name: else Python adds one, and suggests others
 
 
 class _ParentsShell(Shell):
