@@ -75,7 +75,7 @@ class AsyncSession(Base, LoopSession[Request]):
             self._refuse_another_loop()
             self._turns = Turns(loop)
             self._waiters.clear()  # of tasks of another loop
-            self._drainer.enter(loop)
+        self._drainer.enter(loop)
         turns = self._turns
         try:
             await turns.take(first, again)
@@ -110,6 +110,15 @@ class AsyncSession(Base, LoopSession[Request]):
                 raise
         engine.forget_output(result)
         return result
+
+    def _have_it_read(self) -> None:
+        import asyncio
+
+        loop = None
+        with suppress(RuntimeError):  # none runs here
+            loop = asyncio.get_running_loop()
+        if self._owner == os.getpid():
+            self._drainer.follow(loop)
 
     def _refuse_callbacks(self) -> None:
         import asyncio

@@ -115,6 +115,7 @@ class Base(AnySession[Request]):
     @property
     def state(self) -> State:
         """ "new" (there is no bash), "idle", "running" (a command; also one that was handed back), or "closed"."""
+        self._have_it_read()
         return self._engine.state
 
     @property
@@ -138,6 +139,9 @@ class Base(AnySession[Request]):
         """For how many seconds nothing has run; 0.0 while a command does."""
         since = self._engine.free_since()
         return 0.0 if since is None else time.monotonic() - since
+
+    def _have_it_read(self) -> None:
+        """Somebody looks, without a verb: is what runs on still read, by whoever does that?"""
 
     def _is_in_use(self) -> bool:
         """Does somebody run a verb, or wait for its turn?"""
@@ -214,6 +218,7 @@ class Base(AnySession[Request]):
 
     def jobs(self) -> list[Job]:
         """What earlier calls left running, and what came of it; the most recent last. Empty once it is closed."""
+        self._have_it_read()
         return list(self._mine().jobs) if not self.closed else []
 
     def resize(self, columns: int, rows: int) -> None:

@@ -131,7 +131,7 @@ def test_where_a_command_gets_its_reader_that_one_does_not_outlive_it(sh: Sessio
     reading: dict[int, Callable[[], bool]] = {}
 
     class Reader:
-        def add(self, fd: int, read: Callable[[], bool]) -> None:
+        def add(self, fd: int, read: Callable[[], bool], _: bool = False) -> None:
             reading[fd] = read
             signal.raise_signal(signal.SIGINT)
 

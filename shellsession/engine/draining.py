@@ -31,13 +31,14 @@ class Drainer:
         self._wanted: dict[int, Callable[[], bool]] = {}
         self._wake: int | None = None  # counts, so that nobody who nudges ever waits for a reader that is busy
 
-    def add(self, fd: int, read: Callable[[], bool]) -> None:
+    def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> bool:
         """Without a thread or a descriptor to be had, nobody reads: who writes stands still, the session goes on."""
         with self._lock:
             if self._wake is None and not self._start():
-                return
+                return False
             self._wanted[fd] = read
             self._nudge()
+            return True
 
     def _start(self) -> bool:
         with undisturbed():  # the descriptor is the thread's, once there is one
@@ -111,35 +112,65 @@ class Drainer:
         self.__init__()  # type: ignore[misc]  # as if new, for all who know it
 
 
+DRAINER = Drainer()
+os.register_at_fork(after_in_child=DRAINER.forget)
+
+
 class LoopDrainer:
-    """As ``Drainer``, on the running asyncio loop."""
+    """As ``Drainer``, on the running asyncio loop; by the thread, once that loop is closed.
+
+    Not what calls back: the callback is for a loop alone, and waits for the next one.
+    """
 
     def __init__(self) -> None:
-        self._wanted: dict[int, Callable[[], bool]] = {}
+        self._wanted: dict[int, tuple[Callable[[], bool], bool]] = {}  # and whether it calls back
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0  # the process whose loop that is
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
         """Read on this loop from now on: the session is used on another than before."""
-        before, self._loop, self._owner = self._loop, loop, os.getpid()
-        for fd in self._wanted:
+        if (before := self._loop) is loop:
+            return
+        self._loop, self._owner = loop, os.getpid()
+        for fd in list(self._wanted):
             if before is not None and not before.is_closed():
                 before.remove_reader(fd)
-            loop.add_reader(fd, self._ready, fd)
+            loop.add_reader(fd, _Registered(self, loop, fd))
 
-    def add(self, fd: int, read: Callable[[], bool]) -> None:
-        self._wanted[fd] = read
+    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Somebody looks, on this loop or on none: where that of the last verb stands still, it is read there."""
+        before = self._loop
+        if before is None or not before.is_running():
+            if loop is not None:
+                self.enter(loop)
+            elif before is not None:
+                self.hand_over(before)
+
+    def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """That loop was stopped, or closed: the thread reads from now on, also when a loop runs again."""
+        if loop is not self._loop or self._owner != os.getpid():
+            return
+        self._loop = None if loop.is_closed() else loop
+        for fd, (read, calls_back) in list(self._wanted.items()):
+            if not calls_back:
+                self.remove(fd, read)  # first: at its end the thread does, and it is for one of them only
+                if not DRAINER.add(fd, read):
+                    self.add(fd, read)
+
+    def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> None:
+        self._wanted[fd] = read, calls_back
         if self._loop is not None:
-            self._loop.add_reader(fd, self._ready, fd)
+            self._loop.add_reader(fd, _Registered(self, self._loop, fd))
 
-    def _ready(self, fd: int) -> None:
-        read = self._wanted.get(fd)
+    def ready(self, fd: int) -> None:
+        wanted = self._wanted.get(fd)
         # In a forked child, which has its parent's loop to end it, what came is the parent's.
-        if read is not None and self._owner == os.getpid() and not read():
-            self.remove(fd, read)
+        if wanted is not None and self._owner == os.getpid() and not wanted[0]():
+            self.remove(fd, wanted[0])
 
     def remove(self, fd: int, read: Callable[[], bool]) -> None:
-        if self._wanted.get(fd) is not read:
+        DRAINER.remove(fd, read)  # which may have it by now
+        if (wanted := self._wanted.get(fd)) is None or wanted[0] is not read:
             return
         # A forked child would put it out of the parent's epoll.
         if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
@@ -148,5 +179,15 @@ class LoopDrainer:
         self._wanted.pop(fd, None)  # last: struck here, it is asked for again
 
 
-DRAINER = Drainer()
-os.register_at_fork(after_in_child=DRAINER.forget)
+class _Registered:
+    """What the loop calls, and nobody but the loop holds: no loop tells that it is closed, but it lets go of this."""
+
+    def __init__(self, drainer: LoopDrainer, loop: asyncio.AbstractEventLoop, fd: int) -> None:
+        self._drainer, self._loop, self._fd = drainer, loop, fd
+
+    def __call__(self) -> None:
+        self._drainer.ready(self._fd)
+
+    def __del__(self) -> None:
+        if self._loop.is_closed():
+            self._drainer.hand_over(self._loop)

@@ -29,8 +29,9 @@ class UnattendedReader:
 
     def read_on(self) -> None:
         """Have the streams read (again, after the call was paused)."""
+        calls_back = self._call.request.on_output is not None
         for fd, read in self._reads:
-            self._reader.add(fd, read)
+            self._reader.add(fd, read, calls_back)
 
     def _read(self, name: StreamName, stream: Stream) -> bool:
         with self._lock:
