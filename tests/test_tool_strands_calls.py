@@ -87,6 +87,7 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             {"mode": "execute", "command": "ls", "cwd": "/"},
             "cwd: is unknown" + TAKES,
         ),
+        ({"mode": "restart", "cwd": "/"}, "cwd: is unknown" + TAKES),
         ({"mode": "execute", "command": "a" * ((16 << 20) + 1)}, None),
         ("ls", "the arguments are an object with fields, not str"),
         (None, "the arguments are an object with fields, not NoneType"),
@@ -100,7 +101,7 @@ def test_bad_calls_are_session_errors(bash: Bash, agents: Agents, call: object, 
     assert agents.list() == []
 
 
-def test_restart_looks_at_nothing_else(bash: Bash, tmp_path: Path) -> None:
+def test_restart_does_not_look_at_what_execute_takes(bash: Bash, tmp_path: Path) -> None:
     for others in ({"command": "touch here", "timeout": None}, {"command": "", "timeout": 0}, {"command": 7}):
         assert bash({"mode": "restart", **others}) == "Bash session restarted"
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,9 @@ Where the document is silent: a command that ends the shell (``exit 3``, ``exec 
 BashSessionError, as the session that it promises is gone; the next command starts afresh where the first one did. So
 is the first command after ``Agents`` have closed the session for being idle (``idle_ttl``), a call whose arguments are
 wrong, and a command that was ended because it blocked reading the terminal (stdin is /dev/null). An exit status other
-than 0 is no error. ``restart`` looks at no other field, and starts nothing before the first command. No limit of output
-is documented: of each stream 16 MiB are kept, and a line in the middle says how much was not. As bash stays
+than 0 is no error. ``restart`` takes ``mode`` alone: it does not look at ``command`` and ``timeout``, which models fill
+in, refuses a field that neither mode has, as ``execute`` does, and starts nothing before the first command. No limit of
+output is documented: of each stream 16 MiB are kept, and a line in the middle says how much was not. As bash stays
 interactive, ``command &`` says ``[1] PID`` in ``error``.
 """
 
