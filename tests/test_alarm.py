@@ -28,15 +28,22 @@ def test_one_that_rings_before_its_setting_returns_can_be_set_again(monkeypatch:
     wait_until(lambda: rings == [1, 2], "the second ring")
 
 
-def test_one_that_no_thread_could_be_had_for_can_be_set_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+def refuse(*_: object) -> None:
+    raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
 
-    alarm = Alarm()
+
+@pytest.mark.parametrize(("what", "refused"), [("start", refuse), ("daemon", property(lambda _: False, refuse))])
+def test_one_that_no_thread_could_be_had_for_can_be_set_again(
+    monkeypatch: pytest.MonkeyPatch, what: str, refused: object
+) -> None:
+    """None at all, or none that the end of the program does not wait for (a subinterpreter's)."""
+    alarm, rings = Alarm(), list[int]()
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
-        alarm.set(0.001, lambda: None)
+        patch.setattr(threading.Thread, what, refused)
+        alarm.set(0.001, lambda: rings.append(1))
     assert not alarm.is_set
+    alarm.set(0.001, lambda: rings.append(2))
+    wait_until(lambda: rings == [2], "the ring")
 
 
 def test_of_many_threads_that_set_it_at_once_one_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support import PATIENCE, wait_until
+from support import PATIENCE, descriptors, wait_until
 
+from shellsession import Session
 from shellsession.engine.draining import Drainer
 from shellsession.engine.family import Family
 from shellsession.engine.jobs import Job
@@ -134,6 +135,44 @@ def test_a_collection_that_strikes_who_registers_ends_a_job_that_is_just_ending(
     threading.Thread(target=collect, daemon=True).start()
     assert ended.wait(PATIENCE)
     assert stream.closed
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise RuntimeError("daemon threads are disabled in this (sub)interpreter")
+
+
+@pytest.mark.parametrize("what", ["__init__", "start"])
+def test_where_no_thread_can_be_had_nothing_is_left_and_who_adds_next_tries_again(
+    pipes: Pipes, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """None at all, or none that the end of the program does not wait for (a subinterpreter's)."""
+    drainer, read = Drainer(), threading.Event()
+    reading, writing = pipes()
+
+    def hear() -> bool:
+        read.set()
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, what, refuse)
+        before = descriptors()
+        drainer.add(reading, hear)
+        assert descriptors() == before
+    drainer.add(reading, hear)
+    os.write(writing, b"x")
+    assert read.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("what", ["__init__", "start"])
+def test_without_a_thread_a_command_that_leaves_something_running_has_its_result(
+    place: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    with Session(cwd=place) as session:
+        session.run(":")
+        until_it_ended()
+        monkeypatch.setattr(threading.Thread, what, refuse)
+        assert session.run("sleep 1000 & echo a").stdout == "a\n"
+        assert session.run("echo b").stdout == "b\n"
 
 
 def test_where_ctrl_c_strikes_before_there_is_a_thread_who_adds_next_gets_one(

@@ -29,10 +29,10 @@ class Alarm:
 
     def set(self, seconds: float, ring: Callable[[], object]) -> None:
         timer = threading.Timer(seconds, self._ring, (ring,))
-        timer.daemon = True  # nobody's exit waits for it
         timer.name = "shellsession-alarm"
         if self._timers.setdefault(os.getpid(), timer) is timer:  # known first: it may ring at once
             try:
+                timer.daemon = True  # nobody's exit waits for it; refused in a subinterpreter
                 timer.start()
             except RuntimeError:  # no more threads, or the interpreter ends: whoever comes next sets it
                 self._forget(timer)

@@ -42,11 +42,11 @@ class Drainer:
 
     def _start(self) -> bool:
         with undisturbed():  # the descriptor is the thread's, once there is one
-            try:
+            try:  # the thread first, as it is nothing yet; a subinterpreter has none that its end does not wait for
+                thread = threading.Thread(target=lambda: self._work(wake), name="shellsession-jobs", daemon=True)
                 wake = self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            except OSError:
+            except (OSError, RuntimeError):
                 return False
-            thread = threading.Thread(target=self._work, args=(wake,), name="shellsession-jobs", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no more threads, or the interpreter ends
