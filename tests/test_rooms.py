@@ -46,6 +46,7 @@ _POLICY: Final = {
     "policy.grammar",
     "policy.findings",
     "policy.git",
+    "policy.sed",
     "policy.special",
     "policy.started",
     "policy.elsewhere",

@@ -53,13 +53,16 @@ _RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
 
 def commands(source: bytes) -> Run:
     """What the text runs. Raises InvalidRequest where the parser is missing."""
-    run = _Reader().read(source)
-    if not run.unknown:
+    reader, marked = _Reader(), _Reader(blanked=True)
+    run = reader.read(source)
+    if not run.unknown and not reader.doubts:
         return run
-    likely = _Reader(blanked=True).read(source)
+    likely = marked.read(source)
     known = set(run.commands)
     more = dict.fromkeys(words for words in likely.commands if words[0] is not None and words not in known)
-    return replace(run, commands=(*run.commands, *more), unread=run.unread or likely.unread)
+    doubts = reader.doubts if likely.fault or likely.unread else marked.doubts
+    unknown = tuple(dict.fromkeys((*run.unknown, *doubts)))
+    return replace(run, commands=(*run.commands, *more), unknown=unknown, unread=run.unread or likely.unread)
 
 
 class _TooMuch(Exception):
@@ -79,6 +82,7 @@ class _Reader:
         self._aliases: dict[str, str] = {}
         self.commands: list[tuple[Word, ...]] = []
         self.unknown: list[str] = []
+        self.doubts: list[str] = []  # which only the reading with marks can tell
         self.fault = ""
         self.unread = ""
         self.renaming = ""
@@ -156,8 +160,8 @@ class _Reader:
         match finding:
             case Runs(what, text):
                 self._script(what, text, depth, simple.fed)
-            case Untold(what):
-                self.unknown.append(what)
+            case Untold(what, marked):
+                (self.doubts if marked else self.unknown).append(what)
             case Reads(known):
                 self._input(simple, known, depth)
             case Assigns(name, value):

@@ -50,9 +50,11 @@ class Renames:
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """Something that the text does not tell, in words."""
+    """Something that the text does not tell, in words. ``marked``: not even with marks for what is known at run time
+    only, if it is found in a text that has these."""
 
     what: str
+    marked: bool = False
 
 
 Finding = Starts | Runs | Reads | Assigns | Renames | Untold

@@ -13,6 +13,7 @@ from typing import Final
 
 from .findings import Assigns, Finding, Reads, Renames, Runs, Starts, Untold, joined
 from .git import git
+from .sed import sed
 from .words import BLANK, Word, known, put, substitutions
 
 _SHELLS: Final = frozenset(
@@ -216,6 +217,7 @@ _SPECIAL: Final[dict[str, Special]] = {
     "at": _at,
     "batch": _at,
     "git": git,
+    **dict.fromkeys(("sed", "gsed"), sed),
     "trap": _trap,
     "find": _find,
     "fd": _fd,

@@ -127,17 +127,17 @@ class _Words:
         """Is this word one of these options, which take a word?"""
         if word is None or not word.startswith("-"):
             return False
-        return _option_of(word, self._takes, self._starter.flags.split())[1] in options.split()
+        return option_of(word, self._takes, self._starter.flags.split())[1] in options.split()
 
     def _only_looks(self, word: str) -> bool:
-        flags, option, *_ = _option_of(word, self._takes, self._starter.flags.split())
+        flags, option, *_ = option_of(word, self._takes, self._starter.flags.split())
         return bool(set(self._starter.only_looks.split()) & {*flags, option})
 
     def _option(self, word: str) -> Iterator[Finding]:
         if word == "--":
             self._takes = set()
             return
-        flags, option, value, follows = _option_of(word, self._takes, self._starter.flags.split())
+        flags, option, value, follows = option_of(word, self._takes, self._starter.flags.split())
         if HELD in word and self._is_open(word, flags, value):
             yield Untold(f"what {self._name} starts")
         if follows and self._rest and option not in self._starter.attached.split():
@@ -211,7 +211,7 @@ def _until(words: tuple[Word, ...], ends: str) -> tuple[Word, ...]:
     return words
 
 
-def _option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word, bool]:
+def option_of(word: str, takes: set[str], flags: list[str]) -> tuple[str, str, Word, bool]:
     """Of a word: the letters that take nothing, the option after them that takes a word, that word where it is here
     (``--name=`` has one, of no letters), and whether it follows instead. A name that is known in part has ``HELD``
     for letters."""
