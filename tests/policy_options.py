@@ -39,11 +39,21 @@ STARTED_BEHIND_OPTIONS: Final = (
         'env --chdir="$D"/a rm x',
         'nice "--adjustment=$N" rm x',
     ),
+    # a setting, or a test, that is a command
+    *("zip a.zip -T -TT rm f", "zip a.zip -TT 'rm x' f", "zip a.zip -T --unzip-command=rm f", "capsh -- -c 'rm x'"),
+    *("capsh --shell=/bin/rm -- x", "capsh --print == -- -c rm", "wget --use-askpass=rm u", "wget -e use_askpass=rm u"),
+    *(f"{name} -o APT::Update::Pre-Invoke::=rm update" for name in ("apt", "apt-get", "aptitude")),
+    *("apt-get -oDPkg::Pre-Invoke::='rm x' install y", "apt-get update --option=APT::Update::Post-Invoke::='rm x'"),
+    *("apt-get -o APT::Update::Pre-Invoke::= rm update", "apt-get -o=DPkg::Post-Invoke::=rm install y"),
+    *("apt-get -o DPkg::Options::=--pre-invoke=rm install y", "apt -o Dir::Bin::dpkg=/bin/rm install y"),
     *("bash -c 'rm x' --version", "bash </dev/null <<< 'rm x'", 'docker exec c env X="$Y" rm x'),
 )
 
 # These start nothing.
 STARTS_NOTHING_BEHIND_OPTIONS: Final = (
+    *("zip -r a.zip rm -x 'rm/*'", "zip -T a.zip", "capsh --print", "wget -qO- u/rm", 'wget -O "$F" "$U" rm'),
+    *("apt-get -y -o Dpkg::Options::=--force-confold install rm", "apt-get install -y --no-install-recommends rm"),
+    *('apt-get -o "Dpkg::Options::=$X" install rm', "apt-get -o Acquire::Retries=3 update", "apt-cache policy rm"),
     *("timeout --signal '' 5 ls rm", "docker run --name '' rm ls", "docker run --name= rm ls", "env --chdir '' ls rm"),
     *("git clone --config= rm", "timeout -s '' 5 ls rm", "runuser -c ls rm"),
     *('GIT_SSH_COMMAND="ssh -i rm" git clone git@github.com:x/y', "git config core.sshCommand 'ssh -i rm'"),

@@ -5,6 +5,7 @@ Law: of that table: where it is in doubt, a command too many is found rather tha
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import shlex
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from .starters import starter_of
 from .words import BLANK, HELD, Word, known, put, single, substitutions
 
 # NAME=VALUE or NAME VALUE, as ssh takes it.
-_SETTING: Final = re.compile(r'\s*"?(\w+)"?(?:\s*=\s*|\s+)(.*)', re.DOTALL)
+_SETTING: Final = re.compile(r'[\s=]*"?([\w:.-]+)"?(?:\s*=\s*|\s+)(.*)', re.DOTALL)
 # After `time` and `coproc` these are no names; of what follows the grammar knows nothing.
 _RESERVED: Final = frozenset({"{", "(", "!", "if", "while", "until", "for", "case", "select", "[["})
 
@@ -61,6 +62,7 @@ class _Words:
             word = self._read(given)
             if word in self._starter.begins.split():
                 yield Starts((*self._starter.behind.split(), *self._rest))
+                yield from self._of_named(0)
                 return
             if self._named and (word is None or word == "--" or not word.startswith("-")):
                 if word is None:  # an option, the image, or more than that
@@ -172,13 +174,19 @@ class _Words:
             f"--{one}".startswith(begun) or (len(one) == 1 and begun[1:2] != "-") for one in tells
         )
 
+    def _is_run(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name.lower(), one) for one in self._starter.runs.split())
+
     def _set(self, word: Word) -> Iterator[Finding]:
         if (word := single(word)) is None:
             yield Untold(f"a setting of {self._name}")
         elif self._name == "git":
             yield from setting(*word.partition("=")[::2])
-        elif (found := _SETTING.fullmatch(word)) and found[1].lower() in self._starter.runs.split():
-            yield Runs(self._name, "" if found[2] == "none" else found[2])  # of ssh: no such command
+        elif (found := _SETTING.fullmatch(word)) and self._is_run(found[1]):
+            text = found[2] or (self._rest[0] if self._rest else "")  # apt takes the next word for it
+            yield Runs(self._name, "" if text == "none" else text)  # of ssh: no such command
+        elif found and found[2].startswith("--"):  # an option of the program behind (DPkg::Options::=--pre-invoke=x)
+            yield from self._set(found[2][2:])
         elif found is None and known(word) is None:
             yield Untold(f"a setting of {self._name}")
 

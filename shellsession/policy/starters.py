@@ -16,6 +16,14 @@ from .words import Word, known
 
 # What bash takes for an assignment.
 _NAMED: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*?\])?\+?=.*", re.DOTALL)
+# Settings of apt that are commands, or name a program.
+_APT: Final = Starter(
+    "c config-file t target-release a host-architecture",
+    ALL,
+    settings="o option",
+    runs="*invoke* *pre-install-pkgs* *hooks* dir::bin* *detect* *::binary* *pager* *tools* *status-logger*",
+    own=True,
+)
 _FETCH: Final = Starter("", ALL, texts="upload-pack exec", own=True)
 _PUSH: Final = Starter("", ALL, texts="receive-pack exec", own=True)
 STARTERS: Final = {
@@ -175,6 +183,10 @@ STARTERS: Final = {
         own=True,
         letters=True,
     ),
+    "zip": Starter("b i n O t tt x", ALL, texts="TT unzip-command", own=True),
+    "capsh": Starter("", ALL, names="shell", begins="-- -+", behind="bash", own=True),
+    "wget": Starter("O o", ALL, texts="use-askpass", settings="e execute", runs="use*askpass", own=True),
+    **dict.fromkeys(("apt", "apt-get", "apt-cache", "apt-mark", "aptitude"), _APT),
     "sort": Starter("k o S t T", ALL, texts="compress-program", own=True),
     "split": Starter("a b C l n t", ALL, texts="filter", own=True),
     "install": Starter("g m o S t", ALL, texts="strip-program", own=True),
