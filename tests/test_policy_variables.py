@@ -92,6 +92,11 @@ _RUN = [
     "CVS_RSH=rm cvs update",
     "SVN_SSH='rm x' svn update",
     "fc -e 'rm x'",
+    # values that arithmetic computes
+    *("printf -v x %s 'a[$(rm x)]'; echo $((x))", "printf -vx '%s%s' 'a[' '$(rm x)]'; ((x))"),
+    *("printf -v x 'a[%s]' '`rm x`'; ((x))", "printf -v x 'a[\\44(rm x)]'; ((x))", "read x <<< 'a[\\$(rm x)]'; ((x))"),
+    *("bash -c 'echo $(($1))' _ 'a[$(rm x)]'", "env sh -ec 'echo $(($0))' 'a[$(rm x)]'", "getopts x: y '-xa[$(rm x)]'"),
+    *("bash -s 'a[$(rm x)]' <<< 'echo $(($1))'", "mapfile -t x <<< 'a[$(rm x)]'; ((x))", "set -- 'a[$(rm x)]'; (($1))"),
     "history -s rm x",
     "history -s 'ls; rm x'",
     'bind -x \'"\\C-x\\"y": rm x\'',
@@ -119,6 +124,7 @@ def test_what_comes_out_only_when_it_runs_is_not_allowed(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
+        *("printf -v x '%s [%d]' rm 1", "printf -v x '\\e[%dm' 31", "bash -c 'echo $1' _ rm", "printf '$(rm) a[%s]' x"),
         *("ENV=rm ./run", 'ENV="$X" ./run', "AWS_PAGER= aws s3 ls", "LESSOPEN='| /usr/bin/lesspipe %s' less rm"),
         *(": ${X:=rm x} ${Y=rm}", "declare -n r=x; r=rm", "mapfile -t lines <<< rm", "read line <<< rm"),
         *("history 5; history -c; history -a rm", "fc -l; fc -ln -5 -1", "enable -n rm; enable -a", "bind -p"),

@@ -19,7 +19,7 @@ from .special import special_of
 from .started import started
 from .subcommands import PATTERN, without_patterns
 from .variables import ran_by
-from .words import BLANK, Word, known
+from .words import BLANK, ESCAPED, Word, known
 
 # Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
 _DEEPEST: Final = 8
@@ -133,6 +133,7 @@ class _Reader:
             name = words[0].rpartition("/")[2]
             if name in _READING and simple.fed is not None:
                 self._assigned(name, simple.fed, depth)
+                self._assigned(name, ESCAPED.sub(r"\1", simple.fed), depth)  # as read has it without -r
             for word in words[1:] if name in self._functions else ():
                 self._assigned("1", word, depth)
             special = special_of(name)

@@ -69,7 +69,9 @@ class Policy:
     that is refused, with ``deny_commands`` and ``strict``, and never allowed.
     ``strict``: refuse what cannot be read as bash, and what runs something that the text does not tell (``$CMD x``,
     ``curl x | bash``). Without it such parts are not denied; they are never allowed. Of a text with expansions in it
-    (``ssh h "cd $X && sudo y"``) the rest is read, and may be denied.
+    (``ssh h "cd $X && sudo y"``) the rest is read, and may be denied. What arithmetic computes is read where the text
+    gives it to a variable or an argument in one word (``x='a[$(y)]'``, ``printf -v``, ``read <<<``, ``bash -c``), not
+    where a command prints it, a loop reads it, or other variables put it together.
     ``max_command``: bytes. ``min_timeout``, ``max_timeout``: every time limit is brought between these, in seconds.
     ``hide_prefixes``, ``hide_names``, ``hide_values``: the beginning of a name, patterns in a name, patterns in a value
     of variables that are not in the environment of an agent's bash.

@@ -14,7 +14,7 @@ from typing import Final
 from .findings import Assigns, Finding, Reads, Renames, Runs, Starts, Untold, joined
 from .git import git
 from .sed import sed
-from .words import BLANK, Word, known, put, substitutions
+from .words import BLANK, Word, ansi, known, put, substitutions
 
 _SHELLS: Final = frozenset(
     {"bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "fish", "csh", "tcsh"}  # all have -c, and words
@@ -65,8 +65,10 @@ def _shell(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
         del rest[: sum(letter in "oO" for letter in option)]  # each has a word of its own
     if "c" in letters and rest:
         yield Runs(name, rest[0])
+        yield from (Assigns("1", word) for word in rest[1:])
     elif "s" in letters or not rest:
         yield Reads()
+        yield from (Assigns("1", word) for word in rest)
     else:
         yield from _file(rest[:1])
 
@@ -173,6 +175,9 @@ def _fd(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     """Of bash's own that take names of variables: an index in these is computed, and computing can run something."""
+    if name == "getopts" or (name == "printf" and "-v" in _apart(name, words)):
+        # what is put together of these: of a format, and of what goes into it, in any order
+        yield from (Assigns("1", word) for word in (*words[2:], *_composed(words)))
     flags = "".join(word for word in words[1:] if word is not None and word.startswith("-"))
     computes = name == "let" or (name in _COMPUTING and ("i" in flags or "n" in flags))
     for before, word in pairwise(_apart(name, words)):
@@ -191,6 +196,14 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
                 yield Untold(f"what {name} computes")
             for text in inner or []:
                 yield Runs(name, text)
+
+
+def _composed(words: tuple[Word, ...]) -> Iterator[str]:
+    """An element whose index runs all that these words may run, if one of them begins an element."""
+    texts = [ansi(word) for word in words[1:] if word is not None]
+    inner = [f"$({text})" for one in texts for text in substitutions(one) or []]
+    if inner and any("[" in text for text in texts):
+        yield f"a[{''.join(inner)}]"
 
 
 def _apart(name: str, words: tuple[Word, ...]) -> Iterator[Word]:

@@ -28,7 +28,8 @@ class Starter:
     ``pairs``: names of options that take two words. ``each``: each operand is a text of its own.
     ``attached``: letters, and names, of options whose word is there only where it is joined to them. ``settings``: of
     options whose word is NAME=VALUE, and ``runs``: the names of those values that are texts, in small letters, or
-    patterns of them (of git: ``policy.git`` knows them). ``own``: an operand that is known at run time only is taken for one of its own, too.
+    patterns of them (of git: ``policy.git`` knows them).
+    ``own``: an operand that is known at run time only is taken for one of its own, too.
     ``expands``: of options whose word is expanded. ``splits``: of those whose word is more words in its place.
     ``puts``: of options whose word stands, in the other command, for what is put there; and more words may follow it.
     ``letters``: the first operand may be letters of options, the words of which follow. ``names``: of options whose

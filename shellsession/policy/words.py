@@ -200,8 +200,7 @@ def _value(node: Node) -> Word:
     if kind == "raw_string":
         return text[1:-1]
     if kind == "ansi_c_string":
-        said = _ESCAPED_ANSI.sub(_ansi, text[2:-1]).partition("\0")[0]  # bash ends the word there
-        return said.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")  # of bytes, characters
+        return ansi(text[2:-1]).partition("\0")[0]  # bash ends the word there
     if kind == "string":
         if any(child.type in _LIVE for child in node.named_children) or "`" in ESCAPED.sub("", text):
             return None
@@ -221,6 +220,12 @@ def _value(node: Node) -> Word:
 
 def _unescaped(found: re.Match[str]) -> str:
     return found[1] or ""
+
+
+def ansi(text: str) -> str:
+    """What escapes as those of ``$'...'`` make of it."""
+    said = _ESCAPED_ANSI.sub(_ansi, text)
+    return said.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")  # of bytes, characters
 
 
 def _ansi(found: re.Match[str]) -> str:
