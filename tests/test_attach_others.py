@@ -16,7 +16,7 @@ import pytest
 from commands import cli
 from daemons import Daemon, stopped
 from persons import CTRL_C, LEAVE, Sits
-from support import PATIENCE, unique_seconds, wait_until
+from support import PATIENCE, stat_fields, unique_seconds, wait_until
 
 from shellsession import TTY, RemoteSession, Result, SessionBusy, connect
 from shellsession.cli.attached import Attached
@@ -53,6 +53,53 @@ def test_who_leaves_waits_until_the_others_are_let_in_but_not_for_ever(sits: Sit
         begin = time.monotonic()
         person.leaves()
         assert time.monotonic() - begin >= 1
+
+
+@pytest.mark.parametrize("typed", ["\r", CTRL_C, "echo par\x15\recho so\r"], ids=ascii)
+def test_a_daemon_that_stands_still_keeps_nobody_at_the_prompt(sits: Sits, daemon: Daemon, typed: str) -> None:
+    person = sits()
+    person.prompt()
+    with stopped(daemon.pid):
+        person.types(typed)
+        person.sees("Ctrl-\\] leaves")
+        person.leaves()
+
+
+def test_what_is_typed_while_the_daemon_stands_still_is_for_the_prompt(sits: Sits, daemon: Daemon) -> None:
+    person = sits()
+    person.prompt()
+    with stopped(daemon.pid):
+        person.types("\r")
+        person.sees("Ctrl-\\] leaves")
+        person.types(f"echo not th''is\r{CTRL_C}echo o''ne\recho t")
+        wait_until(lambda: person.reads_nothing, "that the keys are taken")
+    person.sees("\none\r\n")
+    assert "this" not in (person.screen.before or "")
+    person.sees(r"\$ echo t")
+    person.types("''wo\r")
+    person.sees("\ntwo\r\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--read-only"]], ids=["", "read-only"])
+def test_a_daemon_that_stands_still_keeps_nobody_who_comes(
+    options: list[str], sits: Sits, client: RemoteSession, daemon: Daemon, tmp_path: Path
+) -> None:
+    """It may do so when it has greeted."""
+    (tmp_path / "sitecustomize.py").write_text(f"""
+import os, signal
+from shellsession.cli import spectator
+class Line(spectator.Line):
+    def __init__(self, *about):
+        super().__init__(*about)
+        os.kill({daemon.pid}, signal.SIGSTOP)
+spectator.Line = Line
+""")
+    try:
+        person = sits(*options, PYTHONPATH=str(tmp_path))
+        wait_until(lambda: stat_fields(daemon.pid)[:1] == ["T"], "that it stands still")
+        person.leaves()
+    finally:
+        os.kill(daemon.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize("others", ["wait", "refuse"])

@@ -36,6 +36,8 @@ from .terminal import Disturbed, Terminal
 _QUICK: Final = 0.1
 # What is kept of the person's own command's output for who looks at it later; here it was seen.
 _KEPT: Final = Limits(max_output=1 << 16)
+# How long a daemon may be silent at the prompt until the person is told, in seconds.
+_SILENT: Final = 1.0
 # How long who leaves waits until the others are let in again, in seconds: a daemon that stands still keeps nobody here.
 _FAREWELL: Final = 1.0
 
@@ -49,23 +51,18 @@ class Attached(Typing):
         self._kept: list[Message] | None = None  # until it is known what was printed before we came
         self._shown = b""  # on its terminal before we came
         self._begun = ""  # of a line that was disturbed
-        self._quick = 0.0  # until when our command may be over before a key is read
+        self._quick = 0.0  # until when our command may be over, or a question answered, before a key is read
+        self._place = ""  # where the shell is
+        self._others = ""  # what the agent's own calls do meanwhile
         self._size: tuple[int, int] | None = None
         self._sits = False  # is it ours?
 
     def sit(self, others: str) -> None:
         """Until the person leaves."""
         self.terminal.raw()
-        running, self._shown = self.watch()
-        meanwhile = "wait" if others == "wait" else "are refused"
-        self.say(f"at the session of {self.name}, whose own calls {meanwhile} meanwhile: Ctrl-] leaves it as it is")
-        if running["value"]:
-            self.begun(as_bytes(running["value"]), running["person"])
-            self._kept = []
-            self._at(BUSY, self._show_kept)
-        self.line.holder = secrets.token_hex(8)
-        self._ask("hold", others=others)
-        self._at(BUSY, self._tell_of_another)
+        self._others = others
+        self._ask("watch")
+        self._at(_SILENT, self._tell_of_silence)
         history = History(os.path.join(os.path.dirname(default_path()), "attach_history"))
         while (text := self._prompt()) is not None:
             history.add(text)
@@ -76,6 +73,19 @@ class Attached(Typing):
         self._let_go()
         goes_on = "its command goes on, and " if self._busy and self._sits else ""
         self.say(f"left {self.name}: {goes_on}`shellsession attach {shlex.quote(self.name)}` comes back to it")
+
+    def arrived(self, running: dict[str, Any], shown: bytes) -> None:
+        """As ``Spectator.arrived``: now for a seat."""
+        self._shown = shown
+        meanwhile = "wait" if self._others == "wait" else "are refused"
+        self.say(f"at the session of {self.name}, whose own calls {meanwhile} meanwhile: Ctrl-] leaves it as it is")
+        if running["value"]:
+            self.begun(as_bytes(running["value"]), running["person"])
+            self._kept = []
+            self._at(BUSY, self._show_kept)
+        self.line.holder = secrets.token_hex(8)
+        self._ask("hold", others=self._others)
+        self._at(BUSY, self._tell_of_another)
 
     def _let_go(self) -> None:
         """End the connection, and with it the hold: whoever calls after attach has ended is let in.
@@ -96,13 +106,9 @@ class Attached(Typing):
     def _prompt(self) -> str | None:
         """The next command, of as many lines as it takes; None for leaving. What happens meanwhile is shown."""
         typed = Typed()
-        while self._attend():
-            prompt = "> " if typed.text else f"{self.name}:{escaped(str(self.know('info')['value']['cwd']))}$ "
-            self.hear()
-            if self._busy:
-                continue
+        while self._attend() and (typed.text or self._learn_place()):
             try:
-                line = self._line(prompt)
+                line = self._line("> " if typed.text else f"{self.name}:{escaped(self._place)}$ ")
                 more = line is not None and typed.add(line)
                 self.terminal.heed()  # before what was not asked for runs
             except Disturbed as disturbed:
@@ -122,6 +128,13 @@ class Attached(Typing):
                     return typed.text
             typed = Typed()
         return None
+
+    def _learn_place(self) -> bool:
+        """Where the shell is; False when the person leaves before that is known."""
+        self._ask("info")
+        self._quick = time.monotonic() + _QUICK
+        self._at(_SILENT, self._tell_of_silence)
+        return self._attend()
 
     def _line(self, prompt: str) -> str | None:
         """The next line, of what was typed ahead and what is typed now; None for Ctrl-D or Ctrl-]."""
@@ -146,15 +159,17 @@ class Attached(Typing):
 
     @property
     def _busy(self) -> bool:
-        return bool(self.runs) or not {"hold", "run", "type", "wait"}.isdisjoint(self._asked.values())
+        return bool(self.runs) or not {"watch", "info", "hold", "run", "type", "wait"}.isdisjoint(self._asked.values())
 
     def _attend(self) -> bool:
-        """Show what is printed and pass on what is typed, until nothing runs; False when the person leaves before."""
+        """Show what is printed and pass on what is typed, until nothing runs and all that matters at the prompt is
+        answered; False when the person leaves before.
+        """
         while True:
             self.hear()
             if not self._busy:
                 break
-            quick = "run" in self._asked.values() and time.monotonic() < self._quick
+            quick = not {"run", "info"}.isdisjoint(self._asked.values()) and time.monotonic() < self._quick
             self.terminal.raw(strikes=quick)
             fds = (self.line.fd,) if quick else (self.line.fd, self.terminal.fd)
             until = self._quick if quick else min(self._moments.values(), default=None)
@@ -187,6 +202,10 @@ class Attached(Typing):
         if "hold" in self._asked.values():
             self.say("somebody else sits there: you are next; Ctrl-] gives up")
 
+    def _tell_of_silence(self) -> None:
+        if not {"watch", "info"}.isdisjoint(self._asked.values()):
+            self.say("the daemon says nothing, it is stopped or far too busy: Ctrl-] leaves")
+
     # -- what is heard
 
     def take(self, message: Message) -> None:
@@ -198,6 +217,10 @@ class Attached(Typing):
             super().take(message)
         elif "error" in message.header:
             self._failed(verb, to_error(message.header["error"], message.parts))
+        elif verb == "watch":
+            super().take(message)
+        elif verb == "info":
+            self._place = str(message.header["value"]["cwd"])
         elif verb == "hold":
             self._sit_down()
         elif verb == "type":

@@ -1,6 +1,7 @@
 """A place at an agent's session from which to see what runs: the agent's commands are marked, output is as it is.
 
-Law: one connection carries it all, so that what is asked is done, and what happens is told, in one order.
+Law: one connection carries it all, so that what is asked is done, and what happens is told, in one order. Nobody waits
+for an answer alone, but for keys as well: a daemon that stands still keeps nobody here.
 """
 
 from __future__ import annotations
@@ -61,17 +62,6 @@ class Line:
             except StopIteration as stop:
                 yield stop.value
 
-    def answer(self, verb: str, **fields: object) -> Iterator[Message]:
-        """Ask what is answered at once: all that is heard until then, and the answer as the last. Raises its error."""
-        request = self.ask(verb, **fields)
-        while True:
-            message = drive(self._wire.receive(), self._poller)
-            if message.header.get("id") == request and "error" in message.header:
-                raise to_error(message.header["error"], message.parts)
-            yield message
-            if message.header.get("id") == request:
-                return
-
     def close(self) -> None:
         self._wire.close()
 
@@ -88,11 +78,7 @@ class Spectator:
     def look_on(self) -> None:
         """Until the person leaves."""
         self.terminal.raw()
-        running, shown = self.watch()
-        self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")
-        if running["value"]:
-            self.begun(as_bytes(running["value"]), running["person"])
-            self.printed(shown)
+        self.line.ask("watch")
         while True:
             self.hear()
             if self.terminal.fd in self.terminal.wait(self.terminal.fd, self.line.fd, until=None):
@@ -101,20 +87,6 @@ class Spectator:
                     break
         self.terminal.calm()
         self.say(f"left {self.name}")
-
-    def watch(self) -> tuple[dict[str, Any], bytes]:
-        """Hear what happens from now on; what runs, and the last of what that has printed on its terminal."""
-        *before, last = self.line.answer("watch")
-        for message in before:
-            self.take(message)
-        return last.header, last.parts[0]
-
-    def know(self, verb: str, **fields: object) -> dict[str, Any]:
-        """What the daemon answers."""
-        *before, last = self.line.answer(verb, **fields)
-        for message in before:
-            self.take(message)
-        return last.header
 
     def hear(self) -> None:
         """What is here."""
@@ -126,11 +98,13 @@ class Spectator:
         self.terminal.say(f"\x1b[2m{text}\x1b[m" if self._dim else text)
 
     def take(self, message: Message) -> None:
-        """One message: something that happened, or an answer."""
+        """One message: something that happened, or the answer to "watch"."""
         header = message.header
         if "error" in header:
             raise to_error(header["error"], message.parts)
         match header.get("event"):
+            case None:
+                self.arrived(header, message.parts[0])
             case "command":
                 self.begun(message.parts[0], header["person"])
             case "output":
@@ -143,6 +117,13 @@ class Spectator:
                 self.closed()
             case "missed":
                 self.say(f"({header['bytes']} bytes of output were too quick for this terminal)")
+
+    def arrived(self, running: dict[str, Any], shown: bytes) -> None:
+        """What happens is told from now on; what runs, and the last of what that has printed on its terminal."""
+        self.say(f"looking on at {self.name}: Ctrl-C or Ctrl-] leaves")
+        if running["value"]:
+            self.begun(as_bytes(running["value"]), running["person"])
+            self.printed(shown)
 
     def begun(self, command: bytes, person: bool) -> None:
         """A command of somebody else."""
