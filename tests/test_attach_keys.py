@@ -54,6 +54,18 @@ def test_ctrl_d_within_a_command_drops_that_and_ctrl_bracket_leaves(sits: Sits, 
     assert person.ends() == 0
 
 
+@pytest.mark.parametrize("mode", ["emacs", "vi"])
+@pytest.mark.parametrize("keys", ["", "par", "\x1b", "par\x1b"], ids=ascii)
+def test_ctrl_bracket_leaves_whatever_keys_his_editor_has(sits: Sits, tmp_path: Path, mode: str, keys: str) -> None:
+    (tmp_path / "inputrc").write_text(f"set editing-mode {mode}\nset keyseq-timeout 1\n")
+    person = sits(INPUTRC=str(tmp_path / "inputrc"))
+    person.prompt()
+    assert person.runs("echo th''is") == "this\r\n"
+    person.types(keys)
+    wait_until(lambda: person.reads_nothing, "that the keys are taken")
+    person.leaves()
+
+
 def test_what_ignores_ctrl_c_is_ended_by_a_second_one(sits: Sits) -> None:
     person = sits()
     person.prompt()

@@ -165,14 +165,18 @@ class Terminal(Screen):
         self._readline = readline
         take_any_character()
         readline.set_auto_history(False)
-        # A macro may not name a function: it goes by a key that no keyboard has. The line is emptied, then ended.
-        readline.parse_and_bind(r'"\e[9001~": kill-whole-line')
-        # A completion is the one thing that calls us: Ctrl-] is known from Ctrl-D by it.
-        readline.parse_and_bind(r'"\e[9002~": complete')
-        readline.parse_and_bind(r'"\C-]": "\e[9001~\e[9002~\C-d"')
+        # Each line of vi's begins by inserting, whatever the keymap was; one of emacs' in that which is set here last.
+        for keymap in ("vi-command", "vi-insert", "emacs"):
+            readline.parse_and_bind(f"set keymap {keymap}")
+            # A macro may not name a function: it goes by a key that no keyboard has. The line is emptied, then ended.
+            readline.parse_and_bind(r'"\e[9001~": kill-whole-line')
+            # A completion is the one thing that calls us: Ctrl-] is known from Ctrl-D by it.
+            readline.parse_and_bind(r'"\e[9002~": complete')
+            readline.parse_and_bind(r'"\C-]": "\e[9001~\e[9002~\C-d"')
+            readline.parse_and_bind(r'"\e\C-]": "\C-]"')  # behind an Esc that nothing has come of yet
+            readline.parse_and_bind("tab: tab-insert")
         readline.parse_and_bind("set bell-style none")  # nothing is ever completed
         readline.set_completer(self._note_leaving)
-        readline.parse_and_bind("tab: tab-insert")
         # In the C locale a byte from 128 on would be Alt and a key.
         readline.parse_and_bind("set convert-meta off")
         readline.set_pre_input_hook(self._begin_typing)
