@@ -233,8 +233,8 @@ class Attached(Typing):
         self._sits = True
         if self.runs:
             columns, rows = self.terminal.size
-            # What draws on the whole screen draws it anew when that changes.
-            self._ask("resize", columns=columns, rows=rows + 1)
+            # What draws on the whole screen draws it anew when that changes. (65535 rows are the most there can be.)
+            self._ask("resize", columns=columns, rows=rows + 1 if rows < 65535 else rows - 1)
             self._resize()
             self._look()
             self._type()
