@@ -225,6 +225,43 @@ def test_what_is_typed_ahead_of_a_command_is_for_that(
     person.sees("last\r\n")
 
 
+@pytest.mark.parametrize(
+    ("keys", "later", "shown"),
+    [
+        ("ho go''ne\x01ec\r", "", "gone"),
+        ("echo no''t this\x01# \recho bu''t\r", "", "but"),
+        ("echo a''bc\x1b[DX\r", "", "abXc"),
+        ("\x1b[A\x1b[A\r", "", "first"),
+        ("ho ha''lf\x01", "ec\r", "half"),
+        ("cat <<X\rtow\x01\x1b[C\x06\x14\rX\r", "", "two"),
+        ("echo lo''ng\x01\x05" + "\x02\x06" * 900 + "er\r", "", "longer"),
+    ],
+    ids=lambda given: ascii(given[:20]),
+)
+def test_keys_that_edit_are_keys_also_when_typed_ahead(
+    sits: Sits, tmp_path: Path, keys: str, later: str, shown: str
+) -> None:
+    """And lines behind them are lines of their own."""
+    person = sits()
+    person.prompt()
+    person.runs("echo fi''rst")
+    # Neither edited by the kernel nor shown.
+    person.types("stty -icanon -echo; echo u''p; until [ -e go ]; do sleep 0.05; done; stty sane\r")
+    person.sees("up\r\n")
+    person.types(keys + ("" if later else "echo la''st\r"))
+    wait_until(lambda: person.reads_nothing, "that the keys are taken")
+    (tmp_path / "go").touch()
+    if later:
+        person.sees("ha''lf")
+        person.types(later)
+    person.sees(rf"\n{shown}\r\n")
+    assert "not this\r\n" not in (person.screen.before or "").replace("no''t", "")
+    if not later:
+        person.sees("\nlast\r\n")
+    person.prompt()
+    person.leaves()
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_what_is_typed_later_does_not_overtake_it(sits: Sits, tmp_path: Path, leaves: bool) -> None:
     """Also when he leaves a command that did not ask for it, and comes back."""

@@ -86,10 +86,8 @@ def test_what_a_program_set_is_undone_when_he_leaves_it(sits: Sits) -> None:
         (b"one\r\x7f\btwo", ["one\r", "two"]),
         (b"cat\rline\r\x04ls\r", ["cat\r", "line\r", "\x04", "ls\r"]),
         (b"l\x04s\x15\x04", ["\x04"]),
-        (b"a\tb\a", ["a\tb"]),
+        (b"a\tb", ["a\tb"]),
         *((f"a{key}b".encode(), [f"a{key}b"]) for key in "\xa0\xad\u200d\u200f\u3000\ue000\ufeff\U0001f469"),
-        *((f"a{key}b".encode(), ["ab"]) for key in "\0\x0e\x9b"),
-        (b"a\x1b[Ab\x1bOCc", ["abc"]),
         ("Zoë".encode(), ["Zoë"]),
         (b"Zo\xeb", ["Zo\udceb"]),
     ],
@@ -101,6 +99,11 @@ def test_keys_that_no_command_took_are_lines_of_the_prompt(keys: bytes, lines: l
         found.append(line + end.decode())
         assert end or not keys
     assert found == lines
+
+
+@pytest.mark.parametrize("key", ["\x1b[A", "\x1bOC", "\x1b", "\0", "\a", "\x01", "\x17", "\x9b"], ids=ascii)
+def test_keys_that_edit_are_for_readline(key: str) -> None:
+    assert cut_line(f"abx\x7f{key}c\rd".encode()) == ("ab", b"", f"{key}c\rd".encode())
 
 
 def test_what_was_typed_ahead_goes_on_with_a_line_that_was_disturbed() -> None:

@@ -96,7 +96,7 @@ _LAYERS: Final = (
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("integrations.langchain", "integrations.strands"),
     ("cli.listing", "cli.logs", "cli.editing"),
-    ("cli.screen", "cli.history"),
+    ("cli.screen", "cli.history", "cli.ahead"),
     ("cli.terminal",),
     ("cli.arguments",),
     ("cli.results",),

@@ -79,7 +79,7 @@ _LOOPS: Final = {"engine.loop_waiting", "engine.draining", "engine.waiters", "en
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
     "pexpect": {"engine.dialogue"},
-    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.terminal"},
+    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.ahead", "cli.terminal"},
     "tty": {"engine.streams"},
     "pty": set[str](),
     "ctypes": {"engine.vfork", "engine.tracing"},

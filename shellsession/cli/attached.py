@@ -141,7 +141,10 @@ class Attached(Typing):
         line, end, self._ahead = cut_line(self._ahead, self._begun)
         self._begun = ""
         if not end:
-            return self.terminal.line(prompt, line, self.line.fd)
+            try:
+                return self.terminal.line(prompt, line, self.line.fd, self._ahead)
+            finally:
+                self._ahead = self.terminal.left
         self.terminal.say_line(prompt, line)
         return None if end == CTRL_D else line
 

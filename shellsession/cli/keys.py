@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from .editing import as_text
-from .screen import ESCAPE
+from .editing import as_bytes, as_text
 from .spectator import STRIKE, Line, Spectator
 from .terminal import Terminal
 
@@ -34,7 +33,6 @@ _OF_COMMAND: Final = frozenset(("poll", "wait", "interrupt", "type"))
 CTRL_D: Final = b"\x04"
 # A terminal in lines stores Enter as a line feed, and the end of the input as NUL: what was not read is keys again.
 _STORED: Final = bytes.maketrans(b"\n\0", b"\r" + CTRL_D)
-_LINE_ENDS: Final = re.compile(b"[\r\n%b]" % CTRL_D)
 # Keys that are no characters (C0 but for the tab, C1). All else is: spaces of any width, and what is not seen at all.
 _NO_CHARACTER: Final = re.compile("[\0-\x08\x0a-\x1f\x7f-\x9f]")
 
@@ -168,23 +166,19 @@ class Typing(Spectator):
 def cut_line(keys: bytes, begun: str = "") -> tuple[str, bytes, bytes]:
     """What was typed for the prompt before that was there, as bash would read it from a terminal: a line.
 
-    Then the key that ends it, b"" where none has yet; and the other keys. ``begun``: what the line begins with.
+    Then the key that ends it, b"" where none has yet or where one is readline's to know; and the other keys, from that
+    on. ``begun``: what the line begins with.
     """
-    for end in _LINE_ENDS.finditer(keys):
-        line = _edited(begun, keys[: end.start()])
-        if end[0] != CTRL_D or not line:  # else there is nothing to delete where the cursor is
-            return line, end[0], keys[end.end() :]
-    return _edited(begun, keys), b"", b""
-
-
-def _edited(begun: str, keys: bytes) -> str:
-    """The line that comes of these keys."""
-    characters = list(begun)
-    for key in as_text(ESCAPE.sub(b"", keys)):
+    line, text = list(begun), as_text(keys)
+    for number, key in enumerate(text):
+        if key in "\r\n" or (key == "\x04" and not line):
+            return "".join(line), key.encode(), as_bytes(text[number + 1 :])
         if key == "\x15":
-            characters.clear()
+            line.clear()
         elif key in "\x7f\b":
-            del characters[-1:]
-        elif not _NO_CHARACTER.match(key):
-            characters.append(key)
-    return "".join(characters)
+            del line[-1:]
+        elif _NO_CHARACTER.match(key) and key != "\x04":  # that deletes what is behind the cursor: nothing
+            return "".join(line), b"", as_bytes(text[number:])
+        elif key != "\x04":
+            line.append(key)
+    return "".join(line), b"", b""

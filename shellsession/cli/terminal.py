@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from ..engine.waiting import Wait
 from ..errors import InvalidRequest
+from .ahead import Ahead
 from .editing import for_readline, from_readline, take_any_character
 from .screen import Screen
 
@@ -55,6 +56,8 @@ class Terminal(Screen):
         self._ended: int | None = None  # the signal that ends the program
         self.leaves = False  # did Ctrl-] end the last line?
         self._begun: str | None = None  # what the next line begins with, until readline has it
+        self._queue: Ahead | None = None  # keys that readline reads before those of the keyboard
+        self.left = b""  # those that the last line left unread
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
@@ -84,6 +87,7 @@ class Terminal(Screen):
         self._undo.close()
 
     def _give_back(self) -> None:
+        self._leave_queue()
         with suppress(OSError):
             self.calm()
         self.cook()
@@ -181,8 +185,8 @@ class Terminal(Screen):
         readline.parse_and_bind("set convert-meta off")
         readline.set_pre_input_hook(self._begin_typing)
 
-    def line(self, prompt: str, begun: str, socket: int) -> str | None:
-        """A line that is typed; None at Ctrl-D or Ctrl-]. It begins with what was ``begun`` before.
+    def line(self, prompt: str, begun: str, socket: int, keys: bytes = b"") -> str | None:
+        """A line that is typed; None at Ctrl-D or Ctrl-]. It begins with what was ``begun`` before, and these keys.
 
         Raises Disturbed when the socket can be read meanwhile, KeyboardInterrupt.
         """
@@ -190,6 +194,8 @@ class Terminal(Screen):
         self._asking = True
         self._prepare_line()
         self._begun, self.leaves = for_readline(begun), False
+        self.left = b""
+        self._queue = Ahead(keys, self._raw(strikes=False)) if keys else None
         lines: list[str] = []
         blocking = os.get_blocking(_OUT)
         os.set_blocking(_OUT, True)  # what readline writes to a full terminal that does not block is lost
@@ -211,12 +217,19 @@ class Terminal(Screen):
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             os.set_blocking(_OUT, blocking)
+            self._leave_queue()
             self.raw(strikes=True)
             self._asking = False
             self._tail = b"" if lines else b"?"  # at the start of a line, or somewhere in one
             if self._ended is not None:  # whatever has become of what ``_end`` raised
                 raise SystemExit(128 + self._ended)
         return lines[0]
+
+    def _leave_queue(self) -> None:
+        """The keyboard is read again."""
+        if self._queue is not None:
+            self.left, self._queue = self._queue.close(), None
+            self._set_modes = []  # readline may have given back those of the queue instead
 
     def _note_leaving(self, _text: str, _state: int) -> None:
         self.leaves = True
@@ -232,6 +245,8 @@ class Terminal(Screen):
         for key in (termios.VINTR, termios.VQUIT, termios.VSUSP):
             modes[6][key] = self._modes[6][key]
         termios.tcsetattr(_IN, termios.TCSANOW, modes)
+        if self._queue is not None:  # not before: readline has prepared the keyboard, which is read afterwards
+            os.dup2(self._queue.fd, _IN)
 
     # Signals. ``input`` looks for them once more when a handler has raised: of what the next one raises on top of that
     # the first is lost, and where it returns that is a SystemError. Hence nothing but the end is raised on top.
@@ -256,6 +271,10 @@ class Terminal(Screen):
         if self._struck:
             self._struck, self._disturber = False, None
             raise KeyboardInterrupt
+        if self._queue is not None:  # shown anew, a line has its cursor at the end: not amid its keys
+            if self._queue.is_read(self._poller):
+                self._leave_queue()
+            return
         if number == signal.SIGCONT or self._poller.wait(Wait((self._disturber,), 0)):
             self._disturber = None
             raise Disturbed(from_readline(self._readline.get_line_buffer() if self._begun is None else self._begun))
@@ -265,6 +284,7 @@ class Terminal(Screen):
 
         Bash sets the modes that it wants itself; other shells do not.
         """
+        self._leave_queue()
         modes, disturber = termios.tcgetattr(_IN), self._disturber
         self._disturber = None  # until we go on: nothing may be raised before we stop
         _put(self._modes)
