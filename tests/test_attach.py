@@ -13,7 +13,7 @@ from daemons import Daemon, Raw
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
 from support import stat_fields, unique_seconds, wait_until, with_argument
 
-from shellsession import TTY, RemoteSession, connect
+from shellsession import RemoteSession, connect
 from shellsession.daemon import control
 
 
@@ -155,18 +155,6 @@ def test_the_size_is_that_of_his_terminal(sits: Sits) -> None:
     person.screen.setwinsize(31, 101)
     person.types("stty size\r")  # the prompt was drawn anew, perhaps
     person.sees("31 101\r\n")
-
-
-def test_a_terminal_may_be_as_high_as_one_can_be(sits: Sits, client: RemoteSession, tmp_path: Path) -> None:
-    start = tmp_path / "start"
-    start.write_text("unset BASH_ENV; until [ \"$(stty size)\" = '24 160' ]; do :; done; stty rows 65535\n")
-    client.run("echo begun; read x; stty size", stdin=TTY)
-    person = sits(BASH_ENV=str(start))
-    person.sees("begun\r\n")
-    wait_until(lambda: client.size == (160, 65535), "its size")
-    person.types("\r")
-    person.sees("65535 160\r\n")
-    person.prompt()
 
 
 def test_a_python_prompt(sits: Sits) -> None:

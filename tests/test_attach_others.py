@@ -216,6 +216,23 @@ def test_what_another_client_runs_is_shown_also_while_he_sits_down() -> None:
     assert b"".join(shown) == b"done\n"
 
 
+@pytest.mark.parametrize("rows", [1, 24, 65535])
+def test_what_draws_on_a_terminal_of_any_height_draws_it_anew_for_him(rows: int) -> None:
+    asked: list[int] = []
+
+    def ask(verb: str, **fields: int) -> str:
+        asked.extend([fields["rows"]] if verb == "resize" else [])
+        return str(len(asked))
+
+    terminal, line = SimpleNamespace(size=(80, rows)), SimpleNamespace(agent="a", ask=ask)
+    attached = Attached(cast(Terminal, terminal), cast(Line, line))
+    attached.runs = "agent"
+    attached._sit_down()
+    other, last = asked
+    assert last == rows != other
+    assert 1 <= other <= 65535
+
+
 @pytest.mark.parametrize("before", ["", "x", "typed\r"])
 @pytest.mark.parametrize("prints", ["", "while sleep 0.05; do echo tick; done & "])
 def test_the_agents_command_can_be_ended(
