@@ -30,6 +30,9 @@ if os.fork() == 0:
     "deaf to signals": "(trap '' HUP INT TERM; exec setsid sleep {}) &",
 }
 
+# Takes the session's mark from the shell that runs it, and from what that starts.
+SHEDDER: Final = "ulimit -S -x unlimited"
+
 
 def all_escapes(seconds: str) -> str:
     """One command that starts every kind of escapee."""

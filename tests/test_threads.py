@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from escapes import SHEDDER
 from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import AsyncSession, InvalidRequest, Session, SessionClosed
@@ -37,7 +38,16 @@ def test_sessions_of_different_threads_do_not_wait_for_each_other(new_session: C
 
 
 @pytest.mark.parametrize("way", ["close", "restart"])
-@pytest.mark.parametrize("command", ["sleep {}", "trap '' INT TERM HUP; sleep {}", "setsid sleep {} & wait"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sleep {}",
+        "trap '' INT TERM HUP; sleep {}",
+        "setsid sleep {} & wait",
+        f"({SHEDDER}; exec setsid sleep {{}})",  # as su(1) does with pam_limits
+        f"({SHEDDER}; setsid sh -c 'sleep {{}} & wait') & wait",
+    ],
+)
 def test_another_thread_ends_a_running_call(sh: Session, way: str, command: str) -> None:
     seconds = unique_seconds()
     with ThreadPoolExecutor(1) as threads:
@@ -48,6 +58,7 @@ def test_another_thread_ends_a_running_call(sh: Session, way: str, command: str)
     assert (result.stdout, result.outcome, result.state_kept) == ("partial\n", "shell_exited", False)
     assert way in result.reason
     assert with_argument(seconds) == []
+    assert result.killed
     if way == "restart":
         assert sh.run("echo fresh").stdout == "fresh\n"
     else:

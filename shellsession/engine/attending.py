@@ -6,7 +6,6 @@ whatever strikes meanwhile, none is left running that nobody was told of.
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import Final
 
@@ -63,7 +62,7 @@ def attend(
     call.raise_fault()
     while True:
         if core.kill_reason:
-            shell.signal(signal.SIGKILL)
+            shell.end()
         elif core.interrupt_requested or call.interrupt_requested:
             call.interrupt_requested = True
             shell.wake()

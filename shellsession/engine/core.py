@@ -6,7 +6,6 @@ Law: nothing here waits, and what any thread may call says so.
 from __future__ import annotations
 
 import os
-import signal
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -79,10 +78,13 @@ class Core:
     # -- from any thread, and from callbacks
 
     def kill_running(self, why: str) -> None:
-        """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason."""
+        """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason.
+
+        Not left to who attends that: it may be in a callback of the host's, for however long.
+        """
         self.kill_reason = why
         if (shell := self.shell) is not None:
-            shell.signal(signal.SIGKILL)
+            shell.end()
 
     def request_interrupt(self, meant: Call | None) -> None:
         """From any thread: have that command ended; None: the one that is attended just now, or is about to be."""

@@ -6,7 +6,7 @@ Law: it looks and never acts, and a look that comes with each command costs a sy
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
@@ -72,9 +72,9 @@ class Family:
         heads = self.newer_children(older)
         return heads + [pid for head in heads for pid in processes.descendants(head)]
 
-    def living(self, older: Mapping[int, int] = MappingProxyType({})) -> list[int]:
-        """Those of ``newer`` that are more than zombies."""
-        return processes.found_among(lambda: self.newer(older), processes.alive)
+    def living(self, older: Mapping[int, int] = MappingProxyType({}), besides: Container[int] = ()) -> list[int]:
+        """Those of ``newer`` that are more than zombies, without those of ``besides``."""
+        return processes.found_among(lambda: self.newer(older), lambda pid: pid not in besides and processes.alive(pid))
 
     def newer_children(self, older: Mapping[int, int]) -> list[int]:
         """Those of ``children`` that live and are among ``newer``.

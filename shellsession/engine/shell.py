@@ -29,6 +29,8 @@ from .streams import CHUNK, MANY_READS, Stream, Streams, get_modes, set_size, sl
 USABLE_DESCRIPTORS = 20
 # It keeps its own three from this number on while a command has those of its own, which are opened there, too.
 _KEPT_FROM, _KEPT = 10, 4
+# Looks at who is to be killed, at the most: who may not be killed (setuid programs) could start others for ever.
+_LOOKS = 100
 
 
 class Shell:
@@ -58,6 +60,8 @@ class Shell:
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it
         self.swept = False  # everything below bash was killed before bash was
+        self.killed: list[int] = []  # by ``end``, below bash
+        self._is_being_ended = False
         self.seat = seat
         self.files = Files(seat.directory)
         self.first_cwd = cwd
@@ -206,11 +210,33 @@ class Shell:
 
     def signal(self, number: int) -> None:
         """Signal bash itself, never a stranger that got its number after it."""
+        if number == signal.SIGCONT and self._is_being_ended:  # by another thread, and stopped for that
+            return
         with suppress(OSError):
             if self.pidfd >= 0:
                 signal.pidfd_send_signal(self.pidfd, number)
             elif not self._reaped:
                 os.kill(self.pid, number)
+
+    def end(self) -> None:
+        """From any thread, and at once: kill bash and all below it.
+
+        Bash is the last: what has shed its tag is known by its parents alone, and once bash is gone orphans go where
+        nobody finds them. Stopped, bash starts nothing new, nor does what was killed, be it still on its way out: when
+        a look finds nobody else, there is nobody else.
+        """
+        self._is_being_ended = True
+        try:
+            self.signal(signal.SIGSTOP)
+            struck = set[int]()
+            for _ in range(_LOOKS):
+                fresh = [] if self._reaped else self.family.living(besides=struck)
+                if not fresh:
+                    break
+                struck.update(fresh)
+                self.killed += kill(fresh)
+        finally:  # also where Ctrl-C strikes here
+            self.signal(signal.SIGKILL)
 
     def interrupt_group(self) -> None:
         """SIGINT for bash and all that has its process group, as from a terminal: for where nobody can be seen."""

@@ -47,6 +47,8 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     status = shell.status
     if shell.dead and status is None and not call.reason:
         call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
+    if not call.not_run:
+        call.note_killed(shell.killed)
     yield from _kill_strays(shell, None if call.not_run else call)
     pump.drain(shell, call)
     # Bash ends with 1 then; with another status it was the text that ended it, and the mark is not bash's.
@@ -184,8 +186,7 @@ def abandon(engine: Core) -> None:
     if engine.last is not None:
         engine.last.let_go()
     if shell is not None:
-        kill(shell.family.descendants())
-        shell.signal(signal.SIGKILL)
+        shell.end()
         kill(shell.strays())
         shell.lost, shell.in_hand = True, False
 
@@ -218,6 +219,10 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
     What was there before the command is not told of as killed with it: the kernel hangs up (SIGHUP) what has bash's
     terminal, and most of that is gone before anybody can see what was left for us.
     """
+    for _ in range(ROUNDS):  # killed before bash was, some may be on their way out
+        if not any(map(processes.alive, shell.killed)):
+            break
+        yield Wait((), time.monotonic() + TICK)
     for _ in range(ROUNDS):
         if shell.swept or not (strays := shell.strays()):
             return
