@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+# Takes the session's mark from the shell that runs it, and from what that starts, as su(1) does with pam_limits.
+SHEDDER: Final = "ulimit -S -x unlimited"
 # Each starts one `sleep SECONDS` and lets go of it; "{}" is the number.
 ESCAPES: Final = {
     "a job": "sleep {} &",
@@ -28,10 +30,8 @@ if os.fork() == 0:
         os.execvpe("sleep", ["sleep", "{{}}"], {{{{"PATH": os.defpath}}}})
 ' """,
     "deaf to signals": "(trap '' HUP INT TERM; exec setsid sleep {}) &",
+    "without the mark": f"({SHEDDER}; exec setsid sleep {{}}) &",
 }
-
-# Takes the session's mark from the shell that runs it, and from what that starts.
-SHEDDER: Final = "ulimit -S -x unlimited"
 
 
 def all_escapes(seconds: str) -> str:

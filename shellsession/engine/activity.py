@@ -142,8 +142,24 @@ def holders(files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]
                 break
 
 
+def writers(directory: str) -> list[int]:
+    """Living processes whose stdout or stderr is a file below that directory, also one that was removed since.
+
+    By name: for a private directory that is safe, and no number of a file that was closed can have gone to another's.
+    Not by what else a process has open: a stranger may have been handed that. Who was forked has our reading ends.
+    """
+    return sorted(
+        processes.found_among(processes.everyone, lambda pid: _writes_below(pid, directory) and processes.alive(pid))
+    )
+
+
+def _writes_below(pid: int, directory: str) -> bool:
+    files = (f"/proc/{pid}/fd/{number}" for number in (1, 2))
+    return any(processes.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
+
+
 def _is_written_to(fd: str) -> bool:
-    """Is the descriptor open for writing? The link's own mode tells."""
+    """Is a descriptor (its path in /proc) open for writing? The link's own mode tells."""
     try:
         return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
     except OSError:

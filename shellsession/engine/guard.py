@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FORKED, SessionClosed
-from . import cgroups, processes
+from . import activity, cgroups, processes
 from .directories import make_private, own_home
 from .tags import GENERATIONS
 
@@ -215,14 +215,14 @@ def _sweep_behind(home: str, name: str) -> None:
     if namespace != processes.namespace() or not processes.is_gone(int(pid), int(start)):
         return
     first = int(number, 16) * _TAGS
+    directory = os.path.join(home, name)
     for _ in range(_ROUNDS):  # what was forked during a look is found by the next
-        victims = processes.tagged(first, first + _TAGS - 1)
+        victims = {*processes.tagged(first, first + _TAGS - 1), *activity.writers(directory)}
         for pid_left in victims:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid_left, signal.SIGKILL)
         if not victims:
             break
-    directory = os.path.join(home, name)
     _unshut_all(directory)
     if all(cgroups.remove(processes.link(link)) for link in _groups(directory)):
         _remove(directory)

@@ -261,9 +261,10 @@ class Shell:
         return self._reaped
 
     def strays(self) -> list[int]:
-        """What carries this session's tag, wherever it has gone; bash itself not counted."""
+        """What carries this session's tag, wherever it has gone, or has shed it but talks to us; bash not counted."""
         ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
-        return [pid for pid in self.family.tags.carriers() if pid not in ours]
+        found = {*self.family.tags.carriers(), *activity.writers(self.seat.directory)}
+        return sorted(found.difference(ours))
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead. Done again, it does what is left."""
