@@ -52,9 +52,9 @@ for (( round = 0; round < 100; round++ )); do
     lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
   done
   # Who has shed the mark (su, with pam_limits) mostly talks to us still: its stdout or stderr is a pipe of ours.
-  while IFS= read -r -d '' file && IFS= read -r -d '' victim; do
+  while IFS= read -r -d '' stream && IFS= read -r -d '' victim; do
     victim=${victim#/proc/} victim=${victim%%/*}
-    [[ $file == "$directory"/* ]] && lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
+    [[ $stream == "$directory"/* ]] && lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
   done < <(find /proc/[0-9]*/fd/[12] -perm -200 -printf '%l\0%p\0' 2>/dev/null)
   [[ $found ]] || break
 done
