@@ -50,12 +50,12 @@ class Policy:
     ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and ``bash -c
     'b'``, and behind what else starts others (``sudo``, ``ssh``, ``docker exec``: ``policy.starters``), not about what
     it only mentions, in quotes or here-documents. A variable that makes bash or a program run something is read, too
-    (``PS1``, ``PAGER``: ``policy.variables``). What an interpreter runs (``perl -e``, ``awk``,
-    ``make``, ``gdb -ex``, and by its own variables, as ``NODE_OPTIONS``) is not looked into, nor is a file with its
-    words (``sed -f``, ``apt-get -c``): an allow list without it refuses it. A script of sed is read, but an expansion
-    in its patterns and texts (``"s/a/$B/"``) is taken for a part of these. A name without a slash
-    means every path to it; what an alias or a function of an earlier text stands for is not known. An allowed command
-    begins with these words. Of a denied one, a second word that begins with a letter is the subcommand, which is the
+    (``PS1``, ``PAGER``: ``policy.variables``). What an interpreter runs (``perl -e``, ``awk``, ``make``, ``gdb -ex``,
+    and by its own variables, as ``NODE_OPTIONS``) is not looked into, nor is a file with its words (``sed -f``,
+    ``apt-get -c``): an allow list without it refuses it. A script of sed is read, but an expansion in its patterns and
+    texts (``"s/a/$B/"``) is taken for a part of these. A name without a slash means every path to it; what an alias or
+    a function of an earlier text stands for is not known. An allowed command begins with these words. Of a denied one,
+    a second word that begins with a letter is the subcommand, which is the
     first word that is no option (``policy.subcommands`` knows which options take a word; one that is not there may, or
     not, and both are denied): "git push" is not about ``git stash push``, nor is "rm x" about ``rm y x``,
     and "make install" is not about ``make all install``. Any other second word (``--force``, ``/etc``, ``*``), and each

@@ -175,12 +175,14 @@ def _fd(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
 
 def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
     """Of bash's own that take names of variables: an index in these is computed, and computing can run something."""
-    if name == "getopts" or (name == "printf" and "-v" in _apart(name, words)):
+    apart = list(_apart(name, words))
+    if name == "getopts" or (name == "printf" and "-v" in apart):
+        values = apart[3:] if name == "getopts" else apart[apart.index("-v") + 2 :]
         # what is put together of these: of a format, and of what goes into it, in any order
-        yield from (Assigns("1", word) for word in (*words[2:], *_composed(words)))
+        yield from (Assigns("1", word) for word in (*values, *_composed(values)))
     flags = "".join(word for word in words[1:] if word is not None and word.startswith("-"))
     computes = name == "let" or (name in _COMPUTING and ("i" in flags or "n" in flags))
-    for before, word in pairwise(_apart(name, words)):
+    for before, word in pairwise(apart):
         if word is None or (name == "printf" and before != "-v"):
             continue
         if (assigned := _ASSIGNMENT.fullmatch(word)) is not None and name not in ("test", "["):
@@ -198,9 +200,9 @@ def _variables(name: str, words: tuple[Word, ...]) -> Iterator[Finding]:
                 yield Runs(name, text)
 
 
-def _composed(words: tuple[Word, ...]) -> Iterator[str]:
+def _composed(words: Sequence[Word]) -> Iterator[str]:
     """An element whose index runs all that these words may run, if one of them begins an element."""
-    texts = [ansi(word) for word in words[1:] if word is not None]
+    texts = [ansi(word) for word in words if word is not None]
     inner = [f"$({text})" for one in texts for text in substitutions(one) or []]
     if inner and any("[" in text for text in texts):
         yield f"a[{''.join(inner)}]"
