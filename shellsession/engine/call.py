@@ -164,7 +164,8 @@ class Call:
     def end(self, result: Result) -> None:
         """It has come to its end, and is as told there."""
         self.result = result
-        self.let_go()
+        if self.request.stdin or self.request.on_output is not None:
+            self.let_go()
 
     def let_go(self) -> None:
         """It is over: neither its callback is needed any more, nor what it was fed."""

@@ -118,7 +118,8 @@ def _read(body: bytes) -> Mark | None:
     if len(words) != 7 or words[0]:
         return None
     _, piped, last, line, flags, options, cwd = words
-    piped, was_told_behind = piped.removeprefix(TOLD_BEHIND), piped.startswith(TOLD_BEHIND)
+    if was_told_behind := piped.startswith(TOLD_BEHIND):
+        piped = piped[len(TOLD_BEHIND) :]
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
     history = b"history" in options  # no other option has the word in its name; it may stand first
