@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from escapes import SHEDDER
 from support import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
@@ -80,6 +83,41 @@ def test_a_tag_that_was_shed_is_there_again_once_something_runs(sh: Session, she
     wait_until(lambda: with_argument(first) and with_argument(later), "they run")
     assert sh.run("kill -9 $$").outcome == "shell_exited"
     assert with_argument(first) == with_argument(later) == []
+
+
+# A host; its arguments are a command, and one that goes before it.
+_HOST = """
+import os, sys
+from shellsession import Session
+
+with Session() as sh:
+    sh.run("true")
+    if sys.argv[2:]:
+        directory = sh._engine.live().seat.directory
+        os.rename(directory, directory + "-away")
+        open(directory, "x").close()
+        sh.run("true")
+    print(sh.run(sys.argv[1]).outcome)
+"""
+
+
+@pytest.mark.parametrize("spoilt", [[], ["spoilt"]], ids=["behind a link", "spoilt"])
+def test_what_shed_its_tag_is_known_by_its_pipe_wherever_that_lies(spoilt: list[str], tmp_path: Path) -> None:
+    seconds = unique_seconds()
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    command = f"({SHEDDER}; exec setsid sleep {seconds}) & until pgrep -xf 'sleep {seconds}'; do :; done; kill -9 $$"
+    host = subprocess.run(
+        [sys.executable, "-c", _HOST, command, *spoilt],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path / "link")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    left = with_argument(seconds)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert (host.stdout, left) == ("shell_exited\n", [])
 
 
 @pytest.mark.parametrize("end", ["exit 3", "kill -9 $$", "exec true"])

@@ -14,6 +14,7 @@ _RUN = [
     *("sed -ie '1e rm x' f", "sed -- '1e rm x' f", "sed '1e rm x' -n -e p f", "env sed '1!e rm x' f"),
     *("sed 's/.*/rm x/e' f", "sed 's|a|rm|2ge' f", "sed -E 's/[/]|e/rm/eg' f", "sed 's/a/\\n/;s,^,rm ,e;p' f"),
     *("sed ':a;e rm x' f", "sed 'ba#;i\\\ne rm x' f", "sed 'a\\\\\ne rm x' f", "sed 'y/a\\/b/xyz/;e rm' f"),
+    *("sed 'a\\ \ne rm x' f", "sed 'i\\\t\ns/.*/rm x/e' f", "sed -e 'a\\ ' -e '1e rm x' f"),
     *("sed -e 'a\\' -f f -e 'e rm x' g", 'sed "1e rm $X" f', 'sed "s/$A/rm $B/e" f', "xargs -I% sed '1e rm %' f"),
 ]
 

@@ -46,9 +46,12 @@ def private_home() -> str:
 
 
 def own_home() -> str:
-    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places."""
+    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places.
+
+    Without symbolic links: so the kernel tells what files somebody has open.
+    """
     try:
-        return private_home()
+        return os.path.realpath(private_home())
     except ShellUnavailable as error:
         try:
             return fresh_directory()
@@ -66,7 +69,7 @@ def fresh_directory() -> str:
     refused: list[OSError] = []
     for path in homes():
         try:
-            return tempfile.mkdtemp(prefix="shellsession-", dir=os.path.dirname(path))
+            return tempfile.mkdtemp(prefix="shellsession-", dir=os.path.realpath(os.path.dirname(path)))
         except OSError as error:
             refused.append(error)
     raise refused[-1]

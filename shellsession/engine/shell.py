@@ -263,7 +263,8 @@ class Shell:
     def strays(self) -> list[int]:
         """What carries this session's tag, wherever it has gone, or has shed it but talks to us; bash not counted."""
         ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
-        found = {*self.family.tags.carriers(), *activity.writers(self.seat.directory)}
+        places = {self.seat.directory, self.files.directory}  # the second, where somebody has spoilt the first
+        found = {*self.family.tags.carriers(), *(pid for place in places for pid in activity.writers(place))}
         return sorted(found.difference(ours))
 
     def close(self) -> None:

@@ -29,10 +29,10 @@ _ADDRESS: Final = re.compile(rf"[+~]\s*{_NUMBER}*|{_NUMBER}+\s*(?:~\s*{_NUMBER}*
 _END: Final = re.compile(r"[^\S\n]*(?:[;\n]|(?=[}#])|\Z)", re.ASCII)
 # The first character of a text has no meaning of its own, not even as a backslash.
 _TEXT: Final = re.compile(
-    r"[^\S\n]*(?:\\[^\S\n]*\n|\\?((?<=\\)[^\n]|[^\\\n]))?((?:[^\\\n]|\\.|\\\Z)*)\n?", re.ASCII | re.DOTALL
+    r"[^\S\n]*(?:\\\n|\\?((?<=\\)[^\n]|[^\\\n]))?((?:[^\\\n]|\\.|\\\Z)*)\n?", re.ASCII | re.DOTALL
 )
 _FLAGS: Final = re.compile(r"([0-9gpiImMe\s]*)(?:w[^\n]*|(?:[;\n]|(?=[}#])|\Z))", re.ASCII)
-_CLASS: Final = re.compile(r"\[\^?\]?(?:\[([.:=])[^\n]*?\1\]|[^\]\n])*\]")
+_CLASS: Final = re.compile(r"\[\^?\]?(?:\[([.:=])[^\n]{0,64}?\1\]|[^\]\n])*\]")
 _REPLACED: Final = re.compile(r"\\(n)|&|\\[0-9]|\\(.)", re.DOTALL)
 
 
