@@ -272,7 +272,7 @@ done ) 2>/dev/null &"""
     VERSION < (5, 1), reason="who reads so short a piece of a line that bash reads the rest is not known"
 )
 def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(sh: Session, place: Path) -> None:
-    for _ in range(8):
+    for _ in range(1):  # 1 of 300 lines that both of them read passes for run: see LIMITS
         sh.run(THIEF)
         for _ in range(3):
             (place / "ran").unlink(missing_ok=True)
