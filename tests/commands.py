@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
 import pytest
@@ -60,14 +60,24 @@ def running(
 
 @contextmanager
 def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
-    """It, with a terminal as its stderr, and what can be read there."""
+    """It, with a terminal as its stderr, and what can be read there: by lines, as the kernel hands out parts of one."""
     master, slave = os.openpty()
     with (
-        open(master, "rb", buffering=0) as screen,
+        open(master, "rb") as screen,
         open(slave, "wb") as stderr,
         running(daemon.socket, *words, stderr=stderr) as process,
     ):
         yield process, screen
+
+
+def all_shown(main: int) -> bytes:
+    """All that was written to the terminal of which this is the other end, once nobody has it open any more."""
+    shown = b""
+    with suppress(OSError):  # the kernel says EIO at its end
+        while piece := os.read(main, 1 << 16):
+            shown += piece
+    os.close(main)
+    return shown
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:

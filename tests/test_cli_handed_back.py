@@ -101,7 +101,7 @@ def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, beh
                 wait_until(lambda: sh.state == "running", "the command")
             waits_for = b"`sleep 1000` has run there for "
         with seen_on_stderr(daemon, "send", agent, "never") as (process, screen):
-            told = screen.read(4096)
+            told = screen.readline()
             assert told.startswith(f"shellsession: waiting for agent '{agent}': ".encode() + waits_for)
             assert told.endswith(b"; Ctrl-C gives up, and nothing was typed\r\n")
             assert finish(process, signal.SIGINT)[0] == 130

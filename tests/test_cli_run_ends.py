@@ -29,7 +29,7 @@ def test_what_a_command_waits_for_is_told_to_a_person(daemon: Daemon, agent: str
             running(daemon.socket, "run", "-s", agent, "--", "echo of no terminal") as quiet,
             seen_on_stderr(daemon, "run", "-s", agent, "--", "echo second") as (second, screen),
         ):
-            told = screen.read(4096).decode()
+            told = screen.readline().decode()
             shown = f"read x <{place}/gate # \\x1b[31mred"
             assert f"shellsession: waiting for agent '{agent}': `{shown[:50]}" in told
             assert "\33" not in told
@@ -43,7 +43,7 @@ def test_who_gives_up_waiting_has_run_nothing(daemon: Daemon, agent: str, place:
     with Raw(daemon.socket) as holder, opened(agent, daemon):
         holder.ask("hold", agent=agent, holder="me")
         with seen_on_stderr(daemon, "run", "-s", agent, "--", f"touch {place}/never") as (process, screen):
-            told = screen.read(4096)
+            told = screen.readline()
             assert b"nothing runs there; somebody sits there (`shellsession attach`); Ctrl-C gives up" in told
             assert finish(process, signal.SIGINT)[0] == 130
     assert cli(daemon.socket, "run", "-s", agent, "--", f"echo {place}/*").stdout.decode() == f"{place}/*\n"
@@ -154,7 +154,7 @@ def test_who_gives_up_waiting_is_told_as_json(daemon: Daemon, agent: str, place:
         holder.ask("hold", agent=agent, holder="me")
         words = "run", "--json", "-s", agent, "--", f"touch {place}/never"
         with seen_on_stderr(daemon, *words) as (process, screen):
-            assert b"waiting for agent" in screen.read(4096)
+            assert b"waiting for agent" in screen.readline()
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
