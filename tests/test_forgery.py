@@ -262,18 +262,38 @@ def test_no_output_can_have_a_stranger_told_as_killed(sh: Session) -> None:
 
 # A fork of bash that is no other program has what bash keeps for itself while a command runs: it reads what is typed to
 # bash, and tells what bash would have told, of lines that are still to come.
-THIEF = r"""( while IFS= read -r -u 10 line; do
+THIEF = r"""( : >reads; while IFS= read -r -u 10 line; do
 [[ $line =~ '<"/dev/null/'([0-9a-f]+)' ' ]] && n=${BASH_REMATCH[1]} &&
 printf 'bash: /dev/null/%s 0 1 9999 hBs braceexpand /x/%s: Not a directory\n' $n $n >&12
 done ) 2>/dev/null &"""
+
+# And so does who is given them.
+GREEDY = """
+import os, re
+open("reads", "w")
+while typed := os.read(0, 4096):
+    for nonce in re.findall(rb'<"/dev/null/([0-9a-f]+) ', typed):
+        os.write(1, b"bash: /dev/null/%b 0 1 9999 hBs braceexpand /x/%b: Not a directory\\n" % (nonce, nonce))
+"""
+
+
+def test_who_says_nothing_to_us_is_not_bashs_end(sh: Session) -> None:
+    """An empty piece reads as the end of a socket does."""
+    result = sh.run(f"""'{PYTHON}' -c 'import os; [os.write(1, b"") for _ in range(9)]' >&12; sleep 0.1; (exit 5)""")
+    assert (result.exit_code, result.outcome, result.state_kept) == (5, "exited", True)
+    answers(sh)
 
 
 @pytest.mark.skipif(
     VERSION < (5, 1), reason="who reads so short a piece of a line that bash reads the rest is not known"
 )
-def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(sh: Session, place: Path) -> None:
-    for _ in range(1):  # 1 of 300 lines that both of them read passes for run: see LIMITS
-        sh.run(THIEF)
+@pytest.mark.parametrize("thief", [THIEF, f"'{PYTHON}' greedy.py <&10 >&12 2>/dev/null &"], ids=["bytes", "all"])
+def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(thief: str, sh: Session, place: Path) -> None:
+    (place / "greedy.py").write_text(GREEDY, encoding="utf-8")
+    for _ in range(3):
+        sh.run(thief)
+        wait_until((place / "reads").exists, "it reads")
+        (place / "reads").unlink()
         for _ in range(3):
             (place / "ran").unlink(missing_ok=True)
             result = sh.run("touch ran; x=$(exit 1)")
@@ -282,4 +302,5 @@ def test_a_child_that_has_bashs_own_descriptors_speaks_for_itself(sh: Session, p
             else:
                 assert (result.outcome, result.state_kept) == ("shell_exited", False)
                 assert result.reason
+        sh.restart()  # no thief of this round is to take the next one's thief
     answers(sh)

@@ -43,12 +43,16 @@ def fresh_nonce() -> bytes:
 
 
 class Typed(NamedTuple):
-    """How a command is typed: its lines, the nonce of its mark, what is read for it, if a group has that."""
+    """How a command is typed: its lines, the nonce of its mark, what is read for it, if a group has that.
+
+    ``in_one``: bash takes all its lines at once, or none of them.
+    """
 
     lines: bytes = b""
     nonce: bytes = b""
     streams: tuple[tuple[StreamName, Stream], ...] = ()
     grouped: bool = False
+    in_one: bool = True
 
 
 class Call:
@@ -111,6 +115,7 @@ class Call:
     def typed_as(self, typed: Typed) -> None:
         """By which mark it ends, and where its output comes out."""
         self.framer, self.streams, self.grouped = Framer(typed.nonce), typed.streams, typed.grouped
+        self.in_one = typed.in_one
 
     def feed(self, name: StreamName, data: bytes, now: float) -> None:
         """Output has come."""

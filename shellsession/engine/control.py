@@ -1,6 +1,6 @@
 """The private socket on which bash is typed to, and answers.
 
-Law: a word is bash's own where the kernel says so. Nothing here waits.
+Law: a word is bash's own where the kernel says so, and what is typed is read whole or not at all. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -8,22 +8,30 @@ from __future__ import annotations
 import socket
 import struct
 
+from .framing import LONG_READS, READ_MAX, SHORT_READ
 from .marks import Framer, Mark
-from .streams import MANY_READS, SMALL
+from .streams import MANY_READS
 
 # A struct ucred: PID, UID and GID.
 _PID_SIZE = struct.calcsize("i")
 _CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
+# Of a longer piece the rest is lost. A mark may be longer than PATH_MAX; glibc writes no more than 8 KiB at once.
+_HEARD_MAX = 1 << 14
 
 
 class Control:
-    """Our end of it."""
+    """Our end of it: a SOCK_SEQPACKET, from which nobody takes a part of what was typed.
+
+    Who reads it in bash's place (a PROMPT_COMMAND, `( read x ) <&10 &`) has all of a piece or nothing. Of a stream it
+    could take all but the last byte of a line, and bash run what is left of it.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self.fd = end.fileno()
         self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last
+        self.piece = SHORT_READ  # what bash reads at once
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
@@ -31,13 +39,15 @@ class Control:
         """Type to bash. The socket holds far more than any of our lines, so this never blocks."""
         self._typed += data.count(b"\n")
         try:
-            self._socket.send(data, socket.MSG_NOSIGNAL)
+            for start in range(0, len(data), self.piece):
+                self._socket.send(data[start : start + self.piece], socket.MSG_NOSIGNAL)
         except OSError:
             return  # bash is gone: reading will say so
 
-    def greeted(self) -> None:
-        """Bash has answered: from now on only what comes from that process is its word."""
+    def greeted(self, version: int) -> None:
+        """Bash of that version has answered: from now on only what comes from that process is its word."""
         self._speaker = self._spoke
+        self.piece = READ_MAX if version >= LONG_READS else SHORT_READ
 
     def hear(self, framer: Framer) -> bytes | None:
         """What is said: bytes, None when nothing yet, b"" when bash has let go of it. ``framer`` looks for the mark.
@@ -47,23 +57,18 @@ class Control:
         that it is another one: unix(7). It could trace bash as well.
         """
         try:
-            data, told, _, _ = self._socket.recvmsg(SMALL, _CREDENTIALS_SPACE)
+            data, told, _, _ = self._socket.recvmsg(_HEARD_MAX, _CREDENTIALS_SPACE)
         except BlockingIOError:
             return None
         except OSError:
             return b""
         self._spoke = told[0][2][:_PID_SIZE] if told else b""
         framer.feed(data, self._speaker in (b"", self._spoke))
-        return data
+        return data or (None if told else b"")  # the end is nobody's word: an empty piece is somebody's
 
     def receive(self) -> bytes | None:
         """As ``hear``, when no mark is to come."""
-        try:
-            return self._socket.recv(SMALL)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""
+        return self.hear(Framer(b""))
 
     def skip(self) -> None:
         """Forget what was said; of who talks without end, some."""

@@ -33,8 +33,8 @@ from typing import Final, NamedTuple
 READ_MAX: Final = 1024
 # Before 5.1 bash takes so much at once. Then the last time it gets the whole mark line, and the end of the one before
 # it: a nonce is not longer than that allows.
-_SHORT_READ: Final = 128
-_LONG_READS: Final = 501  # 5.1
+SHORT_READ: Final = 128
+LONG_READS: Final = 501  # 5.1
 
 # How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
 # `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
@@ -145,7 +145,7 @@ class Frame(NamedTuple):
     reserved: Sequence[int] = ()
     sourced: bool = False
     setter: bytes = b"s"
-    version: int = _LONG_READS
+    version: int = LONG_READS
     term: bytes = b""
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
@@ -166,7 +166,7 @@ class Frame(NamedTuple):
             run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        is_older, prologue = self.version < _LONG_READS, reserving
+        is_older, prologue = self.version < LONG_READS, reserving
         run += _BEHIND if is_older else b""
         if self.ours_in_history:
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
@@ -181,7 +181,7 @@ class Frame(NamedTuple):
         words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
-        return b"if" + (b" " * ((-len(lines) - 2) % _SHORT_READ) if is_older else b"") + lines
+        return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
 
 
 def way_of(spelling: int, term: bytes) -> bytes:

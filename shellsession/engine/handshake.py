@@ -46,5 +46,5 @@ def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")
-    shell.control.greeted()
     shell.version = framer.mark.status
+    shell.control.greeted(shell.version)

@@ -41,6 +41,8 @@ STOLEN: Final = (
 )
 
 _ASKED_AGAIN: Final = mark_line(b"").count(b"\n")
+# The first may be what ends the `read` that took the command: its line ends there.
+_QUESTIONS: Final = 2
 
 # Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
 # Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
@@ -97,7 +99,7 @@ def _read_control(shell: Shell, call: Call) -> bool:
         call.control_closed = True
     elif data and (mark := call.framer.mark) is not None:
         # The mark may have been on its way already when it was asked for again: those lines are still to be read.
-        call.stolen = shell.control.lines_taken(mark) > (_ASKED_AGAIN if call.idle_looks else 0)
+        call.stolen = shell.control.lines_taken(mark) > _ASKED_AGAIN * call.idle_looks
         return True
     return False
 
@@ -220,9 +222,9 @@ def _rescue(shell: Shell, call: Call) -> What | None:
     """Bash is back at its prompt and gave no mark (an interrupt struck our line): ask again, then give it up."""
     call.idle_looks += 1
     call.look_at = time.monotonic() + LOOK_PLAIN
-    if call.idle_looks == 1:
+    if call.idle_looks <= _QUESTIONS:
         shell.control.send(mark_line(call.framer.nonce))
-    elif call.idle_looks > 2:
+    else:
         call.reason = BROKEN
         shell.signal(signal.SIGKILL)
     return None

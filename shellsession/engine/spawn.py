@@ -80,7 +80,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     try:
         with ExitStack() as undo:
             _fill_first_three(undo)
-            ours, theirs = socket.socketpair()
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             own_stdout, their_stdout = os.pipe()
             undo.callback(theirs.close)
             undo.callback(os.close, their_stdout)

@@ -30,6 +30,9 @@ _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builti
 # A continued line, and behind it a last one that bash takes for continued, too (5.3 also where that is a comment).
 _OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
 
+# What took the command may take the first one as well: a PROMPT_COMMAND runs as soon as bash has given its mark.
+_QUESTIONS: Final = 2
+
 _UNREACHABLE: Final = (
     "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
     " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
@@ -112,7 +115,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, grouped)
+    return Typed(lines, nonce, streams, grouped, len(lines) <= shell.control.piece)
 
 
 def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
@@ -229,8 +232,8 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     # SIGINT makes bash forget lines that it has read.
     stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
     if stolen is not False:
-        # Where lines were typed to it a second time, the first one may have been run.
-        return STOLEN if stolen and not call.idle_looks else BROKEN
+        # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
+        return STOLEN if stolen and (call.in_one or not call.idle_looks) else BROKEN
     if mark.broken and call.framer.has_noise:
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
@@ -244,8 +247,10 @@ def _counts_lines(shell: Shell) -> Steps[bool | None]:
     A line that was read moves it, and nothing else.
     """
     before = shell.control.line
-    answer = yield from ask(shell, b"")
-    return None if answer is None else shell.control.line > before
+    for _ in range(_QUESTIONS):
+        if (yield from ask(shell, b"")) is not None:
+            return shell.control.line > before
+    return None
 
 
 def _is_something_gone(shell: Shell, call: Call) -> bool:
