@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 from support import descendants, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
+from shellsession.engine.control import Control
+from shellsession.engine.marks import Framer
 
 Make = Callable[..., Session]
 
@@ -173,7 +176,7 @@ def test_a_missing_bash_is_a_clear_error(new_session: Make, monkeypatch: pytest.
 
 
 def test_an_old_bash_is_a_clear_error_that_says_what_was_found(new_session: Make, tmp_path: Path) -> None:
-    """BASH_VERSINFO is readonly, so the question for it is changed on its way.
+    """BASH_VERSINFO is readonly, so the question for it is changed on its way; `cat` takes it whole, `sed -u` by bytes.
 
     The watcher gets a plain bash: a child of the script would outlive it, and with it the test.
     """
@@ -181,7 +184,7 @@ def test_an_old_bash_is_a_clear_error_that_says_what_was_found(new_session: Make
         tmp_path / "bash",
         "#!/bin/sh\n"
         'case "$*" in *watcher.bash*) exec /bin/bash "$@";; esac\n'
-        "sed -u 's/BASH_VERSINFO.0./4/; s/BASH_VERSINFO.1./3/' | /bin/bash \"$@\"\n",
+        "cat | sed -u 's/BASH_VERSINFO.0./4/; s/BASH_VERSINFO.1./3/' | /bin/bash \"$@\"\n",
     )
     with pytest.raises(ShellUnavailable, match=r"bash 4\.3 is too old, 4\.4 or newer"):
         new_session(bash=old).run("true")
@@ -202,6 +205,18 @@ def test_an_old_bash_is_a_clear_error_that_says_what_was_found(new_session: Make
 def test_what_is_no_bash_is_a_clear_error(new_session: Make, tmp_path: Path, text: str, complaint: str) -> None:
     with pytest.raises(ShellUnavailable, match=complaint):
         new_session(bash=script(tmp_path / "bash", text)).run("true")
+
+
+def test_the_last_words_of_who_read_nothing_are_heard() -> None:
+    """The kernel tells of what it left unread first: ECONNRESET, once."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    control, framer = Control(ours), Framer(b"nonce")
+    control.send(b"typed to it")
+    theirs.send(b"I am no bash")
+    theirs.close()
+    assert [control.hear(framer), control.hear(framer)] == [b"I am no bash", b""]
+    assert framer.noise == b"I am no bash"
+    control.close()
 
 
 def test_a_bash_that_may_not_be_run_is_a_clear_error(new_session: Make, tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ class Control:
             data, told, _, _ = self._socket.recvmsg(_HEARD_MAX, _CREDENTIALS_SPACE)
         except BlockingIOError:
             return None
+        except ConnectionResetError:  # bash has died with lines unread: told once, and before its last words
+            return self.hear(framer)
         except OSError:
             return b""
         self._spoke = told[0][2][:_PID_SIZE] if told else b""
