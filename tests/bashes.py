@@ -37,3 +37,5 @@ COUNTS_HISTORY_FROM_BEHIND: Final = VERSION >= (5, 0)
 BACKGROUND_IGNORES_INTERRUPT: Final = VERSION >= (5, 0)
 # An interrupt ends the first process of a PID namespace that has an EXIT trap; bash 4.4 runs the trap, and goes on.
 INTERRUPT_ENDS_INIT: Final = VERSION >= (5, 0)
+# What `set -t` ends it with after success: our line turns that round, and before 5.1 a word behind it does so again.
+LEAVES_SUCCESS_WITH: Final = 1 if VERSION >= (5, 1) else 0

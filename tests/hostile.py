@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bashes import VERSION
+from bashes import LEAVES_SUCCESS_WITH, VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,12 @@ LISTED: Final = (
     Damage("set -n"),
     Damage("set -o posix"),
     Damage("set -k"),
-    Damage("set -t", "ends", status=1, why="bash leaves with the status of our whole line, which `!` has turned round"),
+    Damage(
+        "set -t",
+        "ends",
+        status=LEAVES_SUCCESS_WITH,
+        why="bash leaves with the status of our whole line, which `!` has turned round",
+    ),
     Damage("set -r", "retires"),
     Damage("IFS=0123456789"),
     Damage("PATH="),

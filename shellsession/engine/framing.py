@@ -63,6 +63,8 @@ _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
 # $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
 # can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
 _BEHIND: Final = b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1"
+# And a text that was not run leaves 1, for which no `set -e` ends the shell.
+_SKIPPED_ONCE: Final = b"((0)) && :"
 # Stands before the statuses then.
 TOLD_BEHIND: Final = b"="
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
@@ -173,7 +175,11 @@ class Frame(NamedTuple):
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
-        skipped = b'! ((1)) <"%b%b$((0))/"; ((%d))' % (NOWHERE, self.nonce[SECRET:], not is_older)
+        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (
+            NOWHERE,
+            self.nonce[SECRET:],
+            _SKIPPED_ONCE if is_older else b"((1))",
+        )
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
         if self.term:
