@@ -56,6 +56,7 @@ LISTED: Final = (
         why="bash leaves with the status of our whole line, which `!` has turned round",
     ),
     Damage("set -r", "retires"),
+    Damage("set -r; (exit 5)", "retires"),
     Damage("IFS=0123456789"),
     Damage("PATH="),
     Damage("unset PATH"),

@@ -122,6 +122,8 @@ def _read(body: bytes) -> Mark | None:
         piped = piped[len(TOLD_BEHIND) :]
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
+    if was_told_behind and b"r" in flags and piped:  # a restricted shell has refused the word behind, and so left 1
+        last, was_told_behind = b"%d" % (piped == b"0"), False
     history = b"history" in options  # no other option has the word in its name; it may stand first
     read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
