@@ -130,7 +130,7 @@ CASES: Final = (
         "case a in x) case b in y) c;& esac;;& z) $(case d in w) e ;;& esac);; esac",
         ("c", "?", "e"),
         True,
-        since=(5, 1),
+        since=(5, 2),
     ),
     Case("select x in a b; do c; done", ("c",)),
     Case("f() { rm x; }; f", ("rm x", "f")),
