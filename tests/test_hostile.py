@@ -84,14 +84,26 @@ def test_a_damaged_shell_answers_exactly_or_says_that_it_ended(
         check_what_follows(sh)
 
 
+@pytest.mark.parametrize("before", ["", "set -x; ", "set -v; ", "trap 'echo traced >&2' DEBUG; "])
 @pytest.mark.parametrize("aliases", ["alias if='echo no'", "alias then=:", "alias '!'=true", "alias fi=true"])
-def test_aliases_for_keywords_end_the_shell_and_it_says_so(aliases: str, new_session: NewSession) -> None:
+def test_aliases_for_keywords_end_the_shell_and_it_says_so(aliases: str, before: str, new_session: NewSession) -> None:
     """Bash expands them in the line that we type as well: nothing runs any more, and no result may hide that."""
     sh = new_session(timeout=10.0)
-    results = [sh.run(aliases), sh.run("echo ran >ran"), sh.run(NEXT)]
+    results = [sh.run(before + aliases), sh.run("echo ran >ran"), sh.run(NEXT)]
     assert [result.outcome for result in results].count("shell_exited") == 1
     assert next(result.reason for result in results if result.outcome == "shell_exited")
     check_what_follows(sh)
+
+
+@pytest.mark.parametrize(
+    "talk", ["set -x", "set -v", "trap 'echo traced >&2' DEBUG", "PROMPT_COMMAND='echo prompt >&2'"]
+)
+def test_a_shell_that_talks_is_not_taken_for_one_that_understands_nothing(sh: Session, talk: str) -> None:
+    """An error throws bash out of our line, with the status that its word for an error of syntax has."""
+    sh.run(talk)
+    result = sh.run("(exit 2); shift 1 2; echo same line")
+    assert (result.outcome, result.exit_code, result.stdout) == ("exited", 2, "")
+    assert sh.run("echo $?").stdout == "2\n"
 
 
 @pytest.mark.parametrize("keyword", ["if", "then", "elif", "else", "fi", "!", "{"])

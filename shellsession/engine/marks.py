@@ -25,8 +25,9 @@ class Mark(NamedTuple):
     """Bash is back at its prompt: what it says of the command and of itself.
 
     ``line``: how many lines bash has read so far, 0 when it does not know. ``skipped``: the guard kept the text from
-    running. ``broken``: our own line may have made no sense to bash; it has told its own stderr so then.
-    ``thrown``: a signal threw bash out of it, by the status.
+    running. ``broken``: our own line has not done what it says that it did. ``doubtful``: it may have made no sense to
+    bash, which has told its own stderr so then; an error in the text can leave the same status. ``thrown``: a signal
+    threw bash out of it, by the status.
     """
 
     status: int
@@ -36,6 +37,7 @@ class Mark(NamedTuple):
     history: bool = False
     skipped: bool = False
     broken: bool = False
+    doubtful: bool = False
     thrown: bool = False
 
 
@@ -132,7 +134,7 @@ def _read(body: bytes) -> Mark | None:
     if int(last) >= _SIGNALLED:
         return Mark(int(last), flags, cwd, read, history, thrown=True)
     if last not in (b"0", b"1") or (was_told_behind and piped and last == b"1"):
-        return Mark(int(last), flags, cwd, read, history, broken=last == b"2")
+        return Mark(int(last), flags, cwd, read, history, doubtful=last == b"2")
     # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where that had nothing to turn
     # round, an error threw bash out of the text.
     failed = last == b"0"

@@ -33,6 +33,9 @@ _OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
 # What took the command may take the first one as well: a PROMPT_COMMAND runs as soon as bash has given its mark.
 _QUESTIONS: Final = 2
 
+# All words of our line that an alias could stand for. What it says is not to be read in its echo (`set -v`).
+_OUR_WORDS: Final = b'if ! ((1)); then ((1)); elif ((1)); then { ! ((1)) <"/dev/null/taken$((0))/"; }; fi'
+
 _UNREACHABLE: Final = (
     "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
     " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
@@ -182,7 +185,7 @@ def is_plain(call: Call) -> bool:
     """Is it beyond doubt that our line was run?"""
     mark = call.framer.mark
     assert mark is not None
-    return not (mark.skipped or mark.broken or call.stolen or call.framer.has_noise)
+    return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.framer.has_noise)
 
 
 def must_retype(engine: Core, call: Call) -> Steps[bool]:
@@ -234,7 +237,7 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     if stolen is not False:
         # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
         return STOLEN if stolen and (call.in_one or not call.idle_looks) else BROKEN
-    if mark.broken and call.framer.has_noise:
+    if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
     complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
@@ -251,6 +254,14 @@ def _counts_lines(shell: Shell) -> Steps[bool | None]:
         if (yield from ask(shell, b"")) is not None:
             return shell.control.line > before
     return None
+
+
+def _takes_our_words(shell: Shell) -> Steps[bool]:
+    """Are our line's words to bash what they are to us? If so they were before: no text was run that could undo it.
+
+    An alias for one of them is the other reason for the status 2; behind `set -x` or a DEBUG trap bash always talks.
+    """
+    return b"/taken0/: " in ((yield from ask(shell, _OUR_WORDS)) or b"")
 
 
 def _is_something_gone(shell: Shell, call: Call) -> bool:

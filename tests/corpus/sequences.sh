@@ -339,6 +339,18 @@ echo $?; true; exit 1 2
 echo $?; for i in 1 2; do (exit 3); break x; done; echo same line
 #--- next call
 echo $?
+### too many arguments behind a status of 2, traced
+set -x
+#--- next call
+(exit 2); shift 1 2; echo same line
+#--- next call
+echo $?
+### too many arguments behind a status of 2, echoed
+set -v
+#--- next call
+(exit 2); shift 1 2; echo same line
+#--- next call
+echo $?
 ### an interrupt leaves a status that was as high
 (exit 200); kill -INT $$; echo same line
 #--- next call
