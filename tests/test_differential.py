@@ -11,7 +11,7 @@ from conftest import beside, emptied
 from hypothesis import given
 from reference import DIFFERENT_SCRIPTS, ENVIRONMENT, KNOWN_DIFFERENCES, Difference, Incoming, Said, comparable
 from scripts import Script, corpus
-from writing import texts
+from writing import calls, texts
 
 from shellsession import Result, Session
 
@@ -87,6 +87,15 @@ def test_a_generated_script_gives_what_bash_gives_at_its_prompt(text: bytes, on_
 @given(text=texts())
 def test_a_generated_script_may_be_parted_into_calls_at_any_line(text: bytes, place: Path) -> None:
     came, expected = both(tuple(text.split(b"\n")), place, on_terminal=False)
+    assert came == expected
+
+
+@given(lines=calls())
+@ON_TERMINAL
+def test_calls_that_end_in_any_way_in_any_state_give_what_bash_gives(
+    lines: tuple[bytes, ...], on_terminal: bool, place: Path
+) -> None:
+    came, expected = both((*lines, b"exit"), place, on_terminal)
     assert came == expected
 
 

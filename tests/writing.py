@@ -121,3 +121,126 @@ def _lines(traced: bool) -> st.SearchStrategy[bytes]:
 def texts() -> st.SearchStrategy[bytes]:
     """One to six lines."""
     return st.one_of(_lines(traced=False), _lines(traced=True))
+
+
+# Each line is a call of its own. What a session may be like, and what leaves a status or throws bash out of a line.
+_STATES = r"""
+set -e
+set +e
+set -u
+set -x
+set +x
+set -v
+set +v
+set -f
+set -E
+set -C
+set -a
+set -o pipefail
+shopt -s failglob
+shopt -s nullglob
+shopt -s inherit_errexit
+unset LINENO
+trap 'echo E$? >&2' ERR
+trap - ERR
+trap 'echo R' RETURN
+trap 'echo T$?' EXIT
+trap 'echo U' USR1
+trap 'echo D >&2' DEBUG
+trap - DEBUG
+trap '' INT
+IFS=x
+IFS=
+unset IFS
+LC_ALL=C
+PS4=
+umask 777
+umask 022
+unset PATH
+exec 3>/dev/null
+exec 3>&-
+x=1; readonly y=2
+declare -i n=3
+eval() { echo EV; }
+printf() { echo PF; }
+unset -f eval printf
+f() { return 3; }
+g() { f; echo g$?; }
+alias e=echo r='return 3'
+alias echo='echo A'
+unalias -a
+set -- a b
+PIPESTATUS=5
+"""
+_ENDS = r"""
+shift 1 2
+exit 1 2
+return 1 2
+break x
+for i in 1; do break 1 2; done
+builtin shift 1 2
+{ shift 1 2; } 2>/dev/null; echo x
+eval 'shift 1 2'; echo no
+command exit 1 2
+echo ${q:?msg}
+readonly r=1; r=2
+y=3
+n=1/0
+echo $((1/0))
+let 1/0
+a[1/0]=1
+echo ${x!}
+(echo ${q?no}); echo $?
+exec 9<nofile
+. ./nofile
+: <nofile
+local z
+printf -v 'a b' x
+echo *zz
+unset -v y
+cd nodir
+exec ./nofile
+nosuch
+./nofile
+{ kill -USR1 $$; } 2>/dev/null
+return 4
+break
+exit
+exit 6
+hash -r
+f
+g
+(exit 1)
+(exit 2)
+(exit 130)
+(exit 200)
+true
+false
+!
+! false
+{ true | (exit 2); } 2>/dev/null
+cat
+echo hi
+echo $?
+echo "$x:${y-}:$*"
+echo a >&3
+read v; echo $?
+{ echo b; } 2>&1
+e a
+wait
+type f
+f() { trap 'echo r' RETURN; }; f
+source /dev/stdin <<<'echo s; return 5'
+((0))
+# only
+"""
+# Then what an EXIT trap says is dropped.
+_SPEAKS = {b"set -x", b"set -v", b"trap 'echo D >&2' DEBUG"}
+_EXIT_TRAP = b"trap 'echo T$?' EXIT"
+
+
+def calls() -> st.SearchStrategy[tuple[bytes, ...]]:
+    """Two to eight calls that end in unusual ways, or in an unusual session."""
+    one = st.sampled_from(_STATES.encode().splitlines()[1:]) | st.sampled_from(_ENDS.encode().splitlines()[1:])
+    several = st.lists(one, min_size=2, max_size=8).map(tuple)
+    return several.filter(lambda lines: _EXIT_TRAP not in lines or _SPEAKS.isdisjoint(lines))
