@@ -15,8 +15,8 @@ from .streams import MANY_READS
 # A struct ucred: PID, UID and GID.
 _PID_SIZE = struct.calcsize("i")
 _CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
-# Of a longer piece the rest is lost. A mark may be longer than PATH_MAX; glibc writes no more than 8 KiB at once.
-_HEARD_MAX = 1 << 14
+# Of a longer piece the rest is lost. A mark may be longer than PATH_MAX: glibc writes 8 KiB of it at once, others may write all.
+_HEARD_MAX = 1 << 16
 
 
 class Control:
@@ -56,21 +56,23 @@ class Control:
         type, and say the mark in bash's place. The kernel tells who it was (SO_PASSCRED). Who has CAP_SYS_ADMIN may say
         that it is another one: unix(7). It could trace bash as well.
         """
+        data = self.receive()
+        if data:
+            framer.feed(data, self._speaker in (b"", self._spoke))
+        return data
+
+    def receive(self) -> bytes | None:
+        """The same, when no mark is to come."""
         try:
             data, told, _, _ = self._socket.recvmsg(_HEARD_MAX, _CREDENTIALS_SPACE)
         except BlockingIOError:
             return None
         except ConnectionResetError:  # bash has died with lines unread: told once, and before its last words
-            return self.hear(framer)
+            return self.receive()
         except OSError:
             return b""
         self._spoke = told[0][2][:_PID_SIZE] if told else b""
-        framer.feed(data, self._speaker in (b"", self._spoke))
         return data or (None if told else b"")  # the end is nobody's word: an empty piece is somebody's
-
-    def receive(self) -> bytes | None:
-        """As ``hear``, when no mark is to come."""
-        return self.hear(Framer(b""))
 
     def skip(self) -> None:
         """Forget what was said; of who talks without end, some."""
