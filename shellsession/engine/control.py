@@ -15,7 +15,7 @@ from .streams import MANY_READS
 # A struct ucred: PID, UID and GID.
 _PID_SIZE = struct.calcsize("i")
 _CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
-# Of a longer piece the rest is lost. A mark may be longer than PATH_MAX: glibc writes 8 KiB of it at once, others may write all.
+# Of a longer piece the rest is lost. A mark may be longer than PATH_MAX, and who is no glibc may write it all at once.
 _HEARD_MAX = 1 << 16
 
 
