@@ -31,7 +31,7 @@ _LAYERS: Final = (
     ("engine.marks", "policy.heredocs", "policy.keywords", "policy.nameless", "policy.tokens"),
     ("policy.arithmetic",),
     ("policy.lexer",),
-    ("policy.words", "policy.secrets", "policy.sandbox", "daemon.records"),
+    ("policy.words", "policy.secrets", "policy.sandbox", "policy.seccomp", "daemon.records"),
     ("policy.feeds", "policy.lines"),
     ("policy.grammar", "policy.subcommands", "policy.findings"),
     ("policy.starter",),

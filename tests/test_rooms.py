@@ -42,6 +42,7 @@ _POLICY: Final = {
     "policy.words",
     "policy.secrets",
     "policy.sandbox",
+    "policy.seccomp",
     "policy.feeds",
     "policy.grammar",
     "policy.findings",

@@ -99,14 +99,20 @@ def line(sandbox: Sandbox, **facts: Any) -> str:
         False, "unshare", "bwrap", "/home/me", "/run/user/1/home", "/run/user/1/home/seat", "/run/user/1/home/seat/no"
     )
     known = {name: getattr(usual, name) for name in usual.__slots__} | facts
-    return " ".join(command_line(sandbox, Facts(**known), ["bash"]))
+    return " ".join(command_line(sandbox, Facts(**known), ["bash"], 3))
 
 
 LINES: dict[str, tuple[Sandbox, dict[str, Any], list[str], list[str]]] = {
     "nothing asked for": (
         Sandbox(),
         {},
-        ["--ro-bind / / --dev /dev", "--tmpfs /tmp", "--unshare-net", "--cap-drop ALL", "--chdir /home/me -- bash"],
+        [
+            "--ro-bind / / --dev /dev",
+            "--tmpfs /tmp",
+            "--unshare-net",
+            "--cap-drop ALL --seccomp 3",
+            "--chdir /home/me -- bash",
+        ],
         ["--bind", "--size", "--disable-userns"],
     ),
     "root": (Sandbox(), {"root": True}, ["--disable-userns", "--remount-ro /proc"], []),

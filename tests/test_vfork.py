@@ -127,6 +127,24 @@ def test_what_may_fail_is_forgiven_and_nothing_else() -> None:
 
 
 @WAYS
+def test_one_more_descriptor_is_kept_wherever_it_was(copied: bool) -> None:
+    program = r"""
+import os, sys
+from shellsession.engine import vfork
+if sys.argv[1] == "True":
+    vfork.is_possible = lambda: False
+reader, writer = os.pipe()  # 3 and 4
+os.write(writer, b"12")
+os.set_inheritable(writer, True)
+for kept in reader, os.dup2(reader, 60, inheritable=False):
+    said = "head -c 1 <&3; for fd in 3 4 60; do [ -e /proc/$$/fd/$fd ] && echo \" $fd\"; done"
+    os.waitpid(vfork.spawn([], "/bin/sh", ["sh", "-c", said], {}, kept), 0)
+print(reader)
+"""
+    assert told(program, str(copied)) == f"1 3\n2 3\n{vfork.KEPT}\n"
+
+
+@WAYS
 @pytest.mark.usefixtures("way")
 def test_without_a_terminal_of_its_own_no_bash_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     real = streams.open_terminal

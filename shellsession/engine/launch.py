@@ -13,8 +13,9 @@ from typing import Final
 
 from ..errors import InvalidRequest, SandboxUnavailable, ShellUnavailable
 from ..models import Options
+from ..policy import seccomp
 from ..policy.sandbox import USABLE, Facts, Sandbox, command_line, is_within
-from . import cgroups, processes
+from . import cgroups, processes, vfork
 from .directories import homes
 from .guard import Seat, the_guard
 
@@ -46,6 +47,7 @@ class Launch:
 
     ``prelude``: what bash itself sets before all else. ``groups``: control groups that it enters. ``apart``: it has a
     PID namespace, mounts and pseudo terminals of its own, and is not the process that we start but below that one.
+    ``seccomp``: what bubblewrap reads from the descriptor vfork.KEPT.
     """
 
     program: str
@@ -53,6 +55,7 @@ class Launch:
     prelude: bytes = b""
     groups: tuple[str, ...] = ()
     apart: bool = False
+    seccomp: bytes = b""
 
     def failed(self, said: str) -> ShellUnavailable:
         """The error when nothing came of it."""
@@ -75,17 +78,27 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
         umask = b"\\umask %04o\n" % options.umask  # not `builtin`, which may be a function of the environment's
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
+    rules = _filter()
     facts, command = _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS]
     with ExitStack() as on_failure:
         prelude, groups = _limits(sandbox, seat, on_failure)
-        argv = command_line(sandbox, facts, command, grouped=bool(groups))
+        argv = command_line(sandbox, facts, command, vfork.KEPT, grouped=bool(groups))
         on_failure.pop_all()
-    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, apart=True)
+    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, apart=True, seccomp=rules)
 
 
 def _script(bash: str, text: str) -> tuple[str, ...]:
     """Runs that text, which changes nothing in the environment; its arguments follow, from $0 on."""
     return bash, "--noprofile", "--norc", "-p", "-c", text
+
+
+def _filter() -> bytes:
+    if (machine := os.uname().machine) not in seccomp.MACHINES:
+        raise SandboxUnavailable(
+            f"a sandbox needs a filter of system calls; shellsession has none for {machine}, only for"
+            f" {' and '.join(seccomp.MACHINES)}: leave sandbox= out"
+        )
+    return seccomp.program(machine)
 
 
 def _facts(sandbox: Sandbox, bash: str, cwd: str, seat: Seat) -> Facts:

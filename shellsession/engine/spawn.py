@@ -152,14 +152,16 @@ def _start(
         for group in launch.groups:
             undo.callback(os.close, entrance := cgroups.entrance(group))
             calls.append(("write", (entrance, b"0", 1)))
+        kept = None
         if launch.apart:
             calls += _from_our_keyring()
+            undo.callback(os.close, kept := _pipe_of(launch.seccomp))
         master, slave = _terminal(size)
         undo.callback(os.close, slave)
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(os.close, master)
         own_terminal: list[vfork.Call] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
-        pid = vfork.spawn([*forgiven, *own_terminal, *calls], launch.program, launch.argv, env)
+        pid = vfork.spawn([*forgiven, *own_terminal, *calls], launch.program, launch.argv, env, kept)
         on_failure.pop_all()  # from here on the terminal is the process's: twice closed, it could be a stranger's
         with _OnFailure() as on_failure:  # Ctrl-C, in a host with threads
             on_failure.callback(os.waitpid, pid, 0)
@@ -170,6 +172,14 @@ def _start(
         # terminal. It would sleep behind that, for 0.1 s.
         process.terminated, process.delayafterclose = True, 0
         return process
+
+
+def _pipe_of(text: bytes) -> int:
+    """The end of a pipe that reads the text (far less than a pipe holds) and then its end."""
+    reader, writer = os.pipe()
+    with open(writer, "wb") as end:
+        end.write(text)
+    return reader
 
 
 def _terminal(size: tuple[int, int]) -> tuple[int, int]:

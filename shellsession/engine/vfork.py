@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -36,6 +37,7 @@ _STACK: Final = 16384  # bytes: the calls need 700, and the loader 4 KiB should 
 _SIGSET: Final = 128  # bytes of a sigset_t
 _LAST: Final = 0x7FFFFFFF  # the highest number that a descriptor can have
 _MANY: Final = 1 << 20  # descriptors: where nothing closes them all at once, each takes a call
+KEPT: Final = 3  # the number that one more descriptor has in the program
 _EXECUTE: Final = "execve"
 _NOT_RUN: Final = 127
 
@@ -74,13 +76,18 @@ def perform(calls: Sequence[Call]) -> None:
     _check()
 
 
-def spawn(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str]) -> int:
+def spawn(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], kept: int | None = None) -> int:
     """Make the calls in a child, then run the program there: no signal blocked, no descriptor but the first three.
 
-    Gives its process id. Raises OSError, and leaves no child, when a call failed or the program could not be run; what
-    follows a failed call is made all the same, the program too.
+    ``kept``: a descriptor that the program has as well, as KEPT. Gives its process id. Raises OSError, and leaves no
+    child, when a call failed or the program could not be run; what follows a failed call is made all the same, the
+    program too.
     """
-    return (_borrow if is_possible() else _copy)(calls, program, argv, env)
+    closed = KEPT
+    if kept is not None:
+        # Last: other calls may use what KEPT is here. If that is `kept` itself, dup2 leaves it to be closed by execve.
+        calls, closed = [*calls, ("dup2", (kept, KEPT)), ("fcntl", (KEPT, fcntl.F_SETFD, 0))], KEPT + 1
+    return (_borrow if is_possible() else _copy)(calls, program, argv, env, closed)
 
 
 @cache
@@ -110,12 +117,12 @@ def survives(calls: Sequence[Call]) -> bool:
     return False
 
 
-def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str]) -> int:
+def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
     LIBC.__errno_location.restype = ctypes.c_void_p
     forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
     words, variables = _words(argv), _words(f"{name}={value}" for name, value in env.items())
     ends: list[Call] = [
-        ("close_range", (3, _LAST, 0)),
+        ("close_range", (closed, _LAST, 0)),
         (_EXECUTE, (os.fsencode(program), words, variables)),
         ("_exit", (_NOT_RUN,)),
     ]
@@ -154,7 +161,7 @@ def _reap(child: int) -> None:
             os.waitpid(child, 0)
 
 
-def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str]) -> int:
+def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
     _words(argv)
     host, pid = os.getpid(), 0
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -166,7 +173,7 @@ def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            _become(calls, program, argv, env, writer, above)
+            _become(calls, program, argv, env, writer, range(closed, above))
         os.close(writer)
         writer = -1
         if number := os.read(reader, 16):
@@ -184,13 +191,13 @@ def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str
 
 
 def _become(
-    calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], writer: int, above: int
+    calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], writer: int, closed: range
 ) -> NoReturn:
     try:
         perform(calls)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.closerange(3, writer)
-        os.closerange(writer + 1, above)
+        os.closerange(closed.start, writer)
+        os.closerange(writer + 1, closed.stop)
         os.execve(program, argv, env)
     except OSError as error:
         os.write(writer, b"%d" % (error.errno or errno.EINVAL))

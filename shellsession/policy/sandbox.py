@@ -38,7 +38,7 @@ class Sandbox:
     unset where it cannot be written.
     ``network``: False leaves a loopback of its own, True is all that the host has. A Unix socket that can be seen can
     be connected to in any case: hide those outside of /run and /tmp. Root has no capabilities inside: it writes what
-    belongs to root, or what everybody may write.
+    belongs to root, or what everybody may write. Nobody can set a setuid or setgid bit inside (EPERM).
 
     What the host puts in the place of a hidden file or directory later is seen, as the kernel takes the cover away with
     what was covered; most programs save a file so: hide its directory. Inside, root makes no user namespaces, and so no
@@ -139,10 +139,11 @@ class _Mount:
     shut: bool = False
 
 
-def command_line(sandbox: Sandbox, facts: Facts, command: list[str], grouped: bool = False) -> list[str]:
+def command_line(sandbox: Sandbox, facts: Facts, command: list[str], seccomp: int, grouped: bool = False) -> list[str]:
     """The command line that runs ``command`` confined. Raises InvalidRequest for paths that contradict each other.
 
-    ``grouped``: control groups of ours hold its limits.
+    ``seccomp``: the descriptor from which bubblewrap reads its filter. ``grouped``: control groups of ours hold its
+    limits.
     """
     mounts = _mounts(sandbox, facts)
     above = _above(mounts, facts.cwd)
@@ -164,7 +165,8 @@ def command_line(sandbox: Sandbox, facts: Facts, command: list[str], grouped: bo
     # No --die-with-parent: the kernel takes the end of the thread that started it for the parent's.
     # What is mounted outside later would be there inside, and writable, where mounts are shared (as systemd does).
     alone = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--", *facts.wrapper]
-    return [*alone, facts.bwrap, *apart, "--cap-drop", "ALL", *mounted, "--chdir", facts.cwd, "--", *command]
+    apart += ["--cap-drop", "ALL", "--seccomp", str(seccomp)]
+    return [*alone, facts.bwrap, *apart, *mounted, "--chdir", facts.cwd, "--", *command]
 
 
 def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
