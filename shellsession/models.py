@@ -256,3 +256,5 @@ class Options(Record):
     timeout: float | None = None
     sandbox: Sandbox | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
+    tty: bool = True  # most commands have a terminal
+    check_startup: bool = True
