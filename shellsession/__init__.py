@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SessionClosed,
         ShellSessionError,
         ShellUnavailable,
+        StartupFailed,
         TooManySessions,
         VersionMismatch,
     )
@@ -65,6 +66,7 @@ _HOMES = {
         "SessionClosed",
         "ShellSessionError",
         "ShellUnavailable",
+        "StartupFailed",
         "TooManySessions",
         "VersionMismatch",
     ),
@@ -105,6 +107,7 @@ __all__ = [
     "SessionClosed",
     "ShellSessionError",
     "ShellUnavailable",
+    "StartupFailed",
     "TooManySessions",
     "VersionMismatch",
     "aconnect",

@@ -59,6 +59,7 @@ class Base(AnySession[Request]):
         tty: bool = True,
         limits: Limits | None = None,
         startup: Iterable[Text] = (),
+        check_startup: bool = True,
         size: tuple[int, int] = (200, 50),
         bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
@@ -69,7 +70,8 @@ class Base(AnySession[Request]):
         * ``env``: its environment, as in subprocess: None inherits, a mapping replaces. ``extra_env`` adds to either.
         * ``agent_env``: add PAGER=cat, TERM=dumb and the like to an inherited environment.
         * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
-        * ``startup``: commands that are run after every start.
+        * ``startup``: commands that are run after every start. Where one fails, the start raises StartupFailed;
+          ``check_startup=False`` goes on behind a status other than 0.
         * ``size``: the terminal's (columns, rows).
         * ``bash``: name or path of bash 4.4 or newer.
         * ``sandbox``: what bash and all that it starts is confined to; where that cannot be had, the start raises
@@ -83,13 +85,18 @@ class Base(AnySession[Request]):
         self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=kept)
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"
         check_options(env, extra_env, agent_env, size)
+        check_flag("check_startup", check_startup)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
             raise InvalidRequest(f"cwd {place!r} is not a directory")
         program = bash_of(bash)
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
         mine, added = (None if given is None else dict(given) for given in (env, extra_env))
-        options = Options(place, mine, added, agent_env, commands, columns_and_rows, program, timeout, sandbox)
+        options = Options(
+            *(place, mine, added, agent_env, commands, columns_and_rows, program, timeout, sandbox),
+            tty=tty,
+            check_startup=check_startup,
+        )
         self._engine = Engine(options)
         self._owner = os.getpid()
         self._waiters: list[Waiter | LoopWaiter] = []

@@ -6,9 +6,10 @@ ShellSessionError            error
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
 ├── ShellUnavailable         unavailable         bash could not be started, or is too old
-│   ├── LimitReached         limit_reached       no room: descriptors, space for files
+│   ├── LimitReached         limit_reached       no room: descriptors, terminals, space for files
 │   │   └── TooManySessions  too_many_sessions   no room for one more agent; carries ``idle``
-│   └── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or a limit that cannot be held here
+│   ├── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or a limit that cannot be held here
+│   └── StartupFailed        startup_failed      a command of ``startup`` failed, and the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
 ├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or the session went with it
 ├── ProtocolError            protocol            the peer broke the wire format
@@ -103,7 +104,7 @@ class ShellUnavailable(ShellSessionError):
 
 
 class LimitReached(ShellUnavailable):
-    """A limit of this process or machine (open files, room in the runtime directory) stands in the way."""
+    """A limit of this process or machine (open files, terminals, room in the runtime directory) stands in the way."""
 
     code = "limit_reached"
 
@@ -125,6 +126,12 @@ class SandboxUnavailable(ShellUnavailable):
     """The sandbox cannot be made here as asked for: bubblewrap, user namespaces or control groups are missing."""
 
     code = "sandbox_unavailable"
+
+
+class StartupFailed(ShellUnavailable):
+    """A command of ``startup`` failed, so the session was not opened; the next verb opens it again."""
+
+    code = "startup_failed"
 
 
 class NoSuchAgent(ShellSessionError):

@@ -153,8 +153,10 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     was reported. ``signal`` is set when the shell itself, or the command by our hand, died of a signal.
     ``state_kept`` is False when the shell is gone: the next command starts in a fresh one. ``ran`` is False when the
     command is known not to have run, as the shell was gone before it, or something else took it: run it again safely.
-    ``reason`` says in words why the call came back other than by the command's own end.
-    ``killed`` and ``background`` are process ids; ``duration`` is in seconds; ``*_omitted`` count dropped bytes.
+    ``reason`` says in words why the call came back other than by the command's own end, and how its shell ended.
+    ``killed`` are the ids of the processes that were ended with the command. Where the shell is gone, what earlier
+    commands had left running is among them, and the shell itself if we killed it.
+    ``background`` are those that it left running. ``duration`` is in seconds; ``*_omitted`` count dropped bytes.
     """
 
     stdout_bytes: bytes
@@ -256,3 +258,5 @@ class Options(Record):
     timeout: float | None = None
     sandbox: Sandbox | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
+    tty: bool = True  # most commands have a terminal
+    check_startup: bool = True

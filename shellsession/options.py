@@ -28,6 +28,7 @@ class SessionOptions(TypedDict, total=False):
     tty: bool
     limits: Limits | None
     startup: Iterable[Text]
+    check_startup: bool
     size: tuple[int, int]
     bash: str | os.PathLike[str]
     sandbox: Sandbox | None

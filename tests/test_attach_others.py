@@ -165,7 +165,7 @@ def test_he_is_told_at_once_when_another_restarts_the_shell_under_his_prompt(
     [
         (lambda client: client.restart(), "the session was restarted meanwhile"),
         (lambda client: client.interrupt(), "interrupted on request"),
-        (lambda client: os.kill(client.pid, signal.SIGKILL), "its shell has ended|person: shell_exited"),
+        (lambda client: os.kill(client.pid, signal.SIGKILL), "its shell has ended|person: the session's bash was"),
     ],
     ids=["restart", "interrupt", "kill"],
 )

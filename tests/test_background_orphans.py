@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -122,31 +125,56 @@ def test_what_shed_its_tag_is_known_by_its_pipe_wherever_that_lies(spoilt: list[
 
 @pytest.mark.parametrize("end", ["exit 3", "kill -9 $$", "exec true"])
 @pytest.mark.parametrize("job", ["sleep {} &", "setsid sleep {} &", "sleep {} & disown", "(setsid nohup sleep {} &)"])
-def test_what_an_earlier_call_left_is_not_told_as_killed_with_the_shell(sh: Session, job: str, end: str) -> None:
+def test_what_an_earlier_call_left_is_killed_with_the_shell(sh: Session, job: str, end: str) -> None:
     """The kernel hangs it up, or we kill it: which of both was quicker is not to be seen in the result."""
     seconds = unique_seconds()
     sh.run(job.format(seconds))
-    wait_until(lambda: with_argument(seconds), "the job")
+    pids = wait_until(lambda: with_argument(seconds), "the job")
     result = sh.run(end)
-    assert (result.outcome, result.killed) == ("shell_exited", ())
+    assert (result.outcome, result.killed) == ("shell_exited", tuple(pids))
     assert with_argument(seconds) == []
 
 
-def test_nor_is_it_by_a_command_that_came_too_late(sh: Session) -> None:
+@pytest.mark.parametrize("end", ["exit 3", "set -r"])
+@pytest.mark.parametrize("merged", [False, True], ids=["stderr", "merged"])
+def test_what_a_call_started_itself_is_killed_with_the_shell(sh: Session, merged: bool, end: str) -> None:
+    pid = sh.open().pid
+    result = sh.run(f"sleep {unique_seconds()} & echo $!; {end}", merge_stderr=merged)
+    ours = {pid} if end == "set -r" else set()  # that shell lives on, and is killed
+    assert set(result.killed) == {int(re.findall(r"^\d+$", result.stdout, re.MULTILINE)[0])} | ours
+
+
+@pytest.mark.parametrize("end", [Session.restart, Session.close])
+def test_a_call_whose_shell_another_thread_ends_is_told_all_that_went_with_it(
+    sh: Session, end: Callable[[Session], None]
+) -> None:
     seconds = unique_seconds()
-    sh.run(f"setsid sleep {seconds} &")
-    wait_until(lambda: with_argument(seconds), "the job")
+    earlier = sh.run(f"sleep {unique_seconds()} &").background
+    pid = sh.pid
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(sh.run, f"sleep {seconds} & sleep {seconds}")
+        wait_until(lambda: len(with_argument(seconds)) == 2, "both of its own")
+        pids = with_argument(seconds)
+        end(sh)
+        assert {*running.result(10).killed} == {pid, *earlier, *pids}
+
+
+@pytest.mark.parametrize("job", ["sleep {} &", "setsid sleep {} &"])
+def test_the_call_that_is_told_of_the_shells_end_is_told_what_went_with_it(sh: Session, job: str) -> None:
+    seconds = unique_seconds()
+    sh.run(job.format(seconds))
+    pids = wait_until(lambda: with_argument(seconds), "the job")
     pid = sh.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_alive(pid), "its end")
     result = sh.run("true")
-    assert (result.ran, result.killed) == (False, ())
+    assert (result.ran, result.killed) == (False, tuple(pids))
     assert with_argument(seconds) == []
 
 
-def test_what_the_last_command_had_started_itself_is(sh: Session) -> None:
+def test_what_got_away_from_a_call_is_killed_with_the_shell_too(sh: Session) -> None:
     seconds = unique_seconds()
-    sh.run(f"setsid sleep {unique_seconds()} &")
+    earlier = sh.run(f"setsid sleep {unique_seconds()} &").background
     result = sh.run(f"setsid sleep {seconds} & until [ $(pgrep -fx 'sleep {seconds}') ]; do :; done; echo $!; exit 3")
-    assert result.killed == (int(result.stdout),)
+    assert sorted(result.killed) == sorted([*earlier, int(result.stdout)])

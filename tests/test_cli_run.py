@@ -49,8 +49,12 @@ def test_output_comes_while_the_command_runs(daemon: Daemon, agent: str, tmp_pat
     [
         (["--", "true"], 0, ""),
         (["--", "(exit 7)"], 7, ""),
-        (["--", "exit 3"], 3, "exit\nshellsession: the command ended the session's shell; the session's state is lost"),
-        (["--", "kill -9 $$"], 137, "the session's shell was killed by signal 9; the session's state is lost"),
+        (
+            ["--", "exit 3"],
+            3,
+            "exit\nshellsession: the command ended the session's bash, with exit status 3; the session's",
+        ),
+        (["--", "kill -9 $$"], 137, "the session's bash was killed by signal 9 (SIGKILL); the session's state is lost"),
         (["--timeout", "0.2", "--", "sleep 99"], 124, "the time limit passed after 0."),
         (["--timeout", "0.2", "--", "sleep 99"], 124, "; the session's state is kept\n"),
         (["--idle-timeout", "0.2", "--timeout", "0", "--", "sleep 99"], 124, "no output came for the idle limit after"),

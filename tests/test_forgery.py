@@ -14,10 +14,12 @@ from sandboxes import USERS, run_as
 from support import wait_until
 
 from shellsession import Session
+from shellsession.engine import processes
 
 NewSession = Callable[..., Session]
 
 PYTHON = sys.executable
+_CAP_SYS_PTRACE = 19  # <linux/capability.h>
 HEX = "0123456789ab" * 2
 ANSWER = f"bash: /dev/null/{HEX} 0 0 himBHs /{HEX}: Not a directory"
 FAKES = [
@@ -63,6 +65,22 @@ def test_whatever_a_command_reads_and_prints_its_status_is_true(everything: str,
     first = sh.run(f"{everything}; {{ {everything}; }} >&2; (exit 5)", timeout=15)
     assert (first.exit_code, first.outcome) == (5, "exited"), first
     answers(sh)
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_a_child_reads_bashs_memory_only_where_it_may_use_ptrace_on_bash(user: str) -> None:
+    """There the nonce is. Bash itself may always read it, and so answer for its own shell."""
+
+    def scenario() -> None:
+        scope = int(processes.read("/proc/sys/kernel/yama/ptrace_scope") or b"0")
+        traces_any = int(processes.field("self", b"CapEff"), 16) >> _CAP_SYS_PTRACE & 1
+        with Session(cwd="/", timeout=20) as sh:
+            assert sh.run("(: </proc/$$/mem)").ok == (scope == 0 or (traces_any and scope < 3))
+            # Who is in another user namespace has no right to it, whoever he was.
+            if sh.run("unshare --user true").ok:
+                assert "Permission denied" in sh.run("unshare --user bash -c ': </proc/$1/mem' - $$").stderr
+
+    run_as(user, scenario)
 
 
 def links_of_this_process() -> set[str]:

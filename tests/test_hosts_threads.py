@@ -76,12 +76,12 @@ session = Session(cwd="/")
 destroy, shake, main = teardown.destroy, steps.handshake, threading.current_thread()
 opening, at_exit, closed = (threading.Event() for _ in range(3))
 
-def late(shell, is_closed):
+def late(shell, tty, is_closed):
     opening.set()
     at_exit.wait(60)
     while not is_closed():
         time.sleep(0.001)
-    yield from shake(shell, is_closed)
+    yield from shake(shell, tty, is_closed)
 
 def held(engine):
     if threading.current_thread() is main:

@@ -43,6 +43,7 @@ _PUBLIC = [
     "SessionClosed",
     "ShellSessionError",
     "ShellUnavailable",
+    "StartupFailed",
     "TooManySessions",
     "VersionMismatch",
     "aconnect",

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -137,3 +138,47 @@ def test_what_stands_in_the_way_is_named(wrapper: str, before: str, session: str
         found = said(tuple(wrapper.split()), "-c", program, XDG_RUNTIME_DIR=str(place))
     assert re.match(told, found), found
     assert "[Errno" not in found
+
+
+# A container whose /dev/pts has that many terminals at the most.
+_FEW_TERMINALS: Final = (
+    *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
+    "mount -t devpts -o newinstance,ptmxmode=0666,max={} devpts /dev/pts && mount --bind /dev/pts/ptmx /dev/ptmx"
+    ' && exec "$@"',
+    "sh",
+)
+_TAKEN: Final = r"limit_reached: no pseudo terminal is free, and nothing was run: .*kernel\.pty\.max.*tty=False\n"
+_CALLS: Final = """
+from shellsession import Session, ShellSessionError, connect
+with {session} as sh:
+    sh.run("X=kept")
+    for tty in (True, False):
+        try: print(sh.run("echo $X", tty=tty).stdout, end="")
+        except ShellSessionError as error: print(f"{{error.code}}: {{error}}")
+"""
+
+
+def with_terminals(most: int, program: str, place: Path) -> str:
+    wrapper = tuple(word.format(most) for word in _FEW_TERMINALS)
+    if subprocess.run([*wrapper, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no /dev/pts of our own can be mounted here")
+    return said(wrapper, "-c", program, XDG_RUNTIME_DIR=str(place))
+
+
+@pytest.mark.parametrize(
+    "session", ["Session(tty=False)", "in_a_loop(lambda: AsyncSession(tty=False))", "connect('a', tty=False)"]
+)
+def test_a_session_with_pipes_needs_one_terminal_and_names_what_it_lacks_of_a_second(
+    session: str, tmp_path: Path
+) -> None:
+    ends = "from shellsession.daemon.control import shutdown; shutdown()" if "connect" in session else ""
+    tests = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    kinds = f"{tests}from kinds import in_a_loop\nfrom shellsession import AsyncSession\n"
+    found = with_terminals(1, kinds + _CALLS.format(session=session) + ends, tmp_path)
+    assert re.fullmatch(f"{_TAKEN}kept\n", found), found
+
+
+@pytest.mark.parametrize("session", ["Session()", "Session(tty=False).open() as first, Session(tty=False)"])
+def test_a_session_that_gets_no_terminal_at_its_start_names_what_it_lacks(session: str, tmp_path: Path) -> None:
+    found = with_terminals(1, SAYS.format(session=session), tmp_path)
+    assert re.fullmatch(_TAKEN, found), found

@@ -11,7 +11,7 @@ import pytest
 from support import descendants, is_alive, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
-from shellsession.engine import typist
+from shellsession.engine import processes, typist
 from shellsession.engine.streams import get_modes
 
 pytestmark = pytest.mark.usefixtures("company")
@@ -246,3 +246,16 @@ def test_who_is_struck_before_the_command_is_typed_leaves_the_terminal_raw(
     assert get_modes(terminal.fd) == terminal.modes
     assert sh.run("read x; echo $x", stdin=TTY).outcome == "input"
     assert sh.send("hi\n").stdout == "hi\n"
+
+
+def test_a_session_with_pipes_makes_its_second_terminal_when_a_call_needs_it(new_session: Make) -> None:
+    def terminals() -> int:
+        return sum(processes.link(f"/proc/self/fd/{fd}").endswith("/ptmx") for fd in os.listdir("/proc/self/fd"))
+
+    before = terminals()
+    sh = new_session(tty=False)
+    sh.run("true")
+    assert terminals() == before + 1
+    sh.resize(99, 33)
+    assert sh.run("stty size <&1", tty=True).stdout == "33 99\n"
+    assert terminals() == before + 2

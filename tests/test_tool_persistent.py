@@ -33,7 +33,7 @@ def agents() -> Iterator[Agents]:
     [
         ("exit 0", f"[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
         ("exit 3", f"[the command ended the session's bash, with exit status 3; {TOLD}]\n"),
-        ("kill -9 $$", f"[the session's bash was killed by signal 9; {TOLD}]\n"),
+        ("kill -9 $$", f"[the session's bash was killed by signal 9 (SIGKILL); {TOLD}]\n"),
         ("printf err >&2; exec true", f"err\n[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
         ("echo err >&2; exec true", f"err\n[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
     ],

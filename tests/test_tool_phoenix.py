@@ -148,8 +148,9 @@ def test_the_payload_is_the_output(bash: Bash, command: str, output: str, code: 
 def test_a_bash_that_a_signal_ended_has_no_exit_code() -> None:
     with Session() as session:
         found = phoenix.tool(session, persistent=True)({"command": "echo hi; kill -KILL $$"})
-    lost = "[the session's bash was killed by signal 9; its state is lost, the next command starts in a fresh one]\n"
-    assert found == ToolResult(f"[command failed: exit code -1]\nhi\n{lost}", True, "command_failed")
+    lost = "its state is lost, the next command starts in a fresh one"
+    told = f"[the session's bash was killed by signal 9 (SIGKILL); {lost}]\n"
+    assert found == ToolResult(f"[command failed: exit code -1]\nhi\n{told}", True, "command_failed")
 
 
 def test_null_is_what_the_model_left_out(bash: Bash) -> None:

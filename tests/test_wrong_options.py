@@ -88,6 +88,7 @@ _SESSION: Final[dict[str, set[str]]] = {
     "tty": {"True"},
     "limits": {"None"},
     "startup": {*_TEXTS, "an empty list"},
+    "check_startup": {"True"},
     "size": {"a pair of numbers"},
     "bash": _PLACES,
     "sandbox": {"None"},

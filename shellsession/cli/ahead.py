@@ -11,6 +11,7 @@ import termios
 from contextlib import suppress
 from typing import Any, Final
 
+from ..engine.streams import open_terminal
 from ..engine.waiting import Poller, Wait
 
 _IN: Final = 0
@@ -26,10 +27,9 @@ class Ahead:
             keys += _PASTED_END
         self._rest = keys
         self._keyboard = os.dup(_IN)
-        self._ours, self.fd = os.openpty()
+        self._ours, self.fd = open_terminal(os.get_terminal_size(_IN))
         os.set_blocking(self._ours, False)
         termios.tcsetattr(self.fd, termios.TCSANOW, modes)
-        termios.tcsetwinsize(self.fd, termios.tcgetwinsize(_IN))
         self._fill()
 
     def _fill(self) -> None:

@@ -83,7 +83,7 @@ def explain(result: Result, agent: str, interrupted: bool = False) -> None:
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
         answer = f"; {_ASKED}" if _WAITS in result.reason else ""
-        talk(f"{result.reason or _how_it_died(result)}{after}; {_state(result)}{answer}")
+        talk(f"{result.reason}{after}; {_state(result)}{answer}")
 
 
 def tell_of_waiting(agent: str, message: Message, done: str = "run") -> None:
@@ -101,14 +101,6 @@ def _word(agent: str) -> str:
     import shlex  # dear, and seldom needed
 
     return shlex.quote(agent)
-
-
-def _how_it_died(result: Result) -> str:
-    if result.outcome != "shell_exited":
-        return "the command ended"
-    if result.signal is not None:
-        return f"the session's shell was killed by signal {result.signal}"
-    return "the command ended the session's shell"
 
 
 def _state(result: Result) -> str:

@@ -53,14 +53,7 @@ def ending(result: Result) -> str:
     """In words, how a command ended that did not simply exit; "" for one that did."""
     if result.outcome == "exited" and result.state_kept:
         return ""
-    if result.outcome == "shell_exited" and result.reason:
-        said = result.reason
-    elif result.outcome != "shell_exited":
-        said = _stopped(result)
-    elif result.signal is not None:
-        said = f"the session's bash was killed by signal {result.signal}"
-    else:
-        said = f"the command ended the session's bash, with exit status {result.exit_code}"
+    said = result.reason if result.outcome == "shell_exited" else _stopped(result)
     return said if result.state_kept else f"{said}; {LOST}"
 
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ..checks import absolute, bash_of, check_options, commands_of, place_of
 from ..engine.processes import umask
 from ..errors import InvalidRequest
-from ..models import Limits, Request
+from ..models import Limits, Request, check_flag
 from .wire import OUTPUT_MAX
 
 if TYPE_CHECKING:
     from ..policy.sandbox import Sandbox
 
-_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "size", "bash"}
+_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup", "size", "bash"}
 
 
 def _utf8(data: bytes) -> str:
@@ -77,6 +77,7 @@ def opening(
     if unknown:
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
+    check_flag("check_startup", options.get("check_startup", True))
     defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
     Request(b"", limits=Limits() if limits is None else limits, **defaults)  # refuses what Session does
     if "bash" in options:  # the one that this client means

@@ -89,6 +89,7 @@ class Open(OfAgent):
     tty: bool = True
     limits: LimitsFields | None = None
     startup: list[str] = []
+    check_startup: bool = True
     size: Annotated[list[int], Field(min_length=2, max_length=2)] = [200, 50]
     bash: str = "bash"
     sandbox: SandboxFields | None = None

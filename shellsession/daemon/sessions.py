@@ -80,6 +80,7 @@ class Sessions:
             tty=request.tty,
             limits=None if request.limits is None else request.limits.made(),
             startup=request.startup,
+            check_startup=request.check_startup,
             size=(request.size[0], request.size[1]),
             bash=request.bash,
             sandbox=sandbox,

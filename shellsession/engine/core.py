@@ -64,8 +64,10 @@ class Core:
         self.status = 0  # `$?`
         self.setter = b"s" + fresh_nonce()[:8]  # sets it again, and is a function for that long
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
+        self.left: Mapping[int, int] = {}  # what it had left running then, and commands before it (see Family.present)
         self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
+        self.errexit = False  # `set -e` is on
         self.echoes = False  # `set -x`, `-v` or `-T` is on
         self.traced = False  # it would tell of our words in a group, as no prompt does: known for who may trap
         self.trapping = False  # a command of this shell has named traps: later ones may run them

@@ -19,7 +19,7 @@ from .ladder import PROMPT, Ladder
 from .pump import DEAD, MARK
 from .results import leave_jobs, result
 from .shell import Shell, kill
-from .teardown import ROUNDS, TICK, kill_shell, retire, shell_died
+from .teardown import CLOSED_DESCRIPTORS, ROUNDS, TICK, kill_shell, retire, shell_died
 from .texts import is_blank
 from .waiting import Steps, Wait
 
@@ -46,7 +46,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.call = None
     if mark.thrown:
         yield from pump.ask(shell, _FORGET)
-    engine.history, engine.functions_trap = mark.history, b"T" in flags
+    engine.history, engine.functions_trap, engine.errexit = mark.history, b"T" in flags, b"e" in flags
     # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
     if mark.status or not is_blank(call.request.command):
         engine.status = mark.status
@@ -66,17 +66,26 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         engine.unread = shell.keyboard.reset()
     shell.files.clear()
     background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
+    engine.left = {**call.older, **dict.fromkeys(background, processes.time_now())} if engine.had_children else {}
     if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
         call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
         return (yield from retire(engine, call, mark))
-    if b"r" in flags or (call.framer.lost_descriptor and not shell.is_whole()) or not shell.usable():
-        # A restricted shell refuses every redirection, one without descriptors cannot make any.
-        call.reason = "the shell cannot run another command (set -r, descriptors closed, or too few of them)"
+    if unusable := _why_unusable(shell, call, flags):
+        call.reason = unusable
         return (yield from retire(engine, call, mark))
     outcome: Outcome = call.ending or "exited"
     if call.ending is None and call.overflowed:  # so quick that nobody could end it
         outcome, call.reason = "overflow", OVERFLOWED
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
+
+
+def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:
+    """Why bash can run no other command; "" where it can."""
+    if b"r" in flags:
+        return "the shell cannot run another command: `set -r` refuses every redirection"
+    if call.framer.lost_descriptor and not shell.is_whole():
+        return CLOSED_DESCRIPTORS
+    return "" if shell.usable() else "the shell cannot run another command: it may open too few files (`ulimit -n`)"
 
 
 def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
@@ -146,6 +155,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
             return (yield from _settle(engine, call))
         if what == DEAD:
             break
+    call.note_killed([shell.pid])
     lost = "the shell could not be brought back from it and was killed"
     call.reason = f"{call.reason}; {lost}" if call.reason else lost
     return (yield from shell_died(engine, call))

@@ -24,12 +24,15 @@ _PATIENCE: Final = 60.0
 _OLDEST: Final = 404
 
 
-def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
-    """Set up the shell; raises ShellUnavailable, and what ``refuse_closed`` does when another thread has closed it."""
+def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Steps[None]:
+    """Set up the shell, with a terminal for its commands where ``tty`` says that they mostly have one.
+
+    Raises ShellUnavailable, and what ``refuse_closed`` does when another thread has closed it.
+    """
     framer = Framer(fresh_nonce())
     shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
     if not shell.launch.apart:
-        shell.streams.prepare()  # the first command's are made while bash starts
+        shell.streams.prepare(tty)  # the first command's are made while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
         refuse_closed()
@@ -42,7 +45,7 @@ def handshake(shell: Shell, refuse_closed: Callable[[], None]) -> Steps[None]:
     shell.control.lines_taken(framer.mark)
     if shell.launch.apart:
         shell.find_bash()
-        shell.streams.prepare()
+        shell.streams.prepare(tty)
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")

@@ -226,6 +226,7 @@ def _rescue(shell: Shell, call: Call) -> What | None:
         shell.control.send(mark_line(call.framer.nonce))
     else:
         call.reason = BROKEN
+        call.note_killed([shell.pid])
         shell.signal(signal.SIGKILL)
     return None
 

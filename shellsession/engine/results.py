@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Final
 
 from ..errors import GONE
 from ..models import Outcome, Result, Stream as StreamName
@@ -17,6 +18,10 @@ from .jobs import Job, remembered
 from .shell import Shell
 from .signals import undisturbed
 from .streams import Stream
+
+# Characters of a startup command that failed, and of its stderr, that its error has.
+_SHOWN: Final = 200
+_LAST_WORDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,20 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
 def announced(lost: Result) -> Result:
     """The result of the next command, which is not run: the shell ended with an earlier one, and nobody was told."""
     status, number, cwd = lost.exit_code, lost.signal, lost.cwd
-    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", state_kept=False, reason=GONE, ran=False)
+    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False)
+
+
+def startup_failure(text: bytes, came: Result) -> str:
+    """What is said of a startup command that failed: which one it is, how it ended, and the end of its stderr."""
+    if came.outcome == "exited":
+        how = f"failed with status {came.exit_code}"
+        advice = "where it may fail, end it with `|| true` or pass check_startup=False"
+    else:
+        how = f"did not come to its end ({came.reason})"
+        advice = "correct it, or try again"
+    said = came.stderr.strip()[-_LAST_WORDS:]
+    stderr = f", and its stderr ends with {said!r}" if said else ""
+    return f"the startup command {text.decode('utf-8', 'replace')[:_SHOWN]!r} {how}{stderr}; {advice}"
 
 
 def said_of(engine: Core, call: Call, came: Result | HandedBack) -> Result:

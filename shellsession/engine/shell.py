@@ -60,7 +60,7 @@ class Shell:
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it
         self.swept = False  # everything below bash was killed before bash was
-        self.killed: list[int] = []  # by ``end``, below bash
+        self.killed: list[int] = []  # by ``end``
         self._is_being_ended = False
         self.seat = seat
         self.files = Files(seat.directory)
@@ -237,6 +237,8 @@ class Shell:
                 self.killed += kill(fresh)
         finally:  # also where Ctrl-C strikes here
             self.signal(signal.SIGKILL)
+            if not self._reaped:
+                self.killed.append(self.pid)
 
     def interrupt_group(self) -> None:
         """SIGINT for bash and all that has its process group, as from a terminal: for where nobody can be seen."""

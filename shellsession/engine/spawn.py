@@ -37,9 +37,6 @@ _KEY_SPEC_SESSION_KEYRING = -3
 _KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
 _NO_KEYRING = "; a keyring of its own is one too many: see /proc/sys/kernel/keys/maxkeys"
 _NO_TERMINAL = "mount devpts at /dev/pts, and have its ptmx as /dev/ptmx"
-_TERMINALS_TAKEN = (
-    "there are as many as may be (/proc/sys/kernel/pty/max, or max= of the mount of devpts): close sessions"
-)
 
 
 _usual: tuple[int, int] | None = None  # what the shells of a host get that has raised its own limit
@@ -188,8 +185,9 @@ def _terminal(size: tuple[int, int]) -> tuple[int, int]:
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
-        hint = _TERMINALS_TAKEN if error.errno == errno.ENOSPC else _NO_TERMINAL
-        raise ShellUnavailable(f"bash needs a terminal, and none can be had: {error.strerror}; {hint}") from error
+        raise ShellUnavailable(
+            f"bash needs a terminal, and none can be had: {error.strerror}; {_NO_TERMINAL}"
+        ) from error
 
 
 def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:

@@ -20,6 +20,7 @@ from ..errors import (
     SessionBusy,
     SessionClosed,
     ShellUnavailable,
+    StartupFailed,
 )
 from ..models import OnTimeout, Request, Result, Stream
 from . import endings, processes, pump, teardown, typist
@@ -29,7 +30,7 @@ from .core import Core
 from .handshake import handshake
 from .keyboard import FULL_PAUSE
 from .pump import DEAD, INTERRUPT, MARK
-from .results import announced, said_of
+from .results import announced, said_of, startup_failure
 from .signals import undisturbed
 from .spawn import directory, spawn
 from .waiting import Steps
@@ -45,7 +46,7 @@ class Engine(Core):
     # -- open
 
     def open(self) -> Steps[None]:
-        """Start bash if there is none, and run the startup commands."""
+        """Start bash if there is none, and run the startup commands. Raises ShellUnavailable."""
         self.refuse_closed()
         if self.shell is not None:
             return
@@ -59,7 +60,7 @@ class Engine(Core):
             self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
             shell.resize(self.size)
             self.forget_bash()
-            yield from handshake(shell, self.refuse_closed)
+            yield from handshake(shell, self.options.tty, self.refuse_closed)
             for text in self.options.startup:
                 yield from self._prepare(text)
             self.status, shell.lost, shell.in_hand = 0, False, False
@@ -83,16 +84,16 @@ class Engine(Core):
             raise Superseded
 
     def _prepare(self, text: bytes) -> Steps[None]:
+        """Run a startup command. Raises StartupFailed."""
         request = Request(text, tty=False, timeout=self.options.timeout)
         self.note_traps(request)
         call = self.last = typist.start(self, self.live(), request)
         came = yield from guarded(self, attend(self, call, call.until))
         if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
             self.attended = None
-        if self.shell is None:
-            raise ShellUnavailable(f"a startup command ended the shell ({call.reason or 'by itself'}): {text!r}")
-        if not isinstance(came, Result) or came.outcome != "exited":
-            raise ShellUnavailable(f"a startup command did not come to its end ({call.reason}): {text!r}")
+        assert isinstance(came, Result)  # without the terminal it is not handed back
+        if came.outcome != "exited" or (came.exit_code and self.options.check_startup):
+            raise StartupFailed(startup_failure(text, came))
 
     # -- run
 
@@ -171,7 +172,7 @@ class Engine(Core):
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, shell, request)
-        call = self.last = Call(request, Typed(), {}, b"")
+        call = self.last = Call(request, Typed(), self.left, b"")
         call.not_run = True
         call.reason = GONE
         if untold is None:

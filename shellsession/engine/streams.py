@@ -10,6 +10,7 @@ were to take that number in the host.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import select
@@ -36,6 +37,10 @@ _TIOCGPTN = 0x80045430
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
 _F_SETPIPE_SZ = 1031  # <linux/fcntl.h>; named in fcntl only by some builds
+_TERMINALS_TAKEN = (
+    "no pseudo terminal is free, and nothing was run: there are as many as kernel.pty.max (/proc/sys/kernel/pty/max)"
+    " allows, or max= of the mount at /dev/pts: raise it, close sessions, or make some with tty=False"
+)
 
 
 class Stream:
@@ -130,8 +135,16 @@ def _open_pair(devices: int) -> tuple[int, int]:
 
 
 def open_terminal(size: tuple[int, int], devices: int = -1) -> tuple[int, int]:
-    """A new pseudo terminal, raw (what is written comes out unchanged): our side, and the other one."""
-    master, slave = os.openpty() if devices < 0 else _open_pair(devices)
+    """A new pseudo terminal, raw (what is written comes out unchanged): our side, and the other one.
+
+    Raises LimitReached where the kernel allows no more of them, and OSError.
+    """
+    try:
+        master, slave = os.openpty() if devices < 0 else _open_pair(devices)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:  # no disk is full
+            raise LimitReached(_TERMINALS_TAKEN) from error
+        raise
     try:
         tty.setraw(slave)
         set_size(slave, size)
@@ -183,9 +196,9 @@ class Streams:
     def __iter__(self) -> Iterator[Stream]:
         return iter(self._known.values())
 
-    def prepare(self) -> None:
-        """Have those of an ordinary command."""
-        self.get("tty")
+    def prepare(self, tty: bool) -> None:
+        """Make those of an ordinary command."""
+        self.get("tty" if tty else "out")
         self.get("err")
 
     def get(self, kind: str) -> Stream:

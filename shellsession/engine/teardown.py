@@ -20,11 +20,14 @@ from .marks import Mark
 from .results import result
 from .shell import Shell, kill
 from .signals import undisturbed
+from .texts import closes_descriptors, sets_errexit
 from .waiting import Steps, T, Wait, shielded
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
 _LAST_TRAP: Final = 1.0
+# Why a shell is lost, and can be told for certain.
+CLOSED_DESCRIPTORS: Final = "the command closed descriptors that the session's bash needs (10 to 12)"
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
 
@@ -47,16 +50,15 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     status = shell.status
     if shell.dead and status is None and not call.reason:
         call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
-    if not call.not_run:
-        call.note_killed(shell.killed)
-    yield from _kill_strays(shell, None if call.not_run else call)
+    call.note_killed(shell.killed)
+    yield from _kill_strays(shell, call)
     pump.drain(shell, call)
     # Bash ends with 1 then; with another status it was the text that ended it, and the mark is not bash's.
     mark = _final_mark(call) if status == 1 else None
     if not engine.prompt_speaks and call.framer.mark is None:
         take_own_output(call)
-    call.note_killed(_announced(shell, call))
-    call.reason = call.reason or engine.kill_reason
+    call.note_killed(_hung_up(shell, call))
+    call.reason = call.reason or engine.kill_reason or _how_it_ended(engine, call.request.command, status, mark)
     if call.ending is None and status is not None and status < 0:
         call.signal = -status
     code = None if status is None else 128 - status if status < 0 else status
@@ -79,21 +81,48 @@ def take_own_output(call: Call) -> None:
         errors.omit(call.framer.trimmed)
 
 
-def _announced(shell: Shell, call: Call) -> list[int]:
-    """The jobs of a command whose shell ended: by now they are gone, but bash told their numbers (`[1] 4711`).
+def _hung_up(shell: Shell, call: Call) -> list[int]:
+    """What the kernel has ended (SIGHUP) together with bash, before anybody could see it.
 
-    The command can print such a line as well: who lives is a stranger.
+    That is what earlier commands had left running, and the jobs of this one, whose numbers bash tells (`[1] 4711`).
+    The command can print such a line as well: a process that lives is a stranger.
     """
-    if shell.launch.apart or call.ending is not None:  # apart: it knows other numbers than we
-        return []
-    told = map(int, _NOTICE.findall(call.stderr.peek()[0]))
-    return [pid for pid in told if not processes.alive(pid)]
+    known = list(call.older)
+    if call.ending is None and not shell.launch.apart:  # in a sandbox bash knows other numbers than we
+        capture = call.stdout if call.request.merge_stderr else call.stderr
+        known += map(int, _NOTICE.findall(capture.peek()[0]))
+    return [pid for pid in known if not processes.alive(pid)]
+
+
+def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
+    """How the command ended its shell, in words; with what is known to do that, if it may have done that."""
+    if mark is not None:
+        return CLOSED_DESCRIPTORS
+    if status is None:
+        return "the session's bash has ended"
+    if status < 0:
+        return f"the session's bash was killed by signal {-status}{_name_of(-status)}"
+    hint = ""
+    if status and (engine.errexit or sets_errexit(text)):
+        hint = "; `set -e` does that when a command fails"
+    elif status == 1 and closes_descriptors(text):
+        hint = "; closing the descriptors from 10 to 12 does that"
+    return f"the command ended the session's bash, with exit status {status}{hint}"
+
+
+def _name_of(number: int) -> str:
+    with suppress(ValueError):  # a real-time signal without a name
+        return f" ({signal.Signals(number).name})"
+    return ""
 
 
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
     """The command went well, but its shell can run no other: end it, and say so."""
-    cwd = engine.live().place(mark.cwd)
-    shell = yield from _end(engine)
+    shell = engine.live()
+    cwd = shell.place(mark.cwd)
+    call.note_killed([shell.pid])
+    yield from _end(engine, call)
+    call.note_killed(_hung_up(shell, call))
     came = result(call, "shell_exited", mark.status, cwd, state_kept=False)
     discard(engine, shell, came)
     return came
@@ -159,12 +188,12 @@ def destroy(engine: Core) -> Steps[None]:
     discard(engine, shell)
 
 
-def _end(engine: Core) -> Steps[Shell]:
+def _end(engine: Core, call: Call | None = None) -> Steps[Shell]:
     shell = engine.live()
     engine.call = None
     if not shell.dead:
-        yield from _kill_all(shell)
-    yield from _kill_strays(shell)
+        yield from _kill_all(shell, call)
+    yield from _kill_strays(shell, call)
     return shell
 
 
@@ -214,11 +243,7 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
-    """Bash died by itself: its orphans went elsewhere, and are found by the tag they carry.
-
-    What was there before the command is not told of as killed with it: the kernel hangs up (SIGHUP) what has bash's
-    terminal, and most of that is gone before anybody can see what was left for us.
-    """
+    """Bash died by itself: its orphans went elsewhere, and are found by the tag they carry."""
     for _ in range(ROUNDS):  # killed before bash was, some may be on their way out
         if not any(map(processes.alive, shell.killed)):
             break
@@ -226,11 +251,9 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
     for _ in range(ROUNDS):
         if shell.swept or not (strays := shell.strays()):
             return
-        older = call.older if call is not None else {}
-        ours = [pid for pid in strays if not (older and shell.family.is_older(pid, older))]
         signalled = kill(strays)
         if call is not None:
-            call.note_killed(pid for pid in signalled if pid in ours)
+            call.note_killed(signalled)
         yield Wait((), time.monotonic() + TICK)
 
 

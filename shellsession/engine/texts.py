@@ -29,6 +29,7 @@ _CLOSING: Final = re.compile(
 _OPEN: Final = re.compile(rb"(?:&&|\||\|&|\([ \t]*+\)|\bfunction[ \t]+[^\s()]++)[ \t]*+(?:\\|#.*+)?$")
 _UNFINISHED_ENDS: Final = 500  # 5.0
 
+_ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
 
 
@@ -69,6 +70,16 @@ def ends_unfinished(text: bytes, version: int) -> bool:
     lines = (line.strip() for line in reversed(text.split(b"\n")))
     last = next((line for line in lines if line and not line.startswith(b"#")), b"")
     return _OPEN.search(last) is not None
+
+
+def sets_errexit(text: bytes) -> bool:
+    """May it switch `set -e` on?"""
+    return _ERREXIT.search(text) is not None
+
+
+def closes_descriptors(text: bytes) -> bool:
+    """May it close a descriptor whose number it does not show (`eval "exec $n>&-"`)?"""
+    return b"&-" in text
 
 
 def replaces_the_shell(text: bytes) -> bool:

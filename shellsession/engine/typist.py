@@ -194,6 +194,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
         call.reason, call.not_run = lost, lost != BROKEN
+        call.note_killed([shell.pid])
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True

@@ -211,8 +211,8 @@ def test_openai_shell_calls_are_run_in_order_and_keep_state() -> None:
             assert found.max_output_length == 100
             found = await shell(session, "printf err >&2; kill -9 $$", "echo ran in another directory")
             assert found.output[0].stderr == (
-                "err\n[the session's bash was killed by signal 9; its state is lost, the next command starts in a fresh"
-                " one]\n"
+                "err\n[the session's bash was killed by signal 9 (SIGKILL); its state is lost, the next command"
+                " starts in a fresh one]\n"
             )
             assert len(found.output) == 1
             assert (await shell(session, "echo ${word-gone}")).output[0].stdout == "gone\n"
