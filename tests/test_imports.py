@@ -85,7 +85,7 @@ _LAYERS: Final = (
     ("daemon.acceptor",),
     ("daemon.service",),
     ("contracts.one_shot", "contracts.waiting"),
-    ("contracts.surroundings", "contracts.asking", "contracts.failing"),
+    ("contracts.surroundings", "contracts.asking", "contracts.failing", "contracts.programs"),
     ("contracts.located",),
     ("contracts.binding",),
     ("contracts.phoenix_background", "contracts.phoenix_git", "contracts.phoenix_lasting"),

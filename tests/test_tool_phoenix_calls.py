@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from shellsession import InvalidRequest, Session
 from shellsession.contracts import phoenix
-from shellsession.contracts.contract import Look, Place
+from shellsession.contracts.contract import Look, Place, Programs
 from shellsession.contracts.phoenix import ToolResult
 from shellsession.models import Request
 
@@ -105,6 +105,8 @@ def test_any_command_becomes_a_request(command: str, slow_ok: bool, background: 
     with suppress(StopIteration):
         next(steps)
         asked = steps.send(Place("/", "directory"))
+        if isinstance(asked, Programs):
+            asked = steps.send("/nonexistent")
         assert isinstance(asked, Request)
         assert asked.merge_stderr
         assert asked.stdin is None

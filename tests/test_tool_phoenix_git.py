@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -78,51 +77,52 @@ ONCE: Final = [
     "git config trailer.ifmissing doNothing; git commit -qm t",
     "git commit -qm 'not the line: " + TRAILER + " in a text'",
 ]
-# Where somebody else starts git: reached where nothing is left behind by it.
-BEHIND: Final = [
+# Whoever starts git, it is one commit with the message "m".
+FORMS: Final = [
     "command git commit -qm m",
+    "builtin command git commit -qm m",
     "/usr/bin/git commit -qm m",
     "cd / && /usr/bin/git -C $OLDPWD commit -qm m",
     "timeout 60 git commit -qm m",
-    "timeout -k 5 1m git commit -qm m",
     "env GIT_AUTHOR_NAME=Z git commit -qm m",
-    'env -i PATH="$PATH" HOME="$HOME" git commit -qm m',
+    "env -S 'git commit -qm m'",
     "nice -n 5 git commit -qm m",
     "nohup git commit -qm m",
     "echo m | xargs git commit -qm",
-    "echo m | xargs -I {} git commit -qm {}",
+    "echo m | xargs -I{} git commit -qm {}",
+    "echo m | xargs -I@ git commit -qm @",
+    "echo m | xargs -I% git commit -qm %",
+    "echo m | xargs -I_ git commit -qm _",
+    "echo m | xargs -I: git commit -qm :",
+    "git commit -qm m; git rev-parse HEAD | xargs -I% git cat-file commit % | grep -qx m",
+    "find file -exec git commit -qm m \\;",
     "bash -c 'git commit -qm m'",
     "bash <<'EOF'\ngit commit -qm m\nEOF",
-    "nohup bash -c 'cd . && git commit -qm m' >/dev/null",
     "exec git commit -qm m",
     "(exec -a x git commit -qm m); exec git status --short",
-    "time git commit -qm m",
-    "timeout -s KILL 60 git commit -qm m",
-    "env -u X Y=1 git commit -qm m",
     "sh -c 'git commit -qm m'",
     "sh -ec 'cd . && git commit -qm \"$1\"' name m",
-    "/bin/sh -c 'echo \"it'\\''s\"; git commit -qm m'",
-    "timeout 60 sh -c 'git commit -qm m'",
+    "sh <<'E'\ngit commit -qm m\nE",
     'GIT=$(command -v git); "$GIT" commit -qm m',
-    "$(which git) -C . commit -qm m",
-    '[ -x "$(command -v git)" ] && git commit -qm m',
-    "GIT=`type -p git`; timeout 60 $GIT commit -qm m",
-    "PATH=$PWD/../bin:$PATH; sudo git commit -qm m",
-    "PATH=$PWD/../bin:$PATH; sudo -u root -n A=1 git commit -qm m",
-    "PATH=$PWD/../bin:$PATH; sudo sh -c 'git commit -qm m'",
-]
-# As sudo does it: with another environment, and without functions.
-SUDO: Final = """#!/bin/sh
-while :; do case $1 in -u) shift 2 ;; -* | *=*) shift ;; *) break ;; esac; done
-exec env -i PATH="$PATH" HOME="$HOME" "$@"
-"""
-# Known not to be reached (see phoenix_git): the commit is made as it was asked for.
-BEYOND: Final = [
-    "find file -exec git commit -qm m \\;",
-    "builtin command git commit -qm m",
+    "git config alias.ci commit; git ci -qm m",
+    "git config alias.ci '-c user.name=B commit'; git ci -qm m",
     "git config alias.x '!git commit'; git x -qm m",
     "printf '#!/bin/sh\\ngit commit -qm m\\n' >../script; chmod +x ../script; ../script",
+    "printf 'm:\\n\\tgit commit -qm m\\n' >../Makefile; make -sf ../Makefile",
     'python3 -c \'import subprocess as s; s.run(["git", "commit", "-qm", "m"])\'',
+    "git -c alias.ci='!f() { git commit -qm \"$1\"; }; f' ci m",
+    "git --no-pager -c x.y=$'commit\\n' --git-dir .git commit -qm m",
+    "git commit --no-verify -qm m",
+    "git commit -nqm m",
+    "git commit -qm m --no-post-rewrite --no-status",
+]
+# Where the environment of the call does not arrive, or says otherwise: the commit is made as it was asked for.
+BEYOND: Final = [
+    'env -i PATH="$PATH" HOME="$HOME" git commit -qm m',  # as sudo does
+    "git -c core.hooksPath=/dev/null commit -qm m",
+    "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=user.name GIT_CONFIG_VALUE_0=B; git commit -qm m",
+    "../script",  # its call does not say "commit"
+    "git ci -qm m",
 ]
 
 
@@ -179,12 +179,12 @@ MARKED: Final = [
 
 @pytest.mark.parametrize("command", MARKED, ids=range(len(MARKED)))
 def test_lines_with_the_mark_of_a_comment_are_where_git_has_them(
-    bash: Bash, repository: Repository, command: str
+    isolated: Bash, repository: Repository, command: str
 ) -> None:
     subprocess.run(["bash", "-c", command], check=True)
     plain = repository.messages()
     git("reset", "-q", "--soft", "HEAD~1")
-    found = bash({"command": command})
+    found = isolated({"command": command})
     assert not found.is_error, found
     (message,) = repository.messages()
     assert message.split("\n").count(TRAILER) == 1
@@ -192,8 +192,8 @@ def test_lines_with_the_mark_of_a_comment_are_where_git_has_them(
 
 
 @pytest.mark.parametrize("command", DIVIDED)
-def test_a_divider_does_not_end_the_message(bash: Bash, repository: Repository, command: str) -> None:
-    assert bash({"command": command}) == ToolResult("")
+def test_a_divider_does_not_end_the_message(isolated: Bash, repository: Repository, command: str) -> None:
+    assert isolated({"command": command}) == ToolResult("")
     (message,) = repository.messages()
     assert message.startswith("a\n\n---\nb\n")
     assert message.count(TRAILER) == 1
@@ -202,34 +202,45 @@ def test_a_divider_does_not_end_the_message(bash: Bash, repository: Repository, 
 
 
 @pytest.mark.parametrize("command", ONCE)
-def test_the_trailer_is_a_line_once(bash: Bash, repository: Repository, command: str) -> None:
-    assert not bash({"command": command}).is_error
+def test_the_trailer_is_a_line_once(isolated: Bash, repository: Repository, command: str) -> None:
+    assert not isolated({"command": command}).is_error
     (message,) = repository.messages()
     assert message.split("\n").count(TRAILER) == 1
 
 
 @pytest.mark.parametrize("command", COMMITS, ids=range(len(COMMITS)))
-def test_a_commit_gets_the_trailer_once(bash: Bash, repository: Repository, command: str) -> None:
-    found = bash({"command": command})
+def test_a_commit_gets_the_trailer_once(isolated: Bash, repository: Repository, command: str) -> None:
+    found = isolated({"command": command})
     assert not found.is_error, found
     assert [bare(message) for message in repository.messages()] == COMMITS[command]
 
 
-@pytest.mark.parametrize("command", BEHIND, ids=range(len(BEHIND)))
-def test_a_commit_behind_another_name_gets_the_trailer(isolated: Bash, repository: Repository, command: str) -> None:
-    sudo = repository.path.parent / "bin/sudo"
-    sudo.parent.mkdir()
-    sudo.write_text(SUDO)
-    sudo.chmod(0o755)
+@pytest.mark.parametrize("command", FORMS, ids=range(len(FORMS)))
+def test_a_commit_gets_the_trailer_whoever_starts_git(isolated: Bash, repository: Repository, command: str) -> None:
     found = isolated({"command": command})
     assert not found.is_error, found
     assert [bare(message) for message in repository.messages()] == ["m"]
 
 
+@pytest.mark.parametrize("state", [":", "set -eux", "set -o posix; set -a", "set -f; readonly GIT_EDITOR=:"])
+def test_with_persistent_too(repository: Repository, state: str) -> None:
+    some = [form for form in FORMS if re.search("-I@|alias|script|make|/usr|^sh", form)]
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=True)
+        bash({"command": state})
+        for form in some:
+            assert not bash({"command": f"({form.replace(' -qm', ' --allow-empty -qm')}\n)"}).is_error
+        assert bash({"command": "(exit 7)"}).code == "command_failed"
+    assert [bare(message) for message in repository.messages()] == ["m"] * len(some)
+
+
 @pytest.mark.parametrize("command", BEYOND, ids=range(len(BEYOND)))
 def test_what_is_not_reached_is_committed_as_asked(bash: Bash, repository: Repository, command: str) -> None:
-    found = bash({"command": command})
-    assert not found.is_error, found
+    git("config", "alias.ci", "commit")
+    script = repository.path.parent / "script"
+    script.write_text("#!/bin/sh\ngit commit -qm m\n")
+    script.chmod(0o755)
+    assert bash({"command": command}) == ToolResult("")
     assert repository.messages() == ["m\n"]
 
 
@@ -251,51 +262,71 @@ def test_the_trailer_can_be_chosen_or_left_out(repository: Repository) -> None:
                 assert repository.messages()[-1] == expected
 
 
-def test_hooks_see_and_may_refuse_the_message(isolated: Bash, repository: Repository) -> None:
-    hook = repository.path / ".git/hooks/commit-msg"
-    hook.write_text('#!/bin/sh\ncat "$1"\nexit 1\n')
-    hook.chmod(0o755)
-    found = isolated({"command": "git commit -qm refused"})
-    assert found == ToolResult(f"[command failed: exit code 1]\nrefused\n\n{TRAILER}\n", True, "command_failed")
+# What git commits on its own account; "x" and "y" change the same line of the same file.
+OTHERS: Final = [
+    "git merge -q --no-ff y -m merged",
+    "git merge -q x y -m octopus || :",
+    "git merge -q x; git merge y || git checkout -q --ours file; git add file; git merge --continue",
+    "git pull -q --no-rebase --no-ff --no-edit . x",
+    "git cherry-pick y",
+    "git cherry-pick -e -x y",
+    "git cherry-pick x y || { echo 3 >file; git add file; git cherry-pick --continue; }",
+    "git revert --no-edit HEAD",
+    "git revert -e HEAD",
+    "git switch -q x; GIT_SEQUENCE_EDITOR='sed -i s/pick/reword/' git rebase -q --interactive HEAD~",
+    "git switch -q x; GIT_SEQUENCE_EDITOR='sed -i 2s/pick/squash/' git rebase -q --interactive HEAD~2",
+    "git switch -q x; git rebase -q y || { echo 3 >file; git add file; git rebase --continue; }",
+    "git switch -q x; git rebase -q --apply --force-rebase HEAD~",
+    "git format-patch -q -1 x; git am -q 0001*",
+    "echo z >file; git stash -q; git stash list --format=%s",
+    "git notes add -m noted; git tag -am tagged tag; git commit-tree -m t 'HEAD^{tree}'",
+]
 
 
-OLD_GIT: Final = """#!/bin/bash
-# git as it was before 2.32: commit knows no --trailer
-[[ $1 == version ]] && echo 'git version 2.30.2' && exit
-for word; do
-  [[ $word == --trailer && $* != *interpret-trailers* ]] && echo "error: unknown option \\`trailer'" >&2 && exit 129
-done
-exec /usr/bin/git "$@"
-"""
-
-
-@pytest.mark.parametrize(
-    ("command", "messages"),
-    [
-        ("git commit -qm one", ["one"]),
-        ("git commit -qm one && git commit -q --amend --no-edit", ["one"]),
-        (f"git commit -qm 'one\n\n{TRAILER}'", ["one"]),
-        ("git commit -q -F - <<<'# kept\n\nbody' --cleanup=verbatim", ["# kept\n\nbody"]),
-        ("echo 3 >other; git add other; git commit -qm only file; git diff --cached --name-only", ["only"]),
-        ("cd /; git -C $OLDPWD commit -qm far", ["far"]),
-        ("git commit --dry-run -qm x", []),
-        ("git commit -qm x --nonsense || true", []),
-    ],
-)
-def test_with_a_git_before_trailers(
-    bash: Bash, repository: Repository, monkeypatch: pytest.MonkeyPatch, command: str, messages: list[str]
-) -> None:
-    shim = repository.path.parent / "bin"
-    shim.mkdir()
-    (shim / "git").write_text(OLD_GIT)
-    (shim / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{shim}:{os.environ['PATH']}")
-    found = bash({"command": f"PATH={shim}:$PATH; {command}"})
+@pytest.mark.parametrize("command", OTHERS, ids=range(len(OTHERS)))
+def test_what_git_commits_by_itself_gets_none(isolated: Bash, repository: Repository, command: str) -> None:
+    git("commit", "-qm", "second")
+    git("branch", "-M", "master")
+    for name in ("x", "y"):
+        git("switch", "-qc", name, "master")
+        (repository.path / "file").write_text(name)
+        git("commit", "-qam", name)
+    git("switch", "-q", "master")
+    (repository.path / "other").touch()
+    git("add", "other")
+    git("commit", "-qm", "third")
+    found = isolated({"command": f"export GIT_EDITOR=true; {command} # no git commit"})
     assert not found.is_error, found
-    assert [bare(message) for message in repository.messages()] == messages
-    assert git("log", "--format=%B", "--max-parents=0", cwd=repository.path) == "base\n\n"
-    if "only file" in command:
-        assert found.output == "other\n"
+    assert git("log", "--all", "--format=%H%B").count(TRAILER) == 0
+    assert git("reflog", "--format=%H").count("\n") > 3
+
+
+def test_a_merge_that_git_commit_concludes_gets_the_trailer(isolated: Bash, repository: Repository) -> None:
+    found = isolated({"command": "git commit -qm a; git switch -qd @~; echo x >file; git commit -qam b"})
+    found = isolated({"command": "git merge - || git commit -qam merged"})
+    assert "CONFLICT" in found.output
+    assert [bare(message) for message in repository.messages()] == ["a", "b", "merged"]
+
+
+def test_in_a_rebase_a_commit_of_the_command_gets_the_trailer(isolated: Bash, repository: Repository) -> None:
+    git("commit", "-qm", "second")
+    assert not isolated({"command": "git rebase -q --root -x 'git commit -q --amend --no-edit'"}).is_error
+    assert git("log", "--format=%B").count(TRAILER) == 2
+
+
+def test_the_entry_of_the_configuration_stands_behind_those_of_the_host(
+    bash: Bash, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("COUNT", "1"), ("KEY_0", "user.name"), ("VALUE_0", "Host")):
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    asked = "git config user.name; env | grep -c '^GIT_CONFIG_[CKV]'; git log -1 --format=%an"
+    found = bash({"command": f"git commit -qm m; {asked}"})
+    assert found == ToolResult("Host\n5\nHost\n")
+    assert (
+        bash({"command": "git config user.name; git config core.hooksPath; echo $GIT_CONFIG_COUNT"}).output
+        == "Host\n1\n"
+    )
+    assert [bare(message) for message in repository.messages()] == ["m"]
 
 
 @pytest.mark.parametrize("persistent", [False, True])

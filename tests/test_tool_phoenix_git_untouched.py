@@ -6,18 +6,15 @@ import os
 import re
 import shutil
 import subprocess
-import time
 
 import pytest
 import repositories
-from hypothesis import given, strategies as st
 from phoenixes import Bash
 from repositories import TRAILER, Repository, bare, git
 
 from shellsession import Agents, Session
 from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import ToolResult
-from shellsession.contracts.phoenix_git import prelude
 
 pytestmark = repositories.MARKS
 
@@ -93,36 +90,24 @@ def test_what_fails_fails_as_ever(isolated: Bash, repository: Repository, comman
     assert (sorted(found.output), found.is_error) == (sorted(expected), True)
 
 
-@pytest.mark.parametrize("behind", ["", "# git commit", "git commit --dry-run -qm x >/dev/null"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("command -v git", "type -p git", "type git", "hash git; type -a git", "command -pv git; command -V git"),
-        'f() { :; }; command -v f; type -t f; [ -x "$(command -v git)" ] && echo yes; command -v nothing || echo no',
-        "IFS=git; set -f; type git; command -v command type",
-    ],
-)
-def test_who_asks_what_git_is_gets_the_truth(isolated: Bash, repository: Repository, command: str, behind: str) -> None:
-    plain = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert isolated({"command": f"{command}\n{behind}"}).output.endswith(plain.stdout)
+def test_git_is_the_program(bash: Bash, repository: Repository) -> None:
+    found = bash({"command": "command -v git; type -t git env xargs; declare -F; compgen -A function; : git commit"})
+    assert found == ToolResult(f"{shutil.which('git')}\nfile\nfile\nfile\n")
 
 
-def test_with_persistent_git_is_a_function_and_its_path_is_told() -> None:
-    with Session() as session:
-        bash = phoenix.tool(session, persistent=True)
-        assert bash({"command": "command -v git; type -P git"}).output == f"git\n{shutil.which('git')}\n"
+def test_a_call_that_does_not_commit_has_no_setting(isolated: Bash, bash: Bash, repository: Repository) -> None:
+    look = "git config core.hooksPath; env | grep GIT_CONFIG_COUNT; git rev-parse --git-path hooks"
+    for command in (f"{look}; : pre-commit git-commit commits", f"{look}"):
+        assert bash({"command": command}) == ToolResult(".git/hooks\n")
+    assert "GIT_CONFIG" not in isolated({"command": "declare -p"}).output.replace("GIT_CONFIG_NOSYSTEM", "")
+    assert bash({"command": f"{look}; : git commit"}).output.count("/phoenix-git.") == 2
+    assert bash({"command": look}) == ToolResult(".git/hooks\n")
 
 
-def test_a_declaration_of_git_is_none(isolated: Bash) -> None:
-    assert isolated({"command": "declare -F git"}).output.startswith("[command failed: exit code 1]")
-
-
-def test_the_environment_holds_nothing_of_it(
-    bash: Bash, repository: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTEST_CURRENT_TEST")
-    found = bash({"command": "git commit -qm m; env"})
-    assert not re.search("_phoenix|BASH_FUNC|o-authored", found.output)
+def test_the_environment_has_the_setting_and_nothing_else(isolated: Bash, repository: Repository) -> None:
+    before, after = (isolated({"command": f"env; : {word}"}).output.splitlines() for word in ("git", "git commit"))
+    added = sorted(line.partition("=")[0] for line in set(after) - set(before))
+    assert added == ["GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_0", "GIT_CONFIG_VALUE_0"]
 
 
 @pytest.mark.parametrize(
@@ -146,15 +131,6 @@ def test_each_of_two_tools_over_one_bash_has_its_own_trailer(repository: Reposit
     assert repository.messages() == [*messages, *reversed(messages)]
 
 
-def test_a_git_function_of_the_session_stays(repository: Repository) -> None:
-    with Session() as session:
-        session.run("git() { echo own; }")
-        bash = phoenix.tool(session, persistent=True)
-        assert bash({"command": "git commit -m x"}) == ToolResult("own\n")
-        phoenix.tool(session)({"command": "git commit -qm m"})  # in a bash that knows nothing of it
-        assert [bare(message) for message in repository.messages()] == ["m"]
-
-
 @pytest.mark.parametrize(
     ("state", "command", "output"),
     [
@@ -170,15 +146,3 @@ def test_a_session_of_the_callers_may_be_in_any_state(
     with Session() as session:
         session.run(state)
         assert phoenix.tool(session)({"command": command}) == ToolResult(output)
-
-
-@given(st.text())
-def test_text_without_the_word_git_gets_no_function(command: str) -> None:
-    assert not prelude(command.replace("git", "gut"), TRAILER)
-
-
-@pytest.mark.parametrize("words", ["git env ", "env git commit ", "/usr/", "commit /usr/bin/git ", "command -v git;"])
-def test_long_text_is_read_quickly(words: str) -> None:
-    begun = time.monotonic()
-    prelude(words * (1_000_000 // len(words)), TRAILER)
-    assert time.monotonic() - begun < 10

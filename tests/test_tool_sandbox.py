@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -64,5 +65,18 @@ def test_the_output_of_a_background_command_is_where_its_reader_is(user: str, mi
                     assert bash({"command": f"cat {path}"}).output == f"begun\n{END}"
                     assert path.exists() == is_shared
                     assert path.is_relative_to(mine if is_shared else "/tmp")
+
+    run_as(user, scenario)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_commit_gets_the_trailer(user: str, mine: Path) -> None:
+    def scenario() -> None:
+        with Agents(cwd=str(mine), sandbox=Sandbox(write=[mine])) as agents:
+            bash = phoenix.tool(agents, agent="a1", working_dir=mine)
+            commit = "git -c user.name=A -c user.email=a@b.c commit -q --allow-empty -m m"
+            assert bash({"command": f"git init -q . && {commit} && git log --format=%B"}).output.startswith(
+                "m\n\nCo-authored-by"
+            )
 
     run_as(user, scenario)

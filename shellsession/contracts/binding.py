@@ -19,8 +19,8 @@ from ..errors import InvalidRequest, SessionClosed, ShellSessionError, ShellUnav
 from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from ..policy.secrets import secret_values
-from . import asking, waiting
-from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Restart, limited
+from . import asking, programs, waiting
+from .contract import Action, Ask, Contract, Dressed, Judge, Log, Look, P, Place, Programs, Restart, limited
 from .failing import LOST
 from .located import Located
 from .surroundings import cwd, started
@@ -202,7 +202,9 @@ class _Bound(Located[P]):
                 raise  # nobody was heard in time
             raise InvalidRequest(f"who was asked for a yes or no raised {error!r:.200}: nothing was run") from error
 
-    def _answer(self, action: Look | Log) -> Any:
+    def _answer(self, action: Look | Programs | Log) -> Any:
+        if isinstance(action, Programs):
+            return programs.directory(action)
         if isinstance(action, Look):
             path = cwd() if action.path is None else action.path
             return Place(path, "directory" if os.path.isdir(path) else "other" if os.path.exists(path) else "missing")

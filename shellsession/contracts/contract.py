@@ -59,6 +59,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Programs:
+    """A directory with this program under each of these names, and with these symbolic links (name and target), please.
+
+    Commands may run what is in it. Answered with its path; the name of the directory begins with ``prefix``.
+    """
+
+    prefix: str
+    names: tuple[str, ...]
+    text: str
+    links: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Judge:
     """Would this request be refused, whoever says yes to it? Answered with None, or the refusal."""
 
@@ -80,7 +93,7 @@ class Log:
     record: Mapping[str, object]
 
 
-Action = Request | Restart | Look | Judge | Ask | Log
+Action = Request | Restart | Look | Programs | Judge | Ask | Log
 # A call told once, for threads and for asyncio: what it asks for, what it is given, and its payload.
 Steps = Generator[Action, Any, P]
 

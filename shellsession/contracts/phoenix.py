@@ -14,7 +14,7 @@ Where the document is silent, or its parts differ:
   shows them; names that bash itself cannot hold (``OPENAI_X-Y``) are handed on with ``persistent``, and in a session
   of the caller's own. Start it without them.
 * A policy masks what a call returns; the output file of a background command holds secrets as they were printed.
-* ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and ``git`` (see
+* ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and what adds the trailer (see
   ``phoenix_git``) at the first call, and again where another tool of the same agent has other trailers. The working
   directory that is checked is still the one it was given.
 """
@@ -45,7 +45,6 @@ from .contract import (
     definition,
     display,
     limit_of,
-    quoted,
     to_path,
     to_text,
     without_default,
@@ -53,8 +52,8 @@ from .contract import (
 from .failing import notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
 from .phoenix_background import launch, started
-from .phoenix_git import function, prelude
-from .phoenix_lasting import Lasting
+from .phoenix_git import COUNTED, entry, hooks, may_commit
+from .phoenix_lasting import Lasting, asks_for_preparation
 
 TIMEOUT: Final = 30.0  # seconds
 SLOW_TIMEOUT: Final = 15 * 60.0  # seconds
@@ -130,7 +129,7 @@ class Phoenix(Contract[ToolResult]):
         check_flag("persistent", persistent)
         self._nonce = secrets.token_hex(8).encode()
         self.persistent, self.cwd, self.trailer = persistent, to_path("working_dir", working_dir), trailer
-        self._lasting = Lasting(_CLEAN + function(trailer), self._nonce)
+        self._hooks = None if trailer is None else hooks(trailer)
 
     @property
     def description(self) -> str:
@@ -156,7 +155,10 @@ class Phoenix(Contract[ToolResult]):
             for pattern in DANGEROUS:
                 if pattern in wanted.command:
                     return _failed("safety_violation", f"Command contains dangerous pattern: {pattern}")
-            result = yield from self._run(self.request(wanted))
+            directory: str | None = None
+            if self._hooks is not None and (self.persistent or may_commit(wanted.command)):
+                directory = yield self._hooks
+            result = yield from self._run(self.request(wanted, directory), self._lasting(directory))
             if not isinstance(result, Result):
                 return _started(*result)
             told = render(result, wanted.slow_ok and not wanted.background)
@@ -166,11 +168,11 @@ class Phoenix(Contract[ToolResult]):
         except ShellSessionError as error:
             return _failed(error.code, str(error))
 
-    def request(self, wanted: PhoenixInput) -> Dressed:
-        """What bash is to run for the call."""
+    def request(self, wanted: PhoenixInput, directory: str | None = None) -> Dressed:
+        """What bash is to run for the call, where git's hooks are in this directory."""
         return Dressed(
             wanted.command.encode(),
-            text=self._text(wanted),
+            text=self._text(wanted, directory),
             timeout=SLOW_TIMEOUT if wanted.slow_ok and not wanted.background else TIMEOUT,
             tty=False,
             merge_stderr=True,
@@ -181,36 +183,37 @@ class Phoenix(Contract[ToolResult]):
 
     def _ended(self, result: Result) -> Result | None:
         """None: the bash that all calls share is yet to be prepared."""
-        asks = self.persistent and self._lasting.asks(result.stdout_bytes)
+        asks = self.persistent and asks_for_preparation(result.stdout_bytes, self._nonce)
         return None if asks else ended(result, self._nonce)
 
     def _launched(self, result: Result) -> Result | tuple[int, str] | None:
         """Process id and output file of a background command; the result of one that was not started."""
         return (started(result.stdout, self._nonce) if result.ok else None) or self._ended(result)
 
-    def _run(self, request: Dressed) -> Generator[Action, Any, Result | tuple[int, str]]:
+    def _lasting(self, directory: str | None) -> Lasting:
+        return Lasting(_prepared(directory), self._nonce)
+
+    def _run(self, request: Dressed, lasting: Lasting) -> Generator[Action, Any, Result | tuple[int, str]]:
         """Run it; in a bash that all calls share, which was not prepared yet or anew, prepare it and run it then."""
         result: Result | tuple[int, str] | None = yield request
         if result is None:
             request = replace(request, command=b"")  # it has been judged
-            yield replace(request, text=self._lasting.preparation, reads=None)
+            yield replace(request, text=lasting.preparation, reads=None)
             result = yield request
         if result is None:
             raise ShellUnavailable("the session's bash cannot be prepared: use another, or a fresh one")
         return result
 
-    def _text(self, wanted: PhoenixInput) -> bytes:
+    def _text(self, wanted: PhoenixInput, directory: str | None) -> bytes:
         command = wanted.command.encode()
         guard = _REBASE if not wanted.background and "git rebase -i" in wanted.command else ""
+        settings = f"{guard} {COUNTED if directory is not None and may_commit(wanted.command) else ''}".strip()
         if self.persistent:
             text = launch(command, self._nonce, stateful=True) if wanted.background else command
-            return self._lasting.run(text, guard)
-        before = _evaluated(_CLEAN + (f"\\builtin export {guard}\n" if guard else ""))
-        trailer = "" if self.trailer is None else prelude(wanted.command, self.trailer)
-        if trailer:
-            command = b"%b; \\builtin eval %b" % (_evaluated(trailer), quoted(command))
+            return self._lasting(directory).run(text, settings)
+        before = _prepared(directory) + (f"\\builtin export {settings}\n" if settings else "")
         start = launch(command, self._nonce, stateful=False) if wanted.background else watched(command, self._nonce)
-        return b"%b; %b" % (before, start)
+        return b"\\builtin eval %b; %b" % (quote(before.encode()), start)
 
 
 _RECREATE: Final = " (conversation may need to be recreated)"
@@ -221,8 +224,9 @@ _CLEAN: Final = f"\\builtin unset -v {_NAMES} 2>/dev/null || \\builtin export -n
 )
 
 
-def _evaluated(text: str) -> bytes:
-    return b"\\builtin eval " + quote(text.encode())
+def _prepared(directory: str | None) -> str:
+    """Bash text that makes a bash one of this tool's, with git's hooks in this directory."""
+    return _CLEAN if directory is None else _CLEAN + entry(directory)
 
 
 def _read(call: object) -> PhoenixInput:

@@ -33,12 +33,13 @@ class Lasting:
         self.preparation = (text + _MARK % self._number).encode()
 
     def run(self, text: bytes, setting: str = "") -> bytes:
-        """Bash text that runs this one where bash is prepared; ``setting``: an assignment for it alone."""
+        """Bash text that runs this one where bash is prepared; ``setting``: assignments for it alone."""
         # What stands before `builtin eval` is gone behind the first builtin in it; before `eval` it is not.
         way = b"%b \\eval" % setting.encode() if setting else b"\\builtin eval"
         ask = quoted(_ASK % self._nonce)
         return _RUN % (way, self._number, quoted(text), self._number, ask, _TRACED, _TRACED)
 
-    def asks(self, said: bytes) -> bool:
-        """Is that a bash which is yet to be prepared, or anew?"""
-        return said.endswith(b"_phoenix: %b\n" % self._nonce)
+
+def asks_for_preparation(said: bytes, nonce: bytes) -> bool:
+    """Is that a bash which is yet to be prepared, or anew?"""
+    return said.endswith(b"_phoenix: %b\n" % nonce)
