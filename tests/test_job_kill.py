@@ -117,7 +117,7 @@ def test_who_has_got_the_number_of_a_terminal_that_was_closed_meanwhile_is_not_k
             sh.run(f"sleep {unique_seconds()} &")
             job = sh.jobs()[0]
 
-            def ends_meanwhile(files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+            def ends_meanwhile(_: object, files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
                 for pid in job.pids:
                     os.kill(pid, signal.SIGKILL)
                 wait_until(lambda: not job._open.keys() - {job._lent}, "the end of its streams")

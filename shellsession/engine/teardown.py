@@ -24,6 +24,7 @@ from .waiting import Steps, T, Wait, shielded
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
+_SLICE: Final = 0.001
 _LAST_TRAP: Final = 1.0
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
@@ -187,7 +188,7 @@ def abandon(engine: Core) -> None:
         engine.last.let_go()
     if shell is not None:
         shell.end()
-        kill(shell.strays())
+        kill([pid for pid in shell.strays() if pid])
         shell.lost, shell.in_hand = True, False
 
 
@@ -224,7 +225,7 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
             break
         yield Wait((), time.monotonic() + TICK)
     for _ in range(ROUNDS):
-        if shell.swept or not (strays := shell.strays()):
+        if shell.swept or not (strays := (yield from _find_strays(shell))):
             return
         older = call.older if call is not None else {}
         ours = [pid for pid in strays if not (older and shell.family.is_older(pid, older))]
@@ -232,6 +233,18 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
         if call is not None:
             call.note_killed(pid for pid in signalled if pid in ours)
         yield Wait((), time.monotonic() + TICK)
+
+
+def _find_strays(shell: Shell) -> Steps[list[int]]:
+    """In slices: others may have many processes that came since this shell, and a loop has other sessions to serve."""
+    found, until = list[int](), time.monotonic() + _SLICE
+    for pid in shell.strays():
+        if pid:
+            found.append(pid)
+        if (now := time.monotonic()) > until:
+            yield Wait((), now)
+            until = time.monotonic() + _SLICE
+    return found
 
 
 def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
