@@ -9,13 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from escapes import ESCAPES, all_escapes
-from sandboxes import ORDINARY
-from support import PATIENCE, mentioning, unique_seconds
+from escapes import ESCAPES
+from sandboxes import ORDINARY, open_place
+from support import PATIENCE, mentioning, unique_seconds, wait_until
 
 from shellsession import AsyncSession, Session
 from shellsession.engine import processes, teardown
@@ -42,6 +41,8 @@ def many_others(kind: str) -> Iterator[None]:
     with subprocess.Popen([sys.executable, "-ISc", _FORKS, kind], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
         assert parent.stdout.read() == b""  # all have closed it
+        now = processes.time_now()
+        wait_until(lambda: processes.time_now() > now, "the next tick of the clock that their start is told by")
         yield
 
 
@@ -115,6 +116,10 @@ def test_other_tasks_of_the_loop_run_between_two_looks(monkeypatch: pytest.Monke
     assert events[first:last].count("turn") > MANY
 
 
+def text(pids: list[int]) -> bytes:
+    return b"".join(b"%d " % pid for pid in pids)
+
+
 @pytest.mark.parametrize(
     ("before", "later", "young"),
     [
@@ -137,9 +142,9 @@ def test_a_list_is_read_back_to_a_process_that_was_in_it_before(
     monkeypatch.setattr(processes, "tag", lambda pid: 4711 if pid in young else -1)
     monkeypatch.setattr(processes, "alive", bool)
     monkeypatch.setattr(processes, "below", lambda pid, besides: ())
-    monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": before})
+    monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(before)})
     orphans = Orphans(bash)
-    monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": later})
+    monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(later)})
     assert [pid for pid in orphans.find(range(4711, 4712), (), {bash}) if pid] == young
 
 
@@ -171,18 +176,16 @@ HOSTS = {
 
 
 @pytest.mark.parametrize("adopter", HOSTS)
-def test_nothing_is_left_whoever_gets_the_orphans(adopter: str, tmp_path: Path) -> None:
+def test_nothing_is_left_whoever_gets_the_orphans(adopter: str) -> None:
     if HOSTS[adopter][0] == "unshare" and os.getuid() != 0:
         pytest.skip("only root can mount")
-    tmp_path.chmod(0o777)
-    for above in tmp_path.parents[:3]:
-        above.chmod(0o755)
     seconds = unique_seconds()
-    env = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "SECONDS_OF": seconds}
-    env["COMMAND"] = (
-        f"{all_escapes(seconds)}\nuntil [[ $(pgrep -cxf 'sleep {seconds}') = {len(ESCAPES)} ]]; do :; done\nkill -9 $$"
-    )
-    done = subprocess.run(HOSTS[adopter], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    starts = [ESCAPES[name].format(seconds) for name in ("setsid", "a twofold orphan", "without the mark")]
+    all_run = f"until [[ $(pgrep -cxf 'sleep {seconds}') = {len(starts)} ]]; do :; done"
+    command = "\n".join([*starts, all_run, "kill -9 $$"])
+    with open_place("as an ordinary user" if "hidden" in adopter else "as who we are") as place:
+        env = {**os.environ, "XDG_RUNTIME_DIR": str(place), "SECONDS_OF": seconds, "COMMAND": command}
+        done = subprocess.run(HOSTS[adopter], env=env, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("shell_exited\n\n", "")
 
 

@@ -9,7 +9,6 @@ in it before bash started.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -24,17 +23,16 @@ class Orphans:
 
     def __init__(self, child: int) -> None:
         self._born = processes.start_time(child)
-        lists = processes.adopting_lists()
-        self._before = {path: array("i", pids) for path, pids in lists.items()}  # compact: there may be thousands
+        self._before = processes.adopting_lists()
 
     def find(self, tags: range, directories: Collection[str], besides: Collection[int]) -> Iterator[int]:
         """Living processes that carry such a tag, or write to a file below such a directory, but none of ``besides``.
 
         It yields 0 after each look at another process, so that the caller can do other work in between.
-        A process that forks and ends during a look is missed, and so is its child. So a look that finds none is
-        repeated until no new process has appeared.
+        A process that forks and ends during a look is missed, and so is its child; and a list may lack some. So a look
+        that finds none is repeated until no new process has appeared.
         """
-        seen = {0}
+        seen = set[int]()  # 0 is new to the first look: there is always a second one
         for _ in range(_LOOKS):
             known, found = len(seen), False
             for pid in self._newer(tags, besides):
@@ -46,18 +44,18 @@ class Orphans:
                 return
 
     def _newer(self, tags: range, besides: Collection[int]) -> Iterator[int]:
-        """Processes younger than bash that may have been below it; 0 for each other one.
+        """Processes younger than bash that may have been below it; a 0 for each other one, and for each list.
 
         Where the lists cannot be read (hidepid), all processes are looked at.
         """
-        lists = processes.adopting_lists() or {"": list(processes.everyone())}
-        for path, pids in lists.items():
-            before = self._before.get(path, ())
-            for pid in reversed(pids):
+        lists = processes.adopting_lists() or {"": b" ".join(b"%d" % pid for pid in processes.everyone())}
+        for path, text in lists.items():
+            yield 0
+            for pid in map(int, reversed(text.split())):
                 if pid in besides:
                     continue
                 if 0 < processes.start_time(pid) < self._born:
-                    if pid in before:
+                    if b"%d" % pid in self._before.get(path, b"").split():
                         break  # all that stand before it in the list were there before it
                     yield 0
                 elif (tag := processes.tag(pid)) >= LOWEST and tag not in tags:
@@ -68,5 +66,7 @@ class Orphans:
 
 
 def _is_one(pid: int, tags: range, directories: Collection[str]) -> bool:
+    if pid == 0:
+        return False
     carries = processes.tag(pid) in tags
     return (carries or any(activity.writes_below(pid, one) for one in directories)) and processes.alive(pid)

@@ -170,8 +170,8 @@ def lineage(pid: int) -> list[int]:
     return found
 
 
-def adopting_lists() -> dict[str, list[int]]:
-    """The lists of children that the kernel may append an orphan of a child of ours to, by their paths.
+def adopting_lists() -> dict[str, bytes]:
+    """The lists of children, as texts, that the kernel may append an orphan of a child of ours to; by their paths.
 
     It goes to the nearest process above that asked for orphans (PR_SET_CHILD_SUBREAPER; that cannot be seen), or to the
     first of the PID namespace, and there to the first thread. Here it may be any thread's: who has replaced a child of
@@ -190,7 +190,7 @@ def adopting_lists() -> dict[str, list[int]]:
         return {}
     paths = [f"/proc/{pids[0]}/task/{thread}/children" for thread in names(f"/proc/{pids[0]}/task")]
     paths += [f"/proc/{pid}/task/{pid}/children" for pid in pids[1:]]
-    return {path: [int(child) for child in b"".join(_pages(path, sys.maxsize)).split()] for path in paths}
+    return {path: b"".join(_pages(path, sys.maxsize)) for path in paths}
 
 
 def everyone() -> Iterator[int]:

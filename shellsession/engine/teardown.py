@@ -24,7 +24,7 @@ from .waiting import Steps, T, Wait, shielded
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
-_SLICE: Final = 0.001
+_SLICE: Final = 0.0005
 _LAST_TRAP: Final = 1.0
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
