@@ -42,6 +42,8 @@ def others(count: int, kind: str) -> Iterator[None]:
     with subprocess.Popen([sys.executable, "-ISc", _FORKS, str(count), kind], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
         parent.stdout.read()  # until all have closed it
+        if kind == "orphans":
+            parent.wait()
         yield
     while process_count() > before + FEW / 2:  # they take a while to end
         time.sleep(0.05)
@@ -83,6 +85,8 @@ def _latency(daemon: Served, quick: bool) -> Row:
                 (runs.set if beside else runs.clear)()
                 time.sleep(0.1)  # what was begun before comes to its end
                 found += burst("true", 200)
+    if not process.is_alive():
+        raise AssertionError("no shell has ended meanwhile")
     process.kill()
     process.join()
     theirs, mine = (percentile(found, 0.99) for found in took.values())

@@ -41,6 +41,8 @@ def many_others(kind: str) -> Iterator[None]:
     with subprocess.Popen([sys.executable, "-ISc", _FORKS, kind], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
         assert parent.stdout.read() == b""  # all have closed it
+        if kind == "orphans":
+            parent.wait(PATIENCE)
         now = processes.time_now()
         wait_until(lambda: processes.time_now() > now, "the next tick of the clock that their start is told by")
         yield
@@ -84,7 +86,7 @@ def test_it_costs_no_more_beside_many_other_processes(
 
     alone = looked()
     with many_others(kind):
-        assert looked() < alone + MANY / 3  # other tests may start a few meanwhile
+        assert min(looked() for _ in range(3)) < alone + MANY / 3  # other tests may start some meanwhile
 
 
 def test_other_tasks_of_the_loop_run_between_two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
