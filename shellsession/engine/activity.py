@@ -153,7 +153,7 @@ def writers(directory: str) -> list[int]:
 
 
 def writes_below(pid: int, directory: str) -> bool:
-    """Is its stdout or stderr such a file?"""
+    """Is its stdout or stderr open for writing on a file below that directory?"""
     files = (f"/proc/{pid}/fd/{number}" for number in (1, 2))
     return any(processes.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
 

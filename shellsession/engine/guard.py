@@ -50,7 +50,7 @@ class Guard:
         self._bash = ""  # that runs it
         self._taken: set[int] = set()  # the seats, by their tags
         self._next = 0
-        self.children: set[int] = set()  # of this process: the shells that it has not reaped
+        self.children: set[int] = set()  # the shells' processes that this one has not reaped yet
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:

@@ -26,9 +26,10 @@ class Orphans:
         self._before = processes.adopting_lists()
 
     def find(self, tags: range, directories: Collection[str], besides: Collection[int]) -> Iterator[int]:
-        """Living processes that carry such a tag, or write to a file below such a directory, but none of ``besides``.
+        """Living processes that carry such a tag, or write to a file below such a directory.
 
-        It yields 0 after each look at another process, so that the caller can do other work in between.
+        ``besides`` are not looked at, nor is what is below them. It yields 0 after each look at a process that is not
+        one of them, so that the caller can do other work in between.
         A process that forks and ends during a look is missed, and so is its child; and a list may lack some. So a look
         that finds none is repeated until no new process has appeared.
         """
@@ -44,18 +45,19 @@ class Orphans:
                 return
 
     def _newer(self, tags: range, besides: Collection[int]) -> Iterator[int]:
-        """Processes younger than bash that may have been below it; a 0 for each other one, and for each list.
+        """Processes younger than bash that may have been below it; 0 for each other one, and for each list.
 
-        Where the lists cannot be read (hidepid), all processes are looked at.
+        Where a list cannot be read (hidepid), it looks at all processes.
         """
         lists = processes.adopting_lists() or {"": b" ".join(b"%d" % pid for pid in processes.everyone())}
         for path, text in lists.items():
+            before = b" " + self._before.get(path, b"")
             yield 0
             for pid in map(int, reversed(text.split())):
                 if pid in besides:
                     continue
                 if 0 < processes.start_time(pid) < self._born:
-                    if b"%d" % pid in self._before.get(path, b"").split():
+                    if b" %d " % pid in before:
                         break  # all that stand before it in the list were there before it
                     yield 0
                 elif (tag := processes.tag(pid)) >= LOWEST and tag not in tags:

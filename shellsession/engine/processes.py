@@ -171,12 +171,12 @@ def lineage(pid: int) -> list[int]:
 
 
 def adopting_lists() -> dict[str, bytes]:
-    """The lists of children, as texts, that the kernel may append an orphan of a child of ours to; by their paths.
+    """The text, by path, of each list of children to which the kernel may append an orphan of a child of ours.
 
-    It goes to the nearest process above that asked for orphans (PR_SET_CHILD_SUBREAPER; that cannot be seen), or to the
-    first of the PID namespace, and there to the first thread. Here it may be any thread's: who has replaced a child of
-    ours can give us another (CLONE_PARENT). Each list is read once: some may be missing, see ``_children``. Empty where
-    one may not be read, or a process has ended meanwhile.
+    The orphan goes to the nearest process above that asked for orphans (PR_SET_CHILD_SUBREAPER, which nobody can see),
+    or to the first of the PID namespace, and there to the first thread. Of this process all threads are read: a program
+    that has replaced a child of ours can give it a sibling (CLONE_PARENT). Each list is read once, so it may lack some:
+    see ``_children``. Empty where a list may not be read, or one of these processes has just ended.
     """
     pids: list[int] = []
     pid = os.getpid()

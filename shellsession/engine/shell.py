@@ -265,8 +265,10 @@ class Shell:
 
     def strays(self) -> Iterator[int]:
         """What carries this session's tag, or has shed it but writes to us; bash not counted. See ``Orphans.find``."""
+        ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
         places = {self.seat.directory, self.files.directory}  # the second, where somebody has spoilt the first
-        return self._orphans.find(self.family.tags.all, places, {*self._guard.children, self.pid})
+        found = self._orphans.find(self.family.tags.all, places, self._guard.children - {self._child})
+        return (0 if pid in ours else pid for pid in found)
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead. Done again, it does what is left."""

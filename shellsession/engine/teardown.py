@@ -236,7 +236,7 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _find_strays(shell: Shell) -> Steps[list[int]]:
-    """In slices: others may have many processes that came since this shell, and a loop has other sessions to serve."""
+    """The strays, found in slices: there may be many foreign processes to look at, and a loop serves other sessions."""
     found, until = list[int](), time.monotonic() + _SLICE
     for pid in shell.strays():
         if pid:
