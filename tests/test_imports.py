@@ -45,7 +45,7 @@ _LAYERS: Final = (
     ("engine.processes", "engine.directories", "engine.vfork", "engine.environment", "engine.signals", "engine.pacing"),
     ("engine.activity", "engine.cgroups", "engine.tags", "engine.streams", "daemon.audit"),
     ("engine.readers",),
-    ("engine.family", "engine.guard", "engine.files", "engine.keyboard", "engine.control"),
+    ("engine.family", "engine.guard", "engine.orphans", "engine.files", "engine.keyboard", "engine.control"),
     ("engine.launch",),
     ("engine.shell",),
     ("engine.spawn",),

@@ -111,13 +111,13 @@ def test_who_starts_others_without_end_is_killed_with_them(sh: Session, command:
 def test_who_has_got_the_number_of_a_terminal_that_was_closed_meanwhile_is_not_killed(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To look at all processes takes a while, in which a job ends, and its terminal's number is given to another."""
+    """To look at all descriptors takes a while, in which a job ends, and its terminal's number is given to another."""
     with subprocess.Popen(["sleep", unique_seconds()]) as stranger:
         try:
             sh.run(f"sleep {unique_seconds()} &")
             job = sh.jobs()[0]
 
-            def ends_meanwhile(files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+            def ends_meanwhile(_: object, files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
                 for pid in job.pids:
                     os.kill(pid, signal.SIGKILL)
                 wait_until(lambda: not job._open.keys() - {job._lent}, "the end of its streams")

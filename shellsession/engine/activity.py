@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from . import processes
@@ -126,16 +126,15 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def holders(files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Processes other than ours that have one of the files (by device and inode) open to write to it, and which one.
+def holders(pids: Iterable[int], files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Those processes that have one of the files (by device and inode) open to write to it, and which one.
 
-    It takes a while to look at all: what was closed meanwhile may have given its number to a stranger's.
+    It takes a while to look at all: what was closed meanwhile may have given its number to another's.
 
-    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0. A fork of ours has
-    the reading ends.
+    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0.
     """
-    for pid in processes.everyone():
-        for fd in processes.names(f"/proc/{pid}/fd") if pid != os.getpid() else ():
+    for pid in pids:
+        for fd in processes.names(f"/proc/{pid}/fd"):
             path = f"/proc/{pid}/fd/{fd}"
             if (file := processes.identity(path)) in files and _is_written_to(path):
                 yield pid, file
@@ -149,11 +148,12 @@ def writers(directory: str) -> list[int]:
     Not by what else a process has open: a stranger may have been handed that. Who was forked has our reading ends.
     """
     return sorted(
-        processes.found_among(processes.everyone, lambda pid: _writes_below(pid, directory) and processes.alive(pid))
+        processes.found_among(processes.everyone, lambda pid: writes_below(pid, directory) and processes.alive(pid))
     )
 
 
-def _writes_below(pid: int, directory: str) -> bool:
+def writes_below(pid: int, directory: str) -> bool:
+    """Is its stdout or stderr open for writing on a file below that directory?"""
     files = (f"/proc/{pid}/fd/{number}" for number in (1, 2))
     return any(processes.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
 

@@ -22,12 +22,12 @@ from pathlib import Path
 from ..errors import FORKED, SessionClosed
 from . import activity, cgroups, processes
 from .directories import make_private, own_home
-from .tags import GENERATIONS
+from .tags import GENERATIONS, LOWEST
 
 _SEATS = 1 << 20
 _TAGS = _SEATS * GENERATIONS  # of one host
 _ROUNDS = 20
-_MAGIC = 0x5E << 32  # no administrator sets a limit of 2**62 file locks: what has one is ours
+_MAGIC = LOWEST // _TAGS  # of the numbers of hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class Guard:
         self._bash = ""  # that runs it
         self._taken: set[int] = set()  # the seats, by their tags
         self._next = 0
+        self.children: set[int] = set()  # the shells' processes that this one has not reaped yet
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
     def take(self, bash: str) -> Seat:

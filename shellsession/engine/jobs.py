@@ -173,9 +173,8 @@ class Job(AnyJob):
             yield from processes.descendants(parent)
         if files := self._held():
             # Asked anew: of one that has been closed since, a stranger's terminal may have the number.
-            yield from (
-                pid for pid, file in activity.holders(files) if pid != self._family.pid and file in self._held()
-            )
+            holders = activity.holders(self._family.descendants(), files)
+            yield from (pid for pid, file in holders if file in self._held())
 
     def _held(self) -> set[tuple[int, int]]:
         """The files that it holds, as long as they are open: what is lent is not its own."""

@@ -146,16 +146,19 @@ def _children(path: str) -> list[int]:
 
 def descendants(pid: int, besides: Iterable[int] = ()) -> list[int]:
     """Everything below a process, nearest first, without the families of ``besides``."""
+    return list(below(pid, besides))
+
+
+def below(pid: int, besides: Iterable[int] = ()) -> Iterator[int]:
+    """``descendants``, each as it is found."""
     seen = set(besides)
-    found: list[int] = []
     queue = [pid]
     while queue:
         for child in children(queue.pop(0)):
             if child not in seen:
                 seen.add(child)
-                found.append(child)
                 queue.append(child)
-    return found
+                yield child
 
 
 def lineage(pid: int) -> list[int]:
@@ -165,6 +168,29 @@ def lineage(pid: int) -> list[int]:
         found.append(pid)
         pid = parent(pid)
     return found
+
+
+def adopting_lists() -> dict[str, bytes]:
+    """The text, by path, of each list of children to which the kernel may append an orphan of a child of ours.
+
+    The orphan goes to the nearest process above that asked for orphans (PR_SET_CHILD_SUBREAPER, which nobody can see),
+    or to the first of the PID namespace, and there to the first thread. Of this process all threads are read: a program
+    that has replaced a child of ours can give it a sibling (CLONE_PARENT). Each list is read once, so it may lack some:
+    see ``_children``. Empty where a list may not be read, or one of these processes has just ended.
+    """
+    pids: list[int] = []
+    pid = os.getpid()
+    while pid not in pids:
+        fields = _stat(pid)
+        if not fields or fields[0] == b"Z":  # its first thread has ended: orphans go to another
+            return {}
+        pids.append(pid)
+        pid = int(fields[1]) or 1  # 0: of the first, or of one that has come in from outside
+    if pid != 1 or not available():
+        return {}
+    paths = [f"/proc/{pids[0]}/task/{thread}/children" for thread in names(f"/proc/{pids[0]}/task")]
+    paths += [f"/proc/{pid}/task/{pid}/children" for pid in pids[1:]]
+    return {path: b"".join(_pages(path, sys.maxsize)) for path in paths}
 
 
 def everyone() -> Iterator[int]:

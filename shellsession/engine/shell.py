@@ -10,7 +10,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 
 from ptyprocess import PtyProcess
@@ -23,6 +23,7 @@ from .files import Files
 from .guard import Guard, Seat
 from .keyboard import Keyboard
 from .launch import Launch
+from .orphans import Orphans
 from .streams import CHUNK, MANY_READS, Stream, Streams, get_modes, set_size, slave_path
 
 # Bash needs this many descriptors to redirect a command at all.
@@ -79,6 +80,7 @@ class Shell:
         self._reaped = False
         self.pidfd = self.child_fd = _pidfd(self.pid)
         self.family = Family(self.pid, seat.tag)
+        self._orphans = Orphans(self._child)
         self._names = self._own_names()
 
     def find_bash(self) -> None:
@@ -259,15 +261,16 @@ class Shell:
                 if told is None or self.pid != self._child:  # of the signal bubblewrap has made a status
                     known = processes.exit_status(self.pidfd)
                     told = told if known is None else known
+                self._guard.children.discard(self._child)
                 self._reaped, self.status = True, None if told is None else os.waitstatus_to_exitcode(told)
         return self._reaped
 
-    def strays(self) -> list[int]:
-        """What carries this session's tag, wherever it has gone, or has shed it but talks to us; bash not counted."""
+    def strays(self) -> Iterator[int]:
+        """What carries this session's tag, or has shed it but writes to us; bash not counted. See ``Orphans.find``."""
         ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
         places = {self.seat.directory, self.files.directory}  # the second, where somebody has spoilt the first
-        found = {*self.family.tags.carriers(), *(pid for place in places for pid in activity.writers(place))}
-        return sorted(found.difference(ours))
+        found = self._orphans.find(self.family.tags.all, places, self._guard.children - {self._child})
+        return (0 if pid in ours else pid for pid in found)
 
     def close(self) -> None:
         """Give back descriptors, files and the seat. Bash must be dead. Done again, it does what is left."""

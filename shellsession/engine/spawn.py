@@ -95,6 +95,7 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             os.set_blocking(own_stdout, False)
             shell = Shell(process, ours, own_stdout, guard, seat, cwd, options.size, launch)
             on_failure.pop_all()
+            guard.children.add(process.pid)
             return shell
     except OSError as error:
         raise _refusal(bash, error) from error

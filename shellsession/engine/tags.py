@@ -16,13 +16,14 @@ from . import processes
 
 LIMIT: Final = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
 GENERATIONS: Final = 16  # the tags of one session: its first and those after it
+LOWEST: Final = 0x5E << 56  # of all sessions; no administrator sets a limit of 2**62 file locks
 
 
 class Tags:
     """Those of the session whose bash is ``pid`` and began with the tag ``first``."""
 
     def __init__(self, pid: int, first: int) -> None:
-        self._pid, self._all = pid, range(first, first + GENERATIONS)
+        self._pid, self.all = pid, range(first, first + GENERATIONS)
         self.latest = first  # of what bash starts now
         self.is_shared = False  # by something that an earlier call has left
 
@@ -31,8 +32,8 @@ class Tags:
 
         Where they carry all sixteen it is the one whose turn it is: who carries that passes for new by then.
         """
-        turn = self.latest - self._all.start + 1
-        turns = [*self._all[turn:], *self._all[: turn - 1]]
+        turn = self.latest - self.all.start + 1
+        turns = [*self.all[turn:], *self.all[: turn - 1]]
         carried = {processes.tag(pid) for pid in living}
         self.is_shared = True
         with suppress(OSError, ValueError):  # a hard limit below it was set, or we are another user meanwhile
@@ -42,8 +43,4 @@ class Tags:
 
     def is_earlier(self, pid: int) -> bool:
         """Was it started by what an earlier call had left running? One that has shed its tag counts as not."""
-        return (tag := processes.tag(pid)) in self._all and tag != self.latest
-
-    def carriers(self) -> list[int]:
-        """All living processes of the session."""
-        return processes.tagged(self._all.start, self._all.stop - 1)
+        return (tag := processes.tag(pid)) in self.all and tag != self.latest

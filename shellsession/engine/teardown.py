@@ -25,6 +25,7 @@ from .waiting import Steps, T, Wait, shielded
 
 TICK: Final = 0.002
 ROUNDS: Final = 500
+_SLICE: Final = 0.0005
 _LAST_TRAP: Final = 1.0
 # Why a shell is lost, and can be told for certain.
 CLOSED_DESCRIPTORS: Final = "the command closed descriptors that the session's bash needs (10 to 12)"
@@ -216,7 +217,7 @@ def abandon(engine: Core) -> None:
         engine.last.let_go()
     if shell is not None:
         shell.end()
-        kill(shell.strays())
+        kill([pid for pid in shell.strays() if pid])
         shell.lost, shell.in_hand = True, False
 
 
@@ -249,12 +250,24 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
             break
         yield Wait((), time.monotonic() + TICK)
     for _ in range(ROUNDS):
-        if shell.swept or not (strays := shell.strays()):
+        if shell.swept or not (strays := (yield from _find_strays(shell))):
             return
         signalled = kill(strays)
         if call is not None:
             call.note_killed(signalled)
         yield Wait((), time.monotonic() + TICK)
+
+
+def _find_strays(shell: Shell) -> Steps[list[int]]:
+    """The strays, found in slices: there may be many foreign processes to look at, and a loop serves other sessions."""
+    found, until = list[int](), time.monotonic() + _SLICE
+    for pid in shell.strays():
+        if pid:
+            found.append(pid)
+        if (now := time.monotonic()) > until:
+            yield Wait((), now)
+            until = time.monotonic() + _SLICE
+    return found
 
 
 def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
