@@ -18,7 +18,7 @@ from sandboxes import ORDINARY, open_place, run_as
 from support import wait_until
 
 from shellsession import Session, ShellUnavailable
-from shellsession.engine.directories import private_home
+from shellsession.engine.directories import make_private, private_home
 
 user, started = sandboxes.user, hosts.started
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")
@@ -45,7 +45,6 @@ UNSAFE: dict[str, Callable[[Path], None]] = {
     "a group's": lambda base: base.chmod(0o770),
     "below one that is everybody's": lambda base: base.parent.chmod(0o777),
     "another user's": foreign,
-    "another user's, and open": lambda base: (base.chmod(0o777), foreign(base))[1],
     "below another user's": lambda base: foreign(base.parent),
 }
 
@@ -54,25 +53,26 @@ UNSAFE: dict[str, Callable[[Path], None]] = {
     "make", [pytest.param(make, id=name, marks=as_root if "user" in name else ()) for name, make in UNSAFE.items()]
 )
 def test_a_place_where_others_can_replace_our_files_is_passed_over(base: Path, make: Callable[[Path], None]) -> None:
-    assert private_home() == f"{base}/shellsession-{os.getuid()}"
-    os.rmdir(private_home())
+    home = f"{base}/shellsession-{os.getuid()}"
+    assert private_home(make=False) == home
     make(base)
-    for look_only in (True, False):
-        assert not private_home(make=not look_only).startswith(str(base))
+    assert private_home(make=False) != home
+    with pytest.raises(PermissionError):
+        make_private(home)
     assert not list(base.iterdir())
 
 
 def test_a_place_where_all_may_write_and_nobody_replace_is_a_place(base: Path) -> None:
     base.chmod(0o1777)
     base.parent.chmod(0o1777)
-    assert private_home() == f"{base}/shellsession-{os.getuid()}"
+    assert private_home(make=False) == f"{base}/shellsession-{os.getuid()}"
 
 
 def test_a_link_to_a_place_is_resolved_once(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever owns the link could put it elsewhere later."""
     (link := base.parent / "link").symlink_to(base)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(link))
-    assert private_home() == f"{base}/shellsession-{os.getuid()}"
+    assert private_home(make=False) == f"{base}/shellsession-{os.getuid()}"
 
 
 @as_root
@@ -86,7 +86,8 @@ def test_what_another_user_has_put_there_first_is_passed_over(base: Path, tmp_pa
     else:
         mine.mkdir(0o777 if "open" in kind else 0o700)
         foreign(mine)
-    assert not private_home().startswith(str(base))
+    with pytest.raises((PermissionError, NotADirectoryError)):
+        make_private(str(mine))
 
 
 @as_root
@@ -102,7 +103,7 @@ def test_root_is_trusted_where_a_user_namespace_does_not_map_it(base: Path) -> N
         Path("/proc/self/uid_map").write_bytes(b"0 %d 1" % ORDINARY)
         assert (os.getuid(), os.stat("/").st_uid != 0) == (0, True)
         os.environ["XDG_RUNTIME_DIR"] = str(base)
-        assert private_home() == f"{base}/shellsession-0"
+        assert private_home(make=False) == f"{base}/shellsession-0"
 
     run_as("as an ordinary user", scenario)
 

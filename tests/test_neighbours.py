@@ -7,6 +7,7 @@ import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sandboxes
@@ -37,7 +38,7 @@ def intrude(sh: Session) -> None:
 
 
 @CALLS
-def test_what_arrives_between_two_calls_is_dropped(sh: Session, options: dict[str, object]) -> None:
+def test_what_arrives_between_two_calls_is_dropped(sh: Session, options: dict[str, Any]) -> None:
     expected = sh.run("echo out; echo err >&2; (exit 4)", **options)
     intrude(sh)
     after = sh.run("echo out; echo err >&2; (exit 4)", **options)
