@@ -176,7 +176,7 @@ def test_the_end_of_a_host_changes_nothing_where_a_link_leads(
     place: Path, base: Path, started: list[subprocess.Popen[str]]
 ) -> None:
     work = elsewhere(place)
-    spoil = f"cd {base}/*/* && d=$PWD && cd / && rm -rf $d && ln -s {work} $d"
+    spoil = f"cd {base}/*/* && d=$PWD && cd / && chmod -R 700 $d && rm -rf $d && ln -s {work} $d"
     host = start(started, HOST + "sys.stdin.read()\n", spoil)
     assert host.stdout
     host.stdout.readline()

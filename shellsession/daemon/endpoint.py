@@ -5,6 +5,7 @@ Law: whoever comes first makes the directory, private, and nobody else's socket 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -78,14 +79,16 @@ def locked(path: str, inherited: int | None = None) -> Iterator[int]:
 
 def _open(directory: str) -> int | None:
     """A descriptor of the socket's directory, made where it is missing; None where it is removed just then."""
+    is_made = False
     try:
         make_missing(directory)
+        is_made = not os.path.islink(directory)
         return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
     except NotADirectoryError as error:
         raise _unfit(directory, "is no directory") from error
     except OSError as error:
+        if is_made and error.errno == errno.ENOENT:
+            return None
         raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
 
 
