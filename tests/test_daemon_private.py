@@ -65,7 +65,15 @@ def test_a_socket_where_none_can_be_is_refused_with_the_reason(tmp_path: Path) -
     theirs = tmp_path / "theirs"
     theirs.mkdir(0o700)
     os.chown(theirs, 65534, 65534)
-    for place, reason in (("file", "is no directory"), ("open", "by others"), ("theirs", "belongs to user 65534")):
+    (tmp_path / "link").symlink_to("nowhere")
+    refused = {
+        "file": "is no directory",
+        "open": "by others",
+        "theirs": "belongs to user 65534",
+        "link": "cannot be made",
+        "link/below": "cannot be made",
+    }
+    for place, reason in refused.items():
         with pytest.raises(DaemonUnavailable, match=reason):
             connect("a", tmp_path / place / "socket")
 

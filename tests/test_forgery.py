@@ -248,7 +248,7 @@ def test_what_a_call_is_told_of_itself_does_not_forge_its_mark(sh: Session) -> N
 )
 def test_damage_to_our_files_is_healed_or_announced(damage: str, new_session: NewSession) -> None:
     sh = new_session(tty=False, timeout=10)
-    assert sh.run(f"{HERE}; [ -d $d ] && ls -A $d").stdout
+    assert sh.run(f"{HERE}; [ -d $d ] && chmod -R u+r $d && ls $d/*/*").stdout
     sh.run(damage)
     answers(sh)
     assert sh.run(f"echo {'x' * 5000}", stdin="typed").stdout == "x" * 5000 + "\n"

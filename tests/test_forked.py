@@ -233,8 +233,8 @@ def test_a_child_that_a_signal_handler_forks_as_bash_starts(
     with Fork(leaves_by) as fork, Session(cwd=place) as session:
         real = getattr(where, name)
 
-        def strikes(*given: object) -> Any:
-            came = real(*given)
+        def strikes(*given: object, **named: object) -> Any:
+            came = real(*given, **named)
             fork()
             return came
 

@@ -219,3 +219,36 @@ def test_links_that_lead_round_in_a_circle_lead_nowhere(sh: Session, place: Path
     result = sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place / "spill")))
     assert result.reason == f"the output could not be written whole to {place}/spill: it is no regular file"
     assert result.stdout_file is None
+
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+OTHER = 65534
+
+
+@as_root
+def test_another_users_file_is_refused_before_anything_runs(sh: Session, place: Path) -> None:
+    (theirs := place / "theirs").write_text("precious")
+    os.chown(theirs, OTHER, OTHER)
+    with pytest.raises(InvalidRequest, match=f"belongs to user {OTHER}, not you; name a file of your own"):
+        sh.run("touch ran", limits=Limits(max_output=10, spill=str(theirs)))
+    assert not (place / "ran").exists()
+
+
+@as_root
+def test_another_users_file_gets_nothing(sh: Session, place: Path) -> None:
+    """Beside the one that was named, or put there while the command runs."""
+    spill = place / "spill"
+    (theirs := place / "spill.stderr").write_text("precious")
+    os.chown(theirs, OTHER, OTHER)
+    result = sh.run("seq 99 >&2; (exit 3)", limits=Limits(max_output=10, spill=str(spill)))
+    why = f"the output could not be written whole to {theirs}: it belongs to user {OTHER}, not you"
+    assert (result.exit_code, result.reason, result.stderr_file) == (3, why, None)
+    assert theirs.read_text() == "precious"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o666])
+def test_a_file_of_ours_is_made_private(sh: Session, place: Path, mode: int) -> None:
+    (spill := place / "spill").write_text("old")
+    spill.chmod(mode)
+    assert sh.run("seq 99; echo more", limits=Limits(max_output=10, spill=str(spill))).reason == ""
+    assert (spill.stat().st_mode & 0o777, spill.read_text().splitlines()[-1]) == (0o600, "more")

@@ -80,7 +80,7 @@ def test_where_others_have_all_places_a_session_has_its_own_and_a_daemon_none() 
     session, told = SESSIONS["the daemon's"]
     found = said(TAKEN, "-c", SAYS.format(session=session), TMPDIR="/mnt")
     assert re.fullmatch(f"{told}.*\n", found), found
-    assert f"/mnt/shellsession-{os.getuid()} (not yours alone)" in found
+    assert f"/mnt/shellsession-{os.getuid()} (Not a directory)" in found
 
 
 @needs_bwrap

@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sandboxes
@@ -49,7 +50,7 @@ def test_many_hosts_may_sweep_at_once(ended: int, tmp_path: Path) -> None:
 
 def come_and_go(directory: Path) -> None:
     for _ in range(200):
-        make_private(str(directory))
+        make_private(str(directory), made=2)
         directory.rmdir()
         with suppress(OSError):  # another one is in it
             directory.parent.rmdir()
@@ -68,20 +69,20 @@ def test_a_home_that_the_last_host_removes_just_now_is_the_home_all_the_same(
     """Who went elsewhere for that would start a daemon of its own there, beside the one of all others."""
     home = tmp_path / f"shellsession-{os.getuid()}"
     home.mkdir(0o700)
-    look, looks = os.lstat, list[object]()
+    enter, entries = os.open, list[object]()
 
-    def look_late(path: str) -> os.stat_result:
-        if path == str(home):
-            looks.append(path)
-            if len(looks) == 1:
+    def enter_late(path: str, *arguments: Any, **options: Any) -> int:
+        if path == home.name:
+            entries.append(path)
+            if len(entries) == 1:
                 home.rmdir()
-        return look(path)
+        return enter(path, *arguments, **options)
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with monkeypatch.context() as patched:
-        patched.setattr(os, "lstat", look_late)
+        patched.setattr(os, "open", enter_late)
         assert private_home() == str(home)
-    assert len(looks) == 2
+    assert len(entries) == 2
 
 
 def test_what_a_command_has_shut_is_swept_too(ended: int, mine: Path, user: str) -> None:

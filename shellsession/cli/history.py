@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from typing import IO, Final, cast
 
-from ..engine.directories import make_private
+from ..engine.directories import make_missing
 from .editing import as_bytes, as_text, for_readline, from_readline
 
 # Commands that are kept, and how many more there may be before the file is cut: to write it anew for each takes long.
@@ -28,7 +28,7 @@ class History:
         self._readline = readline
         self._path = path
         with suppress(OSError):
-            make_private(os.path.dirname(path))
+            make_missing(os.path.dirname(path))
             lines = self._lines()
             for line in lines[-_REMEMBERED:]:
                 readline.add_history(for_readline(as_text(line.replace(_WITHIN, b"\n"))))

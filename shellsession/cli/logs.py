@@ -14,7 +14,7 @@ from logging.handlers import RotatingFileHandler
 from typing import Final
 
 from ..daemon.audit import open_private
-from ..engine.directories import make_private
+from ..engine.directories import make_missing
 from ..errors import ShellSessionError
 
 _MAX_BYTES: Final = 1 << 20
@@ -48,7 +48,7 @@ def _private(path: str, flags: int) -> int:
     try:
         return open_private(path, flags)
     except FileNotFoundError:
-        make_private(os.path.dirname(path))
+        make_missing(os.path.dirname(path))
         return open_private(path, flags)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from ..engine.directories import make_private
+from ..engine.directories import make_missing
 from ..policy.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Audit:
             try:
                 self._descriptor = open_private(self.path, _FLAGS)
             except FileNotFoundError:
-                make_private(os.path.dirname(self.path))
+                make_missing(os.path.dirname(self.path))
                 self._descriptor = open_private(self.path, _FLAGS)
             found = os.fstat(self._descriptor)
             # A full disk, or a daemon that was killed, has left half a line; or another one is within a line just now

@@ -31,7 +31,8 @@ def find(path: str, start: bool) -> socket.socket:
                     _start(path, lock)
                     found = reach(path)
         except DaemonUnavailable:
-            if start:  # else none of ours listens where the lock is refused, and why does not matter
+            # Another client may have started one meanwhile. Without ``start`` it does not matter why there is none.
+            if (found := reach(path)) is None and start:
                 raise
     if found is None and not start:
         raise DaemonUnavailable(

@@ -5,17 +5,18 @@ Law: whoever comes first makes the directory, private, and nobody else's socket 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
-import stat
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from ..checks import path_of
-from ..engine.directories import make_private, private_home
+from ..engine.directories import make_missing, private_home
 from ..errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
 
 VARIABLE: Final = "SHELLSESSION_SOCKET"
@@ -45,29 +46,9 @@ def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
 
 def _home() -> str:
     try:
-        return private_home()
+        return private_home(make=False)
     except ShellUnavailable as error:
         raise DaemonUnavailable(f"{error}, or {VARIABLE} to where a daemon listens") from error
-
-
-def prepare(path: str) -> None:
-    """See to it that the socket's directory is there. Raises DaemonUnavailable where somebody else could enter it."""
-    directory = os.path.dirname(path)
-    try:
-        make_private(directory)
-        found = os.stat(directory)
-    except OSError as error:
-        raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
-    wrong = (
-        ("is no directory", not stat.S_ISDIR(found.st_mode)),
-        (f"belongs to user {found.st_uid}, not you", found.st_uid != os.getuid()),
-        ("can be written by others", stat.S_IMODE(found.st_mode) & 0o022),
-    )
-    for what, is_so in wrong:
-        if is_so:
-            raise DaemonUnavailable(
-                f"the socket's directory {directory} {what}: name one of your own, with mode 0700, by {VARIABLE}"
-            )
 
 
 @contextmanager
@@ -75,20 +56,58 @@ def locked(path: str, inherited: int | None = None) -> Iterator[int]:
     """Alone with that socket's directory: of many who find no daemon, one starts it. Yields the lock's descriptor.
 
     The lock is flock(2)'s, on the directory itself, so that no file is left. ``inherited``: the descriptor by which
-    who starts a daemon lends it the lock; it is the same open file, which may lock it twice.
+    who starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises DaemonUnavailable
+    where somebody else could enter the directory.
     """
     directory = os.path.dirname(path)
+    until = time.monotonic() + PATIENCE
     while True:
-        prepare(path)
-        lock = inherited if inherited is not None else os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _is(directory, lock):
-                yield lock
-                return
-            inherited = None  # the last host of this user has removed it meanwhile
-        finally:
-            os.close(lock)
+        lock = _open(directory) if inherited is None else inherited
+        if lock is not None:
+            try:
+                _refuse_unfit(directory, os.fstat(lock))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if _is(directory, lock):
+                    yield lock
+                    return
+            finally:
+                os.close(lock)
+        inherited = None  # the last host of this user has removed the directory meanwhile
+        if time.monotonic() >= until:
+            raise DaemonUnavailable(f"the socket's directory {directory} is removed again and again: find out by whom")
+
+
+def _open(directory: str) -> int | None:
+    """A descriptor of the socket's directory, made where it is missing; None where it is removed just then."""
+    is_made = False
+    try:
+        make_missing(directory)
+        is_made = not os.path.islink(directory)
+        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except NotADirectoryError as error:
+        raise _unfit(directory, "is no directory") from error
+    except OSError as error:
+        if is_made and error.errno == errno.ENOENT:
+            return None
+        raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
+
+
+def _refuse_unfit(directory: str, found: os.stat_result) -> None:
+    """Raises DaemonUnavailable where somebody else could enter it.
+
+    Who can replace the directory itself may keep a daemon from being found, but is never taken for one: client and
+    daemon both check the peer.
+    """
+    if found.st_uid != os.getuid():
+        raise _unfit(directory, f"belongs to user {found.st_uid}, not you")
+    if found.st_mode & 0o022:
+        raise _unfit(directory, "can be written by others")
+
+
+def _unfit(directory: str, what: str) -> DaemonUnavailable:
+    return DaemonUnavailable(
+        f"the socket's directory {directory} {what}: name one of your own, with mode 0700, by {VARIABLE}"
+    )
 
 
 def _is(directory: str, descriptor: int) -> bool:

@@ -11,11 +11,14 @@ import stat
 from contextlib import suppress
 from typing import Final
 
+from ..engine.directories import homes
 from ..errors import DaemonUnavailable
 from .endpoint import locked, reach
 
 # Clients that connect while the loop is busy wait here.
 _BACKLOG: Final = 4096
+# The last host of this user to leave removes the directory, perhaps each time when we have just locked it.
+_ATTEMPTS: Final = 100
 
 
 class Taken(DaemonUnavailable):
@@ -29,8 +32,7 @@ class ListeningSocket:
         self.path = path
         self.fault = ""  # why it could not be made again the last time
         self.file = -1  # the socket's file, held: its inode's number is given to no other file meanwhile
-        with locked(path, lock):
-            self._listen()
+        self._set_up(lock)
 
     @property
     def in_place(self) -> bool:
@@ -49,23 +51,34 @@ class ListeningSocket:
         False where it is back by itself. Raises Taken, when another daemon has taken the place, and DaemonUnavailable
         where it cannot be made just now.
         """
-        with locked(self.path):
-            if self.in_place:
-                return False
-            self._listen()
-            return True
+        return self._set_up(None)
 
     def close(self) -> None:
-        """Nobody comes in any more, and the file is gone."""
+        """Nobody comes in any more, and the file is gone. So is the directory of this user's hosts, if it is empty."""
         self.socket.close()
+        directory = os.path.dirname(self.path)
         with suppress(OSError, DaemonUnavailable):
             if self.in_place:  # else to lock its directory could make that anew
-                with locked(self.path):
+                with locked(self.path):  # whoever starts a daemon there makes its socket first
                     if self.in_place:
                         os.unlink(self.path)
+                    if directory in homes():  # another one is the user's own
+                        os.rmdir(directory)
         os.close(self.file)
 
+    def _set_up(self, lock: int | None) -> bool:
+        for _ in range(_ATTEMPTS):
+            with locked(self.path, lock):
+                if self.in_place:
+                    return False
+                with suppress(FileNotFoundError):
+                    self._listen()
+                    return True
+            lock = None
+        raise DaemonUnavailable(f"no socket could be made at {self.path}: its directory is removed again and again")
+
     def _listen(self) -> None:
+        """Raises FileNotFoundError where the directory was removed meanwhile."""
         path = self.path
         if (other := reach(path)) is not None:
             other.close()
@@ -80,6 +93,9 @@ class ListeningSocket:
             ours.bind(path)
             ours.listen(_BACKLOG)
             file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            ours.close()
+            raise
         except OSError as error:
             ours.close()
             raise DaemonUnavailable(f"no socket could be made at {path}: {error.strerror}") from error

@@ -1,10 +1,13 @@
 """Where the files of one user's hosts and daemon live: private directories, in memory where there is such a place.
 
-Law: it imports next to nothing, as the command line pays for that at each call.
+Law: nobody but root and this user can change what a path of ours leads to. Bash opens files by their path, so a check
+of the last directory alone proves nothing. This module imports next to nothing, as the command line pays for that at
+each call.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -12,46 +15,50 @@ from contextlib import suppress
 from typing import Final
 
 from ..errors import ShellUnavailable
+from . import processes
 
 # The last host to leave removes what it was in, perhaps each time when we have just made it.
 _ATTEMPTS: Final = 100
+_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# The mode of a directory whose files cannot be listed: only who knows a name finds the file.
+UNLISTED: Final = 0o300
 
 
 def homes() -> Iterator[str]:
-    """Where this user's hosts may have their directory, best first."""
+    """Where this user's hosts may have their directory, best first, without symbolic links on the way."""
     user = os.getuid()
     wished = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
     for base in (*wished, "/tmp", "/var/tmp"):
         if base and os.path.isabs(base):
-            yield os.path.join(base, f"shellsession-{user}")
+            yield os.path.join(os.path.realpath(base), f"shellsession-{user}")
 
 
-def private_home() -> str:
+def private_home(make: bool = True) -> str:
     """The directory of this user's hosts: private, in memory where there is such a place. Raises ShellUnavailable.
 
-    The same for all processes that have the same environment: there they look for their daemon.
+    The same for all processes that have the same environment: there they look for their daemon. ``make`` False: where
+    it is, or would be made.
     """
     refused = []
     for path in homes():
         try:
-            if _is_made_private(path):
-                return path
-            refused.append(f"{path} (not yours alone)")
+            if make or os.path.lexists(path):
+                make_private(path)
+            else:
+                _check_room(os.path.dirname(path))
+            return path
         except OSError as error:
             refused.append(f"{path} ({error.strerror})")
     raise ShellUnavailable(
         f"no place for the files of sessions: {', '.join(refused)}; set XDG_RUNTIME_DIR or TMPDIR to a directory"
-        " that you can write to"
+        " that you can write to, and in which nobody else can replace your files"
     )
 
 
 def own_home() -> str:
-    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places.
-
-    Without symbolic links: so the kernel tells what files somebody has open.
-    """
+    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places."""
     try:
-        return os.path.realpath(private_home())
+        return private_home()
     except ShellUnavailable as error:
         try:
             return fresh_directory()
@@ -59,41 +66,75 @@ def own_home() -> str:
             raise error from None
 
 
-def fresh_directory() -> str:
+def fresh_directory(mode: int = 0o700) -> str:
     """A private directory of another name wherever one can be made. Raises OSError.
 
     Not in the current directory, as tempfile would: that is perhaps a repository.
     """
-    import tempfile
-
     refused: list[OSError] = []
     for path in homes():
+        fresh = os.path.join(os.path.dirname(path), f"shellsession-{os.urandom(8).hex()}")
         try:
-            return tempfile.mkdtemp(prefix="shellsession-", dir=os.path.realpath(os.path.dirname(path)))
+            make_private(fresh, mode)
+            return fresh
         except OSError as error:
             refused.append(error)
     raise refused[-1]
 
 
-def _is_made_private(path: str) -> bool:
-    """Make it, unless it is there; is it ours, and for nobody else? Raises OSError where nothing can be made."""
-    user = os.getuid()
-    for _ in range(_ATTEMPTS):
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-        # Removed since: to go elsewhere would mean another daemon than all others have.
-        with suppress(FileNotFoundError):
-            found = os.lstat(path)
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and stat.S_IMODE(found.st_mode) != 0o700:
-                os.chmod(path, 0o700)  # ours, and made with another umask (which can take our own rights, too)
-                found = os.lstat(path)
-            # Somebody else may have made it first, in a directory that all may write to.
-            return stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o077
-    return False
+def is_private(directory: str) -> bool:
+    """Is it a directory of this user's, and closed to all others?"""
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
 
-def make_private(directory: str) -> None:
-    """Make a private directory, and those above it that somebody has removed behind our back."""
+def make_private(directory: str, mode: int = 0o700, made: int = 1) -> None:
+    """Make sure that this directory is ours, has this mode, and cannot be replaced by others. Raises OSError.
+
+    ``made``: how many directories at the end of the path are made where they are missing. They must be ours, and those
+    above the last one get mode 0700.
+    """
+    base, *names = directory.rsplit("/", made)
+    for attempt in range(_ATTEMPTS):
+        here = open_directory(base)
+        try:
+            for name, its_mode in zip(names, [0o700] * (made - 1) + [mode], strict=True):
+                above, here = here, _enter(here, name, its_mode)
+                os.close(above)
+            return
+        except FileNotFoundError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+        finally:
+            os.close(here)
+
+
+def open_directory(path: str, trusted: bool = True) -> int:
+    """A descriptor (O_PATH) of a directory, reached through directories alone. Raises OSError.
+
+    ``trusted``: raises PermissionError where users other than root and this one could change what the path leads to.
+    """
+    here, reached = os.open("/", _DIRECTORY), "/"
+    try:
+        for name in filter(None, path.split("/")):
+            if trusted:
+                _refuse_foreign(here, reached)
+            above, here = here, os.open(name, _DIRECTORY, dir_fd=here)
+            os.close(above)
+            reached = os.path.join(reached, name)
+        if trusted:
+            _refuse_foreign(here, reached)
+        return here
+    except BaseException:
+        os.close(here)
+        raise
+
+
+def make_missing(directory: str) -> None:
+    """Make a private directory and those above it, as far as they are missing; what is there stays as it is."""
     for attempt in range(_ATTEMPTS):
         with suppress(FileExistsError):
             try:
@@ -102,6 +143,42 @@ def make_private(directory: str) -> None:
             except FileNotFoundError:
                 if attempt + 1 == _ATTEMPTS:
                     raise
-                make_private(os.path.dirname(directory))
+                make_missing(os.path.dirname(directory))
                 continue
         return
+
+
+def _enter(above: int, name: str, mode: int) -> int:
+    """A descriptor of a directory of ours, made where it is missing. It belongs to the caller, as ``above`` does."""
+    with suppress(FileExistsError):
+        os.mkdir(name, mode, dir_fd=above)
+    here = os.open(name, _DIRECTORY, dir_fd=above)
+    try:
+        found = os.fstat(here)
+        if found.st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, f"{name} belongs to user {found.st_uid}")
+        if found.st_mode & 0o777 != mode:  # made with another umask, or changed since
+            os.chmod(name, mode, dir_fd=above)
+            if os.fstat(here).st_mode & 0o077:
+                raise PermissionError(errno.EPERM, f"{name} cannot be made private")
+        return here
+    except BaseException:
+        os.close(here)
+        raise
+
+
+def _check_room(base: str) -> None:
+    """Raises OSError where no directory of ours can be made."""
+    os.close(open_directory(base))
+    if not os.access(base, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(base).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(number, os.strerror(number))
+
+
+def _refuse_foreign(directory: int, path: str) -> None:
+    """Raises PermissionError where others can rename or replace what is in the directory."""
+    found = os.fstat(directory)
+    if found.st_uid not in (0, os.getuid()) and found.st_uid != processes.root():
+        raise PermissionError(errno.EPERM, f"{path} belongs to user {found.st_uid}")
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        raise PermissionError(errno.EPERM, f"others can write to {path}")

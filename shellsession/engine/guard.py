@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 import warnings
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from ..errors import FORKED, SessionClosed
 from . import activity, cgroups, processes
-from .directories import make_private, own_home
+from .directories import UNLISTED, make_private, own_home
 from .tags import GENERATIONS, LOWEST
 
 _SEATS = 1 << 20
@@ -32,7 +33,7 @@ _MAGIC = LOWEST // _TAGS  # of the numbers of hosts
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one shell may use: its first tag (a number) and its directory (0700)."""
+    """What one shell may use: its first tag (a number) and its directory, whose files cannot be listed."""
 
     tag: int
     directory: str
@@ -83,11 +84,7 @@ class Guard:
         elif self._watcher is None or self._watcher.poll() is not None:  # a command has killed it
             self._replace_watcher()
         directory = os.path.join(self._directory, name)
-        try:
-            make_private(directory)
-        except PermissionError:
-            _unshut(os.path.dirname(self._directory), self._directory)
-            make_private(directory)
+        make_private(directory, UNLISTED, made=3)  # and those above it: a command may have removed or shut them
         return directory
 
     def watch_over(self, bash: str, socket: str, file: int) -> Seat:
@@ -133,7 +130,7 @@ class Guard:
         start = str(processes.start_time(pid))
         name = f"{self._number:x}-{processes.namespace()}-{pid}-{start}"
         directory = os.path.join(home, name)
-        make_private(directory)
+        make_private(directory, made=2)
         self._directory = directory
         self._bash = bash
         self._watcher = self._watch()
@@ -240,12 +237,16 @@ def _unshut(*directories: str) -> None:
     """Take directories of ours back that a command has shut (chmod 000): an ordinary user is shut out, too."""
     for directory in directories:
         with suppress(OSError):
-            os.chmod(directory, 0o700)
+            found = os.lstat(directory)
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():  # not what stands in its place by now
+                os.chmod(directory, 0o700)
 
 
 def _unshut_all(directory: str) -> None:
     """A directory and those in it."""
     _unshut(directory)
+    if os.path.islink(directory):
+        return
     with suppress(OSError), os.scandir(directory) as inside:
         _unshut(*(one.path for one in inside if one.is_dir(follow_symlinks=False)))
 

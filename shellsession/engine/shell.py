@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
 import socket
 import threading
@@ -74,11 +75,12 @@ class Shell:
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
         self.keyboard = Keyboard(self.terminal)
-        self.streams = Streams(self.files.pipe, size, (self.terminal.fd, own_stdout))
+        self.pidfd = self.child_fd = _pidfd(self.pid)
+        watched = (self.child_fd,) if self.child_fd >= 0 else ()
+        self.streams = Streams(self.files.pipe, size, (self.terminal.fd, own_stdout, *watched))
         self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
-        self.pidfd = self.child_fd = _pidfd(self.pid)
         self.family = Family(self.pid, seat.tag)
         self._orphans = Orphans(self._child)
         self._names = self._own_names()
@@ -126,6 +128,17 @@ class Shell:
         for _ in range(MANY_READS):
             if not self.read_own_stdout():
                 break
+
+    def is_ready(self, has_terminal: bool) -> bool:
+        """Is bash alive? Before the next command: what anybody has written to its streams meanwhile is dropped.
+
+        One poll(2) tells both. ``has_terminal``: False while a job reads the terminal.
+        """
+        events = self.streams.glance()
+        for stream in (self.terminal, *self.streams):
+            if events.get(stream.fd, 0) & select.POLLIN and (has_terminal or stream is not self.terminal):
+                stream.skip()
+        return not (self.child_fd < 0 or self.child_fd in events) or not self.dead
 
     def resize(self, size: tuple[int, int]) -> None:
         self.streams.size = size

@@ -19,9 +19,9 @@ from ..errors import InvalidRequest
 from ..models import Limits
 from ..policy.sandbox import Sandbox, is_within
 from . import processes
+from .directories import open_directory
 from .signals import undisturbed
 
-_ON_THE_WAY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO that nobody reads would keep us, and with us all sessions of a daemon, for ever; no time limit is looked at
 # meanwhile.
 _WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -62,40 +62,54 @@ class Spill:
     def _open(self) -> int:
         """Raises OSError: ENXIO for what is no regular file, as open(2) does for a socket."""
         place, name = os.path.split(self.path)
-        directory = _directory(place)
+        directory = open_directory(place, trusted=False)
+        begun, is_made = self._identity is not None, False
         try:
-            fresh = os.O_APPEND if self._identity else os.O_CREAT | os.O_TRUNC
-            fd = os.open(name, _WRITE | fresh, 0o600, dir_fd=directory)
+            fd = os.open(name, _WRITE | (os.O_APPEND if begun else os.O_CREAT | os.O_EXCL), 0o600, dir_fd=directory)
+            is_made = not begun
+        except FileExistsError:
+            fd = os.open(name, _WRITE, dir_fd=directory)  # not to be emptied before it is known whose it is
         finally:
             os.close(directory)
         try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
-            identity = found.st_dev, found.st_ino
-            if self._identity not in (None, identity):
-                raise OSError(errno.ESTALE, "another file stands there by now")
-            self._identity = identity
+            self._check(fd, is_made)
         except OSError:
             os.close(fd)
             raise
         return fd
+
+    def _check(self, fd: int, is_made: bool) -> None:
+        """Raises OSError for a file that is another user's, or not the one that was begun. A new one is made private.
+
+        ``is_made``: the file is ours, whatever number its owner has on this file system.
+        """
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+        identity = found.st_dev, found.st_ino
+        if self._identity not in (None, identity):
+            raise OSError(errno.ESTALE, "another file stands there by now")
+        if self._identity is None:
+            if not is_made and found.st_uid != os.geteuid():
+                raise OSError(errno.EPERM, _foreign(found.st_uid))
+            os.fchmod(fd, 0o600)
+            os.ftruncate(fd, 0)
+        self._identity = identity
 
 
 Spills = Mapping[str, Spill]
 NO_SPILLS: Final[Spills] = MappingProxyType({})
 
 
-def _directory(path: str) -> int:
-    """A descriptor of it, by way of directories alone. Raises OSError."""
-    here = os.open("/", _ON_THE_WAY)
-    for name in filter(None, path.split("/")):
-        above = here
-        try:
-            here = os.open(name, _ON_THE_WAY, dir_fd=above)
-        finally:
-            os.close(above)
-    return here
+def _foreign(user: int) -> str:
+    return f"it belongs to user {user}, not you"
+
+
+def _found(path: str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
 
 
 def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
@@ -107,11 +121,14 @@ def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
     for link in links:
         if any(is_within(link, one) for one in writable):
             raise InvalidRequest(f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=")
-    there, is_directory = os.path.exists(place), os.path.isdir(place)
+    found = _found(place)
+    is_directory = found is not None and stat.S_ISDIR(found.st_mode)
     directory = place if is_directory else os.path.dirname(place)
-    fit = os.path.isdir(directory) and (not there or is_directory or os.path.isfile(place))
-    if not fit or not os.access(place if there else directory, os.W_OK):
+    fit = os.path.isdir(directory) and (found is None or is_directory or stat.S_ISREG(found.st_mode))
+    if not fit or not os.access(place if found else directory, os.W_OK):
         raise InvalidRequest(f"limits.spill {given!r} cannot be written: name a directory that exists or a file in one")
+    if found and not is_directory and found.st_uid != os.geteuid():
+        raise InvalidRequest(f"limits.spill {given!r} is refused: {_foreign(found.st_uid)}; name a file of your own")
     return limits.__replace__(spill=place)
 
 

@@ -164,7 +164,7 @@ class Engine(Core):
         self.unheard, self.unread = None, b""
         if shell.busy:  # the last one was struck where nothing could be done about it
             teardown.abandon(self)
-        is_gone = shell.lost or shell.dead
+        is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
         if self.kill_reason:  # looked at behind that: who kills it says so first
             teardown.abandon(self)
             self._give_way()

@@ -181,7 +181,7 @@ def pipe_stream(path: str) -> Stream:
 class Streams:
     """Those of one shell's commands: at most one of each kind ("tty", "out", "err"), which nobody else holds.
 
-    ``others``: descriptors that are read together with them.
+    ``others``: descriptors that are polled together with them.
     """
 
     def __init__(self, make_pipe: Callable[[], Stream], size: tuple[int, int], others: tuple[int, ...]) -> None:

@@ -58,6 +58,8 @@ for (( round = 0; round < 100; round++ )); do
   done < <(find /proc/[0-9]*/fd/[12] -perm -200 -printf '%l\0%p\0' 2>/dev/null)
   [[ $found ]] || break
 done
+# A session's directory cannot be listed, and a command may have shut any. Not what a link in its place leads to.
+[[ -L $directory ]] || chmod -R u+rwx -- "$directory" 2>/dev/null
 # The control groups of its sandboxes: what was killed may take a while to leave them.
 shopt -s nullglob
 for link in "$directory"/*/group-*; do
@@ -67,7 +69,6 @@ for link in "$directory"/*/group-*; do
     read -r -t 0.01 -u "$never"
   done
 done
-chmod -R u+rwx -- "$directory" 2>/dev/null # a command may have shut it
 rm -rf -- "$directory"
 # Somebody may have started the next daemon already: its socket has the same name. The directory that it is in may be
 # its user's own; the one that is ours where nobody names another is removed below.
