@@ -3,6 +3,8 @@
 The document is silent on defaults and on the wording of two of its errors: here nothing is denied unless it is named,
 the time limit is 120 s, the output limit 256 KiB per stream. It cuts a stream at a byte, which may be within a
 character: here at the last whole one before. A bash that is killed by a signal has no exit code, hence -1.
+
+A job that still holds the output 0.5 s after bash's end (``server &``) is left running; a line on stderr says so.
 """
 
 from __future__ import annotations
