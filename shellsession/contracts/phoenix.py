@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ..engine.framing import quote
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
@@ -98,6 +98,8 @@ class ToolResult:
 
 
 class PhoenixInput(Input):
+    model_config = ConfigDict(extra="ignore")  # the document's schema refuses no other field
+
     command: str = Field(description="Shell command to execute via bash -c")
     slow_ok: bool = Field(
         default=False,
