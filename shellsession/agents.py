@@ -36,8 +36,8 @@ class _Agents(Generic[S]):
         **session_options: Unpack[SessionOptions],
     ) -> None:
         """``max_sessions``: how many agents may have sessions at a time. ``idle_ttl``: after so many seconds without a
-        command, and without a job that runs, a session is closed (None: never). The default is 3600, and closes no session
-        of which a tool promises that it lasts as long as its agent (``strands``). ``session_options`` are Session's.
+        command, and without a job that runs, a session is closed (None: never). The default is 3600, and does not close
+        the sessions of the ``strands`` tool, which last as long as their agents. ``session_options`` are Session's.
         Raises InvalidRequest.
         """
         self._registry: Registry[S] = Registry(max_sessions, idle_ttl)

@@ -86,14 +86,13 @@ def test_what_strands_keeps_expires_only_where_that_was_asked_for(monkeypatch: p
             for call in (told, other):
                 if inspect.isawaitable(call):
                     await call
-        while unbounded._find("b") or bounded._find("a"):
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait_until, lambda: not (unbounded._find("b") or bounded._find("a")), "their end")
         assert unbounded._find("a").state == "idle"
         for agents in (unbounded, bounded):
             if (closing := agents.close()) is not None:
                 await closing
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(main())
 
 
 def test_it_is_told_with_asyncio() -> None:
