@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from bashes import VERSION
+from bashes import SUBSTITUTION_HEEDS_INTERRUPT
 from support import unique_seconds
 
 from shellsession import Session
@@ -14,7 +14,7 @@ from shellsession.engine.held_output import LEFT_RUNNING
 
 Make = Callable[..., Session]
 
-TOLD_APART = pytest.mark.skipif(VERSION >= (5, 3), reason="a process substitution ignores SIGINT, as a job does")
+TOLD_APART = pytest.mark.skipif(not SUBSTITUTION_HEEDS_INTERRUPT, reason="it ignores SIGINT, as a job does")
 
 # Each is run often, as its reader may come to its end before our look, at it, or behind it: 30 to 96 of 100 went wrong.
 _ROUNDS = 15

@@ -10,6 +10,7 @@ from typing import Final
 
 import one_shots
 import pytest
+from bashes import SUBSTITUTION_HEEDS_INTERRUPT
 from daemons import Daemon
 from hypothesis import given, strategies as st
 from one_shots import CONTRACTS, plain
@@ -164,6 +165,7 @@ def test_a_job_that_holds_the_output_is_left_running(agents: Agents, name: str) 
     assert told(bash, "sleep 1000 >/dev/null 2>&1 & echo here") == ("here\n", "", 0), "nothing more can come of that"
 
 
+@pytest.mark.skipif(not SUBSTITUTION_HEEDS_INTERRUPT, reason="it ignores SIGINT, as a job does")
 def test_what_a_process_substitution_says_is_under_the_time_limit(agents: Agents) -> None:
     bash = bashtool.tool(agents, agent="limit", timeout=0.3)
     with pytest.raises(bashtool.Failed, match=r"^Command timed out after 0\.3s$"):
