@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from functools import partial
+from types import EllipsisType
 from typing import Generic, Self, Unpack
 
 from .any_session import Text
@@ -29,10 +30,14 @@ class _Agents(Generic[S]):
     _kind: type[S]
 
     def __init__(
-        self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Unpack[SessionOptions]
+        self,
+        max_sessions: int = 1000,
+        idle_ttl: float | EllipsisType | None = ...,
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         """``max_sessions``: how many agents may have sessions at a time. ``idle_ttl``: after so many seconds without a
-        command, and without a job that runs, a session is closed (None: never). ``session_options`` are Session's.
+        command, and without a job that runs, a session is closed (None: never). The default is 3600, and does not close
+        the sessions of the ``strands`` tool, which last as long as their agents. ``session_options`` are Session's.
         Raises InvalidRequest.
         """
         self._registry: Registry[S] = Registry(max_sessions, idle_ttl)
@@ -81,7 +86,10 @@ class Agents(_Agents[Session]):
     _kind = Session
 
     def __init__(
-        self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Unpack[SessionOptions]
+        self,
+        max_sessions: int = 1000,
+        idle_ttl: float | EllipsisType | None = ...,
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(max_sessions, idle_ttl, **session_options)
         self._alarm = Alarm()
@@ -154,7 +162,10 @@ class AsyncAgents(_Agents[AsyncSession]):
     _kind = AsyncSession
 
     def __init__(
-        self, max_sessions: int = 1000, idle_ttl: float | None = 3600.0, **session_options: Unpack[SessionOptions]
+        self,
+        max_sessions: int = 1000,
+        idle_ttl: float | EllipsisType | None = ...,
+        **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(max_sessions, idle_ttl, **session_options)
         self._alarm = LoopAlarm()

@@ -131,7 +131,8 @@ class ThreadSession(AnySession[R]):
         * ``tty``: stdout is a terminal (columns, colours), or with False a pipe, which is ten times as fast.
         * ``merge_stderr``: stderr goes where stdout goes, in the order in which it was written.
         * ``isolated``: in a subshell, which sees the session's state and leaves none behind; ``$$`` is still the
-          session's, and its jobs are not children of the subshell.
+          session's, and its jobs are not children of the subshell. The call waits for the end of its process
+          substitutions, and 0.5 s for jobs that hold its output.
         * ``limits``: how much output is kept, see ``Limits``.
         * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes.
         * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.

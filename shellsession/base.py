@@ -46,6 +46,9 @@ class Base(AnySession[Request]):
 
     attached = False  # somebody sits there: it is not closed for being idle
     relied_on = False  # somebody counts on what it keeps: where it was closed for being idle, that is told
+    lasts = (
+        False  # its tool promises that it lasts as long as its agent: it is closed only where ``idle_ttl`` was given
+    )
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import EllipsisType
 from typing import Any, Final, Generic, TypeVar
 
 from .base import Base
@@ -23,6 +24,7 @@ S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all of this process
 # So many names of agents are kept whose state was lost, of a host that makes up new ones for ever.
 _LOSSES: Final = 100_000
+_IDLE_TTL: Final = 3600.0  # seconds
 # No more idle agents are named in an error than a person reads.
 _NAMED: Final = 20
 
@@ -66,11 +68,13 @@ class Entry(Generic[S]):
 class Registry(Generic[S]):
     """Who has which session: an agent is a name, or any object, which is then held weakly."""
 
-    def __init__(self, max_sessions: int, idle_ttl: float | None) -> None:
+    def __init__(self, max_sessions: int, idle_ttl: float | EllipsisType | None) -> None:
         if isinstance(max_sessions, bool) or not isinstance(max_sessions, int) or max_sessions < 1:
             raise InvalidRequest(f"max_sessions is a number of sessions, 1 or more, not {max_sessions!r}")
-        check_seconds("idle_ttl", idle_ttl)
-        self.max_sessions, self.idle_ttl = max_sessions, idle_ttl
+        self._keeps_lasting = isinstance(idle_ttl, EllipsisType)
+        ttl = _IDLE_TTL if isinstance(idle_ttl, EllipsisType) else idle_ttl
+        check_seconds("idle_ttl", ttl)
+        self.max_sessions, self.idle_ttl = max_sessions, ttl
         self.closed = False
         self.lock = threading.RLock()  # reentrant: a collection can strike inside, and take an entry away
         self._entries: dict[str | int, Entry[S]] = {}
@@ -164,9 +168,13 @@ class Registry(Generic[S]):
         """Sessions that have been idle too long, by the look of them."""
         if self.idle_ttl is None:
             return []
+        return [session for session in self._expiring() if session.idle >= self.idle_ttl]
+
+    def _expiring(self) -> list[S]:
+        """Those sessions that are closed when they have been idle too long."""
         with self.lock:
             sessions = [entry.session for entry in self._entries.values()]
-        return [session for session in sessions if session.idle >= self.idle_ttl]
+        return [session for session in sessions if not (self._keeps_lasting and session.lasts)]
 
     def drop_closed(self) -> None:
         with self.lock:
@@ -187,8 +195,7 @@ class Registry(Generic[S]):
         """In how many seconds one may have been idle too long; None while there is none."""
         if self.idle_ttl is None:
             return None
-        with self.lock:
-            idle = [entry.session.idle for entry in self._entries.values()]
+        idle = [session.idle for session in self._expiring()]
         if not idle:
             return None
         return max(self.idle_ttl - max(idle), self.idle_ttl / 20)  # the oldest may be kept by a job: not too often

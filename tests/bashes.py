@@ -39,3 +39,5 @@ BACKGROUND_IGNORES_INTERRUPT: Final = VERSION >= (5, 0)
 INTERRUPT_ENDS_INIT: Final = VERSION >= (5, 0)
 # What `set -t` ends it with after success: our line turns that round, and before 5.1 a word behind it does so again.
 LEAVES_SUCCESS_WITH: Final = 1 if VERSION >= (5, 1) else 0
+# A process substitution heeds SIGINT, by which it is told from a job.
+SUBSTITUTION_HEEDS_INTERRUPT: Final = VERSION < (5, 3)

@@ -178,7 +178,7 @@ def test_endless_news_are_no_reason_to_forget_the_time(sh: Session) -> None:
     assert engine.call
     engine.call.following = engine.call.has_news = True
     for limit, what in ((9.0, pump.TIMED_OUT), (11.0, pump.NEWS), (None, pump.NEWS)):
-        assert pump._happened(engine.live(), engine.call, limit, now=10.0) == what
+        assert pump.happened(engine.call, limit, now=10.0) == what
 
 
 @pytest.mark.parametrize("text", ["yes", f"trap 'head -c {SIZE // 2} /dev/zero; exit' INT; sleep 1000"])

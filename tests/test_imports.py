@@ -53,7 +53,7 @@ _LAYERS: Final = (
     ("engine.loop_waiting", "engine.spill", "engine.jobs"),
     ("engine.call",),
     ("engine.pump", "engine.tracing"),
-    ("engine.unattended", "engine.ladder"),
+    ("engine.unattended", "engine.ladder", "engine.held_output"),
     ("engine.core",),
     ("engine.results", "engine.handshake"),
     ("engine.teardown", "engine.typist"),

@@ -37,6 +37,16 @@ def test_denied_patterns_are_blocked_and_nothing_runs(agents: Agents, command: s
     assert asked == []
 
 
+def test_what_yoagent_denies_can_be_named(agents: Agents) -> None:
+    bash = bashtool.tool(agents, agent="deny", deny_patterns=bashtool.YOAGENT_DENY_PATTERNS)
+    denied = [("rm -rf /*", "rm -rf /"), ("mkfs.ext4 x", "mkfs"), ("dd if=a of=b", "dd if="), (":(){:|:&};:", None)]
+    for command, pattern in denied:
+        with pytest.raises(Failed) as raised:
+            bash({"command": command})
+        assert str(raised.value) == f"Command blocked by safety policy: contains '{pattern or command}'"
+    assert bashtool.YOAGENT_DENY_PATTERNS[1] == "rm -rf /*"
+
+
 def test_what_is_not_denied_runs(agents: Agents) -> None:
     bash = bashtool.tool(agents, agent="deny", deny_patterns=["rm -rf /", "SUDO"])
     assert bash({"command": "echo rm -rf . sudo"}) == told("Exit code: 0\nrm -rf . sudo\n")

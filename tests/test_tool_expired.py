@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +71,28 @@ def test_it_is_told_where_time_has_passed(new_agents: NewAgents) -> None:
     says(bash, "KEPT=kept")
     wait_until(lambda: not agents.list(), "its end")
     assert TOLD in says(bash, GONE)
+
+
+@pytest.mark.parametrize("kind", [Agents, AsyncAgents])
+def test_what_strands_keeps_expires_only_where_that_was_asked_for(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    """Document 001: a session lasts until its agent is collected, or restarts it."""
+    monkeypatch.setattr(registry, "_IDLE_TTL", 0.01)
+
+    async def main() -> None:
+        bounded = kind(idle_ttl=0.01)
+        for agents in (unbounded := kind(), bounded):
+            told = strands.tool(agents, agent="a")({"mode": "execute", "command": "KEPT=kept"})
+            other = agents.run("b", "true")
+            for call in (told, other):
+                if inspect.isawaitable(call):
+                    await call
+        await asyncio.to_thread(wait_until, lambda: not (unbounded._find("b") or bounded._find("a")), "their end")
+        assert unbounded._find("a").state == "idle"
+        for agents in (unbounded, bounded):
+            if (closing := agents.close()) is not None:
+                await closing
+
+    asyncio.run(main())
 
 
 def test_it_is_told_with_asyncio() -> None:

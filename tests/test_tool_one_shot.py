@@ -10,6 +10,7 @@ from typing import Final
 
 import one_shots
 import pytest
+from bashes import SUBSTITUTION_HEEDS_INTERRUPT
 from daemons import Daemon
 from hypothesis import given, strategies as st
 from one_shots import CONTRACTS, plain
@@ -17,6 +18,7 @@ from one_shots import CONTRACTS, plain
 from shellsession import Agents, Session, connect
 from shellsession.contracts import bashtool, phoenix, spec
 from shellsession.contracts.one_shot import ended
+from shellsession.engine.held_output import LEFT_RUNNING
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
 
@@ -25,6 +27,8 @@ _spec, _bashtool, _phoenix = (CONTRACTS[name][1] for name in ("spec", "bashtool"
 
 pytestmark = pytest.mark.usefixtures("company")
 
+# Those that say in their payload what was left running.
+SAY_SO: Final = {"bashtool", "phoenix"}
 # What a subshell of an interactive bash would do otherwise.
 COMMANDS: Final = [
     "echo $- $# $0 $BASH_SUBSHELL ${#BASH_LINENO[@]} $SHLVL; [[ $$ == $BASHPID ]]",
@@ -55,6 +59,10 @@ COMMANDS: Final = [
     "{ sh -c 'kill -9 $$'; } 2>/dev/null; exit $?",
     "printf 'no newline' >&2; exit 4",
     "printf '[1]+  77 Killed   ( : x' >&2",
+    # Who spawns it reads its pipes to the end.
+    "seq 3 > >(sleep 0.4; cat)",
+    "seq 3 | tee >(sort -r | tail -1)",
+    "{ echo soon; sleep 0.1; echo late; } & exit 3",
 ]
 
 
@@ -144,6 +152,25 @@ def test_a_bash_that_a_signal_ends_has_no_exit_code(agents: Agents, signal: str)
         assert _bashtool(bashtool.tool(agents, agent="a1"), command) == ("out\n", "", -1)
         assert _phoenix(phoenix.tool(agents, agent="a1"), command) == ("out\n", "", -1)
     assert agents.session("a1").pid == pid, "the session is not theirs"
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_job_that_holds_the_output_is_left_running(agents: Agents, name: str) -> None:
+    contract, told = CONTRACTS[name]
+    bash = contract.tool(agents, agent=name)
+    stdout, stderr, status = told(bash, "sleep 1000 & echo here")
+    assert (stdout + stderr, status) == (f"here\n[{LEFT_RUNNING}]\n" if name in SAY_SO else "here\n", 0)
+    (job,) = agents.session(name).jobs()
+    assert job.running
+    assert told(bash, "sleep 1000 >/dev/null 2>&1 & echo here") == ("here\n", "", 0), "nothing more can come of that"
+
+
+@pytest.mark.skipif(not SUBSTITUTION_HEEDS_INTERRUPT, reason="it ignores SIGINT, as a job does")
+def test_what_a_process_substitution_says_is_under_the_time_limit(agents: Agents) -> None:
+    bash = bashtool.tool(agents, agent="limit", timeout=0.3)
+    with pytest.raises(bashtool.Failed, match=r"^Command timed out after 0\.3s$"):
+        bash({"command": "seq 3 > >(sleep 1000; cat)"})
+    assert agents.session("limit").jobs() == []
 
 
 def test_a_policy_sees_the_command_alone(agents: Agents) -> None:

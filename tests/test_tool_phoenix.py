@@ -62,7 +62,6 @@ def test_the_definition_is_the_documents(bash: Bash, tmp_path: Path, monkeypatch
                     "description": "Run detached, return immediately with PID and output file",
                 },
             },
-            "additionalProperties": False,
         },
     }
     json.dumps(bash.definition)

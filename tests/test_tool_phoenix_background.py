@@ -213,6 +213,15 @@ def test_a_later_timeout_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> Non
             assert started.ended() == "on\n\n\n[background process failed: signal: 9 (SIGKILL)]\n"
 
 
+def test_it_ends_with_the_bash_of_the_session() -> None:
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=True)
+        started = start(bash, "echo on; sleep 1000")
+        wait_until(lambda: started.text() == "on\n", "its first line")
+        assert "its state is lost" in bash({"command": "exit 0"}).output
+        wait_until(lambda: not is_alive(started.pid), "its end")
+
+
 def test_slow_ok_and_the_time_limit_are_not_its(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     contract = phoenix.Phoenix()
     wanted = phoenix.PhoenixInput(command="true", slow_ok=True, background=True)

@@ -156,6 +156,16 @@ def test_no_editor_opens(bash: Bash, lasting: Bash) -> None:
             assert one({"command": "echo $EDITOR $VISUAL"}) == ToolResult("/bin/false /bin/false\n")
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_rebase_guard_is_for_its_call_alone(monkeypatch: pytest.MonkeyPatch, persistent: bool) -> None:
+    monkeypatch.setenv("GIT_SEQUENCE_EDITOR", "own")
+    with Agents() as agents:
+        bash = phoenix.tool(agents, agent="a1", persistent=persistent)
+        guarded = bash({"command": "printenv GIT_SEQUENCE_EDITOR  # git rebase -i"}).output
+        assert guarded == "echo 'Interactive rebase requires background=true' && exit 1\n"
+        assert bash({"command": "printenv GIT_SEQUENCE_EDITOR"}).output == "own\n"
+
+
 def test_nothing_is_kept_between_calls(bash: Bash) -> None:
     bash({"command": "cd /; KEPT=1; kept() { :; }; alias kept=true; umask 0"})
     found = bash({"command": "echo $PWD ${KEPT-no}; type -t kept; umask"})

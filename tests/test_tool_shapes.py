@@ -83,7 +83,7 @@ def test_what_is_no_call_is_the_contracts_own_error(name: str, arguments: tuple[
     with Agents() as agents:
         try:
             said = str(module.tool(agents, agent="a1")(*arguments))
-        except (strands.BashSessionError, langchain.BashToolError, bashtool.InvalidArgs) as error:
+        except (strands.BashInputError, langchain.BashToolError, bashtool.InvalidArgs) as error:
             said = str(error)
         assert "the arguments are an object with fields" in said
         assert agents.list() == []

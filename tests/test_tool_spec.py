@@ -238,6 +238,14 @@ def test_an_error_is_cut_as_its_stream_is(bash: Bash) -> None:
     assert found["error"] == as_told("x" * MB)[:MB] + "... (truncated)"
 
 
+def test_no_directory_isolates_it(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    command = f"echo up >../up; cd / && echo there >{tmp_path}/there; cat {tmp_path}/up; pwd"
+    assert bash({"command": command}) == {"stdout": "up\n/\n", "stderr": "", "exitCode": 0}
+    assert (tmp_path / "there").read_text() == "there\n"
+
+
 def test_it_runs_as_the_host(bash: Bash) -> None:
     assert bash({"command": "id -u; umask"})["stdout"].split()[0] == str(os.getuid())
 

@@ -201,7 +201,7 @@ def test_errors_can_be_told_apart(bash: Bash) -> None:
     assert isinstance(caught.value, ContractError)
 
 
-@pytest.mark.parametrize("kind", [strands.BashTimeoutError, strands.BashSessionError])
+@pytest.mark.parametrize("kind", [strands.BashTimeoutError, strands.BashSessionError, strands.BashInputError])
 def test_errors_cross_processes(kind: type[CallError]) -> None:
     again = pickle.loads(pickle.dumps(kind("it ended", "out\n", "err")))
     assert type(again) is kind

@@ -1,4 +1,4 @@
-"""Document 001, bad calls: whatever a model or a program gives, it gets a session error that says what is taken."""
+"""Document 001, bad calls: whatever a model or a program gives, it gets an input error that says what is taken."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import strandses
 from hypothesis import given, strategies as st
-from strandses import Bash
+from strandses import Bash, execute, output
 
 from shellsession import Agents
 from shellsession.contracts import strands
@@ -38,9 +38,9 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             "mode: should be 'execute' or 'restart'" + TAKES,
         ),
         ({"command": "ls"}, "mode: is missing" + TAKES),
-        ({"mode": "execute"}, 'command: is required when mode is "execute"'),
-        ({"mode": "execute", "command": ""}, 'command: is required when mode is "execute"'),
-        ({"mode": "execute", "command": None}, 'command: is required when mode is "execute"'),
+        ({"mode": "execute"}, 'command is required when mode is "execute"'),
+        ({"mode": "execute", "command": ""}, 'command is required when mode is "execute"'),
+        ({"mode": "execute", "command": None}, 'command is required when mode is "execute"'),
         (
             {"mode": "execute", "command": 7},
             "command: should be a valid string" + TAKES,
@@ -84,21 +84,31 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             "timeout: should be a finite number" + TAKES,
         ),
         (
-            {"mode": "execute", "command": "ls", "cwd": "/"},
-            "cwd: is unknown" + TAKES,
+            {"mode": "execute", "command": "a" * ((16 << 20) + 1)},
+            "the command is 16777217 bytes long, over 16777216: put it into a file and source that",
         ),
-        ({"mode": "restart", "cwd": "/"}, "cwd: is unknown" + TAKES),
-        ({"mode": "execute", "command": "a" * ((16 << 20) + 1)}, None),
         ("ls", "the arguments are an object with fields, not str"),
         (None, "the arguments are an object with fields, not NoneType"),
     ],
 )
-def test_bad_calls_are_session_errors(bash: Bash, agents: Agents, call: object, message: str | None) -> None:
-    with pytest.raises(strands.BashSessionError) as caught:
+def test_bad_calls_are_input_errors(bash: Bash, agents: Agents, call: object, message: str) -> None:
+    with pytest.raises(strands.BashInputError) as caught:
         bash(call)
-    if message is not None:
-        assert str(caught.value) == f"Invalid input: {message}"
+    assert str(caught.value) == f"Invalid input: {message}"
     assert agents.list() == []
+
+
+def test_a_bad_call_is_no_error_of_the_session(bash: Bash) -> None:
+    pid = output(bash, "X=kept; echo $$")
+    with pytest.raises(ValueError, match="command is required") as caught:
+        bash({"mode": "execute"})
+    assert not isinstance(caught.value, strands.BashSessionError)
+    assert output(bash, "echo $X $$") == f"kept {pid}"
+
+
+def test_fields_that_nobody_knows_are_ignored(bash: Bash) -> None:
+    assert execute(bash, "echo here", cwd="/nowhere", description="why") == {"output": "here", "error": ""}
+    assert bash({"mode": "restart", "cwd": "/nowhere"}) == "Bash session restarted"
 
 
 def test_restart_does_not_look_at_what_execute_takes(bash: Bash, tmp_path: Path) -> None:
@@ -115,5 +125,5 @@ def test_restart_does_not_look_at_what_execute_takes(bash: Bash, tmp_path: Path)
 )
 def test_foreign_calls_give_the_documented_error(call: dict[str, Any]) -> None:
     steps = strands.Strands().steps(call)
-    with suppress(strands.BashSessionError):
+    with suppress(strands.BashInputError):
         assert isinstance(next(steps), Request | Restart)

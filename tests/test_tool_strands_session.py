@@ -152,6 +152,21 @@ def test_state_each_agent_has_its_own_session(agents: Agents) -> None:
     assert output(one, "echo $X; pwd") == "1\n/"
 
 
+def test_agents_that_are_equal_are_two(agents: Agents) -> None:
+    """As in a WeakMap: which object it is counts."""
+
+    class Equal(Agent):
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 0
+
+    one, two = Equal(), Equal()
+    execute(strands.tool(agents, agent=one), "X=1")
+    assert output(strands.tool(agents, agent=two), "echo ${X-none}") == "none"
+
+
 def test_permissions_are_the_hosts(bash: Bash, tmp_path: Path) -> None:
     assert output(bash, "id -u; id -g; umask").split()[:2] == [str(os.getuid()), str(os.getgid())]
     script = tmp_path / "script"

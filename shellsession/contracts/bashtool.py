@@ -1,8 +1,11 @@
 """bashtool (document 003): deny patterns, a confirmation, then bash; a text with the exit code, and ``details``.
 
-The document is silent on defaults and on the wording of two of its errors: here nothing is denied unless it is named,
-the time limit is 120 s, the output limit 256 KiB per stream. It cuts a stream at a byte, which may be within a
-character: here at the last whole one before. A bash that is killed by a signal has no exit code, hence -1.
+The document is silent on defaults and on the wording of two of its errors: here nothing is denied unless it is named
+(``YOAGENT_DENY_PATTERNS`` are what yoagent denies), the time limit is 120 s, the output limit 256 KiB per stream. It
+cuts a stream at a byte, which may be within a character: here at the last whole one before. A bash that is killed by a
+signal has no exit code, hence -1.
+
+A job that still holds the output 0.5 s after bash's end (``server &``) is left running; a line on stderr says so.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from .waiting import CallCancelled
 TIMEOUT: Final = 120.0  # seconds
 MAX_OUTPUT: Final = 256 << 10  # bytes per stream
 SUFFIX: Final = "\n... (output truncated)"
+# What yoagent, whose tool the document describes, denies by default.
+YOAGENT_DENY_PATTERNS: Final = ("rm -rf /", "rm -rf /*", "mkfs", "dd if=", ":(){:|:&};:")
 _DESCRIPTION: Final = "Execute a bash command. Returns its exit code, and what it wrote to stdout and stderr"
 _STATE: Final = ". Working directory, variables and functions persist between calls"
 

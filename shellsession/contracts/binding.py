@@ -175,6 +175,8 @@ class _Bound(Located[P]):
         if self._take_loss():
             raise ShellUnavailable(f"nothing was run: the session was closed, as it had been idle for too long; {LOST}")
         session.relied_on = True
+        if self.contract.lasts:
+            session.lasts = True
 
     def _take_loss(self) -> bool:
         """Has this agent's session expired, and is that yet to be told? A daemon tells it itself."""

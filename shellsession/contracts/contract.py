@@ -155,6 +155,7 @@ class Contract(Generic[P]):
     name: ClassVar[str] = "bash"
     Input: ClassVar[type[Input]]
     persistent: bool = False
+    lasts: ClassVar[bool] = False  # its session is not closed for being idle, unless the host gave an ``idle_ttl``
     shell: ClassVar[str] = "bash"  # what isolated calls run with ``-c``, as they see it in ``$0``
     cwd: str | None = None  # where isolated calls run; relative to the host's, which it is by default
 

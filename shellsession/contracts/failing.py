@@ -68,7 +68,10 @@ def _stopped(result: Result) -> str:
 
 
 def notice(result: Result, stateful: bool) -> str:
-    """A line beside the output: why the command was stopped; and for who keeps state in the session's bash
-    (``stateful``), that this one is gone. "" where neither is so."""
+    """A line beside the output. It says why the command was stopped, or that it left running what may print more; and
+    for who keeps state in the session's bash (``stateful``), that this one is gone. "" where there is nothing to say.
+    """
     said = ending(result) if stateful and not result.state_kept else stopped(result)
+    if result.outcome == "exited":
+        said = said or result.reason
     return f"[{said}]\n" if said else ""

@@ -7,7 +7,8 @@ The document says "return stdout/stderr" to the model, and "returns stdout as st
 succeeds gives its stdout alone, as execSync's does; one that fails gives both, in the error. The 1 MB are 2^20 bytes
 per stream; more is an error with the first of them, as execSync's is, and the command is ended. Arguments that are none
 are an error, too. With ``persistent`` a command that ends the shell is one even with status 0, as the state that was
-promised is gone.
+promised is gone. A job that still holds the output 0.5 s after bash's end (``server &``) is left running, and nothing
+says so: what is returned is stdout alone.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Law: the command is run by a fresh bash, which knows nothing of the session's options, functions and variables; how it
 ended is told as it would be to who had started it. One that is too long for an argument is what no ``bash -c`` can be
 given: bash reads it from a pipe for its own ``eval``, which a complaint about its syntax names in place of ``-c``.
+
+The documents read both pipes to their end. So does a call, for process substitutions (``> >(tee log)``). A job that
+holds a pipe (``server &``) would hold such a call until its time limit, which then kills the job. Here it holds the
+call for 0.5 s after bash's end, and is left running (see ``engine.held_output``).
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Where the document is silent, or its parts differ:
 * In a session that somebody else started with secrets (its caller, or another tool of the same agent), /proc still
   shows them; names that bash itself cannot hold (``OPENAI_X-Y``) are handed on with ``persistent``, and in a session
   of the caller's own. Start it without them.
+* A job that still holds the output 0.5 s after bash's end (``server &``) is left running; a line after the output says
+  so.
 * A policy masks what a call returns; the output file of a background command holds secrets as they were printed.
 * ``persistent``: one bash for all calls; it loses the secrets and gets EDITOR, VISUAL and what adds the trailer (see
   ``phoenix_git``) at the first call, and again where another tool of the same agent has other trailers. The working
@@ -27,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from ..engine.framing import quote
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
@@ -95,6 +97,8 @@ class ToolResult:
 
 
 class PhoenixInput(Input):
+    model_config = ConfigDict(extra="ignore")  # the document's schema refuses no other field
+
     command: str = Field(description="Shell command to execute via bash -c")
     slow_ok: bool = Field(
         default=False,

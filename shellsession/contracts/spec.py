@@ -8,6 +8,9 @@ what it says where nobody can see it (``2>/dev/null``), or in another language t
 (``persistent``). In such a language whatever bash says last before it gives 127 or 126 is taken for it. Bash before 5.1
 does not number the first line: there it is not known in another language, and what a ``bash -c`` of the command's own
 cannot run is taken for it.
+
+A job that still holds the output 0.5 s after bash's end (``server &``) is left running. The payload has no field for
+that, so it does not say so.
 """
 
 from __future__ import annotations

@@ -5,19 +5,19 @@ BashSessionError, with what the command had printed until then.
 
 Where the document is silent: a command that ends the shell (``exit 3``, ``exec true``, ``set -e; false``) is a
 BashSessionError, as the session that it promises is gone; the next command starts afresh where the first one did. So
-is the first command after ``Agents`` have closed the session for being idle (``idle_ttl``), a call whose arguments are
-wrong, and a command that was ended because it blocked reading the terminal (stdin is /dev/null). An exit status other
-than 0 is no error. ``restart`` takes ``mode`` alone: it does not look at ``command`` and ``timeout``, which models fill
-in, refuses a field that neither mode has, as ``execute`` does, and starts nothing before the first command. No limit of
-output is documented: of each stream 16 MiB are kept, and a line in the middle says how much was not. As bash stays
-interactive, ``command &`` says ``[1] PID`` in ``error``.
+is a command that was ended because it blocked reading the terminal (stdin is /dev/null). An exit status other than 0 is
+no error. Wrong arguments are a BashInputError: nothing is run, and the session goes on. Fields that no mode has are
+ignored, as the SDK does; ``restart`` looks at none but ``mode``, and starts nothing before the first command. A session
+lasts until its agent is collected or restarts it. Only ``Agents(idle_ttl=...)`` close one for being idle; then the next
+command is a BashSessionError. No limit of output is documented: of each stream 16 MiB are kept, and a line in the
+middle says how much was not. As bash stays interactive, ``command &`` says ``[1] PID`` in ``error``.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, Literal, TypedDict
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from ..errors import ShellSessionError
 from ..models import LONGEST, Limits, Request, Result
@@ -39,7 +39,7 @@ _DESCRIPTION: Final = (
 
 
 class BashSessionError(CallError):
-    """The session failed, or the call was none: nothing more is to be expected of this command."""
+    """The session failed: nothing more is to be expected of this command."""
 
     code = "strands_session"
 
@@ -48,6 +48,12 @@ class BashTimeoutError(CallError, TimeoutError):
     """The command ran into its timeout; bash was killed, and the next command starts in a fresh one."""
 
     code = "strands_timeout"
+
+
+class BashInputError(CallError, ValueError):
+    """The arguments of the call are wrong: nothing was run, and the session is as it was."""
+
+    code = "strands_input"
 
 
 class Output(TypedDict):
@@ -61,6 +67,8 @@ Payload = Output | str
 
 
 class StrandsInput(Input):
+    model_config = ConfigDict(extra="ignore")  # as the SDK's schema does
+
     mode: Literal["execute", "restart"] = Field(
         description='"execute" runs a command, "restart" gives the session a fresh bash'
     )
@@ -90,6 +98,7 @@ class Strands(Contract[Payload]):
 
     Input = StrandsInput
     persistent = True
+    lasts = True
 
     @property
     def description(self) -> str:
@@ -101,7 +110,7 @@ class Strands(Contract[Payload]):
         if given.mode == "restart":
             return Restart()
         if not given.command:
-            raise BadCall('command: is required when mode is "execute"')
+            raise BadCall('command is required when mode is "execute"')  # the SDK's words
         return Request(
             to_text("command", given.command),
             timeout=given.timeout,
@@ -111,12 +120,13 @@ class Strands(Contract[Payload]):
         )
 
     def steps(self, call: object) -> Steps[Payload]:
-        """Raises BashTimeoutError and BashSessionError."""
+        """Raises BashInputError, BashTimeoutError and BashSessionError."""
         try:
             asked = self.parse(call)
+        except (BadCall, ShellSessionError) as error:
+            raise BashInputError(f"Invalid input: {error}") from None
+        try:
             result = yield asked
-        except BadCall as error:
-            raise BashSessionError(f"Invalid input: {error}") from None
         except CallCancelled as error:
             raise _cancelled(error) from None
         except ShellSessionError as error:

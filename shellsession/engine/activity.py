@@ -164,3 +164,20 @@ def _is_written_to(fd: str) -> bool:
         return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
     except OSError:
         return False
+
+
+def may_write_to(pid: int, files: set[tuple[int, int]]) -> bool:
+    """Has the process one of the files (by device and inode) open to write to it?"""
+    paths = (f"/proc/{pid}/fd/{fd}" for fd in descriptors(pid))
+    return any(processes.identity(path) in files and _is_written_to(path) for path in paths)
+
+
+def is_ending(pid: int) -> bool:
+    """Has the process ended, or is it about to? Its memory goes first, then its descriptors."""
+    try:
+        os.readlink(f"/proc/{pid}/exe")
+    except FileNotFoundError:
+        return True
+    except OSError:  # it may not be looked at
+        pass
+    return False

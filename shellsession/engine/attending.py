@@ -10,7 +10,7 @@ import time
 from typing import Final
 
 from ..models import OnTimeout, Outcome, Result
-from . import endings, pump, teardown, typist
+from . import endings, held_output, pump, teardown, typist
 from .call import Call
 from .core import Core
 from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
@@ -68,12 +68,16 @@ def attend(
             shell.wake()
         what = yield from pump.pump(shell, call, until)
         if what == MARK:
-            if typist.is_plain(call) or not (yield from typist.must_retype(core, call)):
-                return (yield from endings.finish(core, shell, call))
-        elif what == DEAD:
+            if not typist.is_plain(call) and (yield from typist.must_retype(core, call)):
+                continue
+            core.had_children = shell.family.has_children()
+            if core.had_children:
+                what = yield from held_output.wait_for_end(shell, call, until)
+        if what == MARK:
+            return (yield from endings.finish(core, shell, call))
+        if what == DEAD:
             return (yield from teardown.shell_died(core, call))
-        else:
-            break
+        break
     ending, reason = _ENDINGS[what]
     policy = on_timeout or call.request.on_timeout
     patient = what in (TIMED_OUT, IDLE) and policy == "yield"

@@ -79,6 +79,7 @@ class Call:
     abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
     interrupt_requested = False  # another thread wants it ended
+    marked_at = 0.0  # when bash gave its mark, while the call still waits for the end of the output
     over_since: float | None = None  # since when it is seen to have ended, though nobody has asked how
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     _waiting = 0  # bytes, in those

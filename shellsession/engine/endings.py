@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from ..models import Outcome, Result
-from . import activity, processes, pump
+from . import pump
 from .call import Call
 from .core import Core
 from .framing import GUARDS
@@ -28,10 +28,6 @@ _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
 # A signal that was still on its way may strike a question; and a PROMPT_COMMAND runs twice for each, but is busy.
 _ASKS: Final = (0.5, 1.0, 2.0, 4.0)
 _TRACING: Final = frozenset(b"xvT")
-# What is at the end of its input may be silent for so long, and speak for so long, in seconds.
-_LAST_WORDS: Final = (0.3, 2.0)
-# How long a copy of bash may be on its way to what it is to be, its pipe not yet its stdin, in seconds.
-_A_BEGINNING: Final = 0.1
 # Bash's `read` takes more from a file or terminal than it gives. Where it was interrupted it would give the rest to the
 # next one, of whatever file; this one forgets it. (`$_` is nobody's.)
 _FORGET: Final = b"! \\builtin read -r _ </dev/null"
@@ -39,7 +35,10 @@ OVERFLOWED: Final = "the output went over the limit"
 
 
 def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
-    """Bash gave its mark: take what is left of the output and say how it went."""
+    """Bash gave its mark: take what is left of the output and say how it went.
+
+    ``engine.had_children`` says whether bash has children now.
+    """
     mark = call.framer.mark
     assert mark is not None
     flags = mark.flags
@@ -51,9 +50,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if mark.status or not is_blank(call.request.command):
         engine.status = mark.status
     # Before the last look at the streams: what its processes wrote before their end is there then.
-    engine.had_children = shell.family.has_children() and (yield from _has_children_at_prompt(shell, call))
-    if engine.had_children:
-        yield from _see_out(shell, call)
+    engine.had_children = engine.had_children and (yield from _has_children_at_prompt(shell, call))
     held = pump.drain(shell, call)
     engine.echoes = echoes = not _TRACING.isdisjoint(flags)
     noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
@@ -96,27 +93,6 @@ def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
     return shell.family.has_children()
 
 
-def _see_out(shell: Shell, call: Call) -> Steps[None]:
-    """What stands behind the command (`> >(tee log)`) is at the end of its input now, and says its last words.
-
-    Bash does not wait for it, as who reads a pipe to its end does. Not told from a job that was fed so (`echo | x &`).
-    """
-    silence, most = _LAST_WORDS
-    begun = now = time.monotonic()
-    while now < min(begun + most, max(begun, call.last_output) + silence):
-        pids = shell.family.newer_children(call.older)
-        begins = now < begun + _A_BEGINNING and any(_begins(shell, pid) for pid in pids)
-        if not begins and not any(map(activity.at_end_of_input, pids)):
-            return
-        yield Wait((), now + TICK)
-        pump.read_streams(shell, call)
-        now = time.monotonic()
-
-
-def _begins(shell: Shell, pid: int) -> bool:
-    return processes.state(pid) == "R" and processes.run_the_same(pid, shell.pid)
-
-
 def is_traced(shell: Shell) -> Steps[bool]:
     """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
     said = yield from pump.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! <"/dev/null/flags:$-/"')
@@ -142,7 +118,8 @@ def _is_refused(shell: Shell) -> Steps[bool]:
 def interrupt(engine: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
-    what = yield from Ladder(shell, call).climb()
+    # Behind the mark only the process substitutions are left: there is no shell to be interrupted.
+    what = MARK if call.framer.mark is not None else (yield from Ladder(shell, call).climb())
     if what == MARK:
         return (yield from _settle(engine, call))
     if what == DEAD:
@@ -173,5 +150,6 @@ def _settle(engine: Core, call: Call) -> Steps[Result]:
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
         if (yield from pump.ask(shell, b"", patience)) is not None:
+            engine.had_children = shell.family.has_children()
             return (yield from finish(engine, shell, call))
     return (yield from kill_shell(engine, call))

@@ -89,7 +89,10 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
                 call.raise_fault()
                 if call.interrupt_requested and call.ending is None:
                     return INTERRUPT
-        if (what := _happened(shell, call, until, now)) is not None:
+        what = happened(call, until, now)
+        if what is None and now >= call.look_at:
+            what = _look(shell, call, now)
+        if what is not None:
             return what
 
 
@@ -114,15 +117,18 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
 
 
 def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
-    if call.hung and now >= call.hung_until:
-        call.hung = frozenset()
     fds = [] if call.control_closed else [shell.control.fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
     fds += (shell.wake_fd,) if call.own_stdout_closed else (shell.wake_fd, shell.own_stdout)
-    if not call.paused:
-        fds += [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
-    return tuple(fds)
+    return (*fds, *open_streams(call, now))
+
+
+def open_streams(call: Call, now: float) -> list[int]:
+    """The descriptors of the streams that are to be read now."""
+    if call.hung and now >= call.hung_until:
+        call.hung = frozenset()
+    return [] if call.paused else [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
 
 
 def _wake(call: Call, until: float | None, now: float) -> float:
@@ -178,6 +184,13 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
     return held
 
 
+def held_files(shell: Shell, call: Call) -> set[tuple[int, int]]:
+    """The files of those streams that somebody still holds, by device and inode; not the controlling terminal."""
+    events = shell.streams.glance()
+    streams = (stream for _, stream in call.streams if stream is not shell.terminal)
+    return {stream.identity for stream in streams if not events.get(stream.fd, 0) & select.POLLHUP}
+
+
 def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bool:
     """Take what is there; True when somebody holds it still."""
     taken = 0
@@ -187,7 +200,8 @@ def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bo
     return data != b""
 
 
-def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What | None:
+def happened(call: Call, until: float | None, now: float) -> What | None:
+    """What its output or the time says of the command."""
     if call.ending is None and call.overflowed:
         return OVERFLOW
     if until is not None and now >= until:  # before its news, of which there may be no end
@@ -196,7 +210,7 @@ def _happened(shell: Shell, call: Call, until: float | None, now: float) -> What
         return NEWS
     if call.ending is None and now >= call.idle_at:
         return IDLE
-    return _look(shell, call, now) if now >= call.look_at else None
+    return None
 
 
 def _look(shell: Shell, call: Call, now: float) -> What | None:

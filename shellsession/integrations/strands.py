@@ -23,8 +23,8 @@ def make_bash(agents: Agents | None = None, *, name: str = "bash") -> Any:
     """A tool for any number of agents, each with a session of its own.
 
     ``agents``: who holds their sessions (default: an ``Agents`` of this tool, in which they stay until their agent is
-    collected). Errors of the contract, BashTimeoutError and BashSessionError, come to the model as error results, with
-    what the command had printed; ``agent.cancel()`` ends the command. ``name``: what the model calls it.
+    collected). Errors of the contract (BashInputError, BashTimeoutError, BashSessionError) come to the model as error
+    results, with what the command had printed; ``agent.cancel()`` ends the command. ``name``: what the model calls it.
     """
     sessions = Agents(idle_ttl=None) if agents is None else agents
     told = definition(contract.Strands())

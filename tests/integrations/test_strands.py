@@ -75,12 +75,11 @@ def test_state_persists_until_a_restart() -> None:
     [
         (execute("echo part; sleep 1000", timeout=0.2), "BashTimeoutError - Command timed out after 0.2 seconds;"),
         (execute("echo part; exit 3"), "BashSessionError - Bash session error: the command ended the session's bash"),
-        ({"mode": "execute"}, "BashSessionError - Invalid input: command: is required"),
-        ({"mode": "nothing"}, "BashSessionError - Invalid input: mode: "),
-        (execute("ls", cwd="/"), "BashSessionError - Invalid input: cwd: is unknown"),
-        (execute("ls", timeout="5"), "BashSessionError - Invalid input: timeout: should be a valid number"),
-        (execute("ls", timeout=True), "BashSessionError - Invalid input: timeout: should be a valid number"),
-        (execute("a\0b"), "BashSessionError - Invalid input: command: holds a NUL"),
+        ({"mode": "execute"}, "Invalid input: command is required"),
+        ({"mode": "nothing"}, "Invalid input: mode: "),
+        (execute("ls", timeout="5"), "Invalid input: timeout: should be a valid number"),
+        (execute("ls", timeout=True), "Invalid input: timeout: should be a valid number"),
+        (execute("a\0b"), "Invalid input: command: holds a NUL"),
     ],
 )
 def test_the_agent_recovers_from_an_error(call: dict[str, Any], said: str) -> None:
