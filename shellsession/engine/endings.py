@@ -11,7 +11,7 @@ import time
 from typing import Final
 
 from ..models import Outcome, Result
-from . import pump
+from . import processes, pump
 from .call import Call
 from .core import Core
 from .framing import GUARDS
