@@ -181,7 +181,7 @@ class Raw:
         """A proper request, but for ``fields``; what is ``...`` is left out."""
         self._number += 1
         number = f"{self.hello['incarnation']}.{self.hello['connection']}.{self._number}"
-        header = {"protocol": PROTOCOL, "id": number, "verb": verb, **fields}
+        header = {"protocol": PROTOCOL, "id": number, "key": self.hello["key"], "verb": verb, **fields}
         return {name: value for name, value in header.items() if value is not ...}
 
     def say(self, verb: str, *parts: bytes, **fields: object) -> str:

@@ -92,6 +92,11 @@ class Wire:
     def incarnation(self) -> str:
         return str(self.hello["incarnation"])
 
+    @property
+    def key(self) -> str:
+        """By which a request that was sent here is known to the daemon over another connection."""
+        return str(field(self.hello, "key", str))
+
     def next_id(self) -> str:
         self._number += 1
         return f"{self.incarnation}.{self.hello['connection']}.{self._number}"

@@ -23,12 +23,16 @@ _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_buil
 
 
 class Request(BaseModel):
-    """What every request has: the protocol that its client speaks, and its id (see ``ledger``)."""
+    """What every request has: the protocol that its client speaks, and its id (see ``ledger``).
+
+    ``key``: that of the connection on which it was first sent, where it comes again over another one.
+    """
 
     model_config = _STRICT
 
     protocol: int
     id: Annotated[str, Field(max_length=ID_MAX)]
+    key: Annotated[str, Field(max_length=64)] = ""
 
 
 class OfAgent(Request):
@@ -232,6 +236,7 @@ class Hold(OfAgent):
 class Cancel(Request):
     """End a request that is being served, as a cancelled task does: its command dies, the shell lives.
 
+    Any client may end any other's, as it may interrupt, restart or close its session; no key is asked for.
     ``reads``: its client looks at what came of it; else the next command is told of the shell that it cost.
     """
 

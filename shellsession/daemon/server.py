@@ -6,6 +6,8 @@ Law: a request is served once, whoever asks for it and how often; a client that 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
 import os
 import secrets
@@ -15,7 +17,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import AsyncAgents
-from ..errors import DaemonUnavailable, InvalidRequest, LimitReached, OutcomeUnknown, SessionBusy, ShellSessionError
+from ..errors import (
+    DaemonUnavailable,
+    InvalidRequest,
+    LimitReached,
+    OutcomeUnknown,
+    ProtocolError,
+    SessionBusy,
+    ShellSessionError,
+)
 from ..models import VERSION
 from . import requests
 from .audit import Audit
@@ -45,6 +55,7 @@ class Server:
     def __init__(self, agents: AsyncAgents, audit: Audit | None = None) -> None:
         self.agents = agents
         self.incarnation = secrets.token_hex(8)
+        self._secret = secrets.token_bytes(32)
         self.stopping = asyncio.Event()
         self._journal = Journal(audit)
         self._ledger = Ledger(self.incarnation)
@@ -71,9 +82,24 @@ class Server:
         self.may_be_idle(connection)
         self._no_clients.clear()
         connection.number = self._ledger.admit()
-        hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation}
-        connection.send(encode({**hello, "connection": connection.number, "pid": os.getpid()}))
+        hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation, "pid": os.getpid()}
+        connection.send(encode({**hello, "connection": connection.number, "key": self._key_of(connection.number)}))
         return None
+
+    def _key_of(self, number: int) -> str:
+        """What only the client of that connection knows: by it its requests are known on another connection."""
+        return hashlib.blake2b(b"%d" % number, key=self._secret, digest_size=16).hexdigest()
+
+    def _check_owner(self, connection: Connection, request: requests.Request) -> None:
+        """Refuse another client's id: ids are counted up, so to use one ends all before it, and brings the answer."""
+        if request.id.startswith(f"{self.incarnation}.{connection.number}."):
+            return
+        key = self._key_of(self._ledger.connection_of(request.id))
+        if not hmac.compare_digest(key.encode(), request.key.encode()):
+            raise ProtocolError(
+                f"request {request.id} belongs to another connection, and was not run: count from 1 on yours, or send"
+                " that connection's key to ask again"
+            )
 
     def may_be_idle(self, connection: Connection) -> None:
         """Something that kept it busy has just ended. (Also called of one that is not, or no longer, connected.)"""
@@ -113,6 +139,7 @@ class Server:
         asked_for = message.header.get("id")
         try:
             request = requests.parse(message.header)
+            self._check_owner(connection, request)
             claim = self._ledger.claim(request.id, time.monotonic())
         except ShellSessionError as error:
             connection.fail(error, asked_for if isinstance(asked_for, str) else "")
