@@ -281,5 +281,6 @@ def parse(header: dict[str, Any]) -> Request:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["loc"][-1:] == ("agent",):
             raise InvalidRequest(f"an agent's name is text (Unicode) of 1 to {_AGENT_MAX} characters") from None
-        where = ".".join(str(part) for part in first["loc"]) or "request"
+        # A name of the environment is shown up to a "=": behind it is what was meant as its value.
+        where = ".".join(str(part).partition("=")[0] for part in first["loc"]) or "request"
         raise InvalidRequest(f"{where[:100]}: {first['msg'][:200]}") from None
