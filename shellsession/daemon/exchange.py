@@ -139,8 +139,11 @@ class Exchange:
 
     def _say(self, wire: Wire) -> Steps[None]:
         if not wire.hello:
-            # A second try may not give up: what was asked for may be running.
-            yield from wire.greet(self._path, patient=bool(self.request))
+            try:
+                # A second try may not give up: what was asked for may be running.
+                yield from wire.greet(self._path, patient=bool(self.request))
+            except DaemonUnavailable as error:
+                raise self.unreachable(error) from error
         if not self.sent:
             yield from self._send(wire)
 
