@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import AsyncAgents, RemoteSession, SessionBusy
@@ -24,6 +25,9 @@ from shellsession.daemon.connection import Connection
 from shellsession.daemon.records import from_part
 from shellsession.daemon.server import Server
 from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
+
+# A daemon keeps all others of its user from its descriptors, environment and directory.
+looks_into_it = pytest.mark.skipif(os.getuid() != 0, reason="only root may look into a daemon's process")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import endings
 import pytest
-from daemons import Daemon, Raw, answers, running, serving, stopped
+from daemons import Daemon, Raw, answers, looks_into_it, running, serving, stopped
 from endings import nothing_is_left, session
 from support import PATIENCE, stat_fields, wait_until
 
@@ -28,6 +28,7 @@ from shellsession.daemon.wire import encode
 runtime, hasty = endings.runtime, endings.hasty
 
 
+@looks_into_it
 def test_where_no_descriptor_is_left_clients_are_told_at_once(hasty: Daemon, runtime: Path) -> None:
     """And are served again as soon as there are some."""
     with ExitStack() as clients, session(hasty) as sh:
