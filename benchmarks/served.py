@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 # Far longer than a daemon takes to start or to end, on any machine.
 PATIENCE = 60.0
+# Started by itself it would shut out who measures its memory and descriptors, and is not root.
+_PROGRAM = "import sys; from shellsession.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ def served(runtime: bool = False) -> Iterator[Served]:
             env["XDG_RUNTIME_DIR"] = os.path.join(home, "runtime")
             os.mkdir(env["XDG_RUNTIME_DIR"], 0o700)
         path, audit = os.path.join(home, "socket"), os.path.join(home, "audit.jsonl")
-        argv = [sys.executable, "-m", "shellsession", "serve", "--socket", path]
+        argv = [sys.executable, "-c", _PROGRAM, "serve", "--socket", path]
         argv += ["--audit", audit, "--log-level", "warning"]
         with subprocess.Popen(argv, env=env) as process:
             try:

@@ -83,7 +83,7 @@ class Base(AnySession[Request]):
         Raises InvalidRequest.
         """
         if sandbox is not None and not isinstance(sandbox, Sandbox):
-            raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r:.100}")
+            raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
         kept = Limits() if limits is None else _limits_of(limits, sandbox)
         self._defaults = Request(b"", timeout=timeout, on_timeout=on_timeout, tty=tty, limits=kept)
         self._gentle = "kill" if on_timeout == "kill" else "interrupt"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from .errors import InvalidRequest
-from .models import Request, check_flag, path_text, to_bytes
+from .models import Request, path_text, to_bytes
 
 
 def path_of(name: str, value: object) -> str:
@@ -60,13 +60,14 @@ def commands_of(startup: object) -> tuple[bytes, ...]:
 
 
 def check_options(env: object, extra_env: object, agent_env: object, size: object) -> None:
-    """What is only looked at."""
+    """Refuse what these options cannot be. No error shows a variable's value, which may be a secret."""
     for name, value in (("env", env), ("extra_env", extra_env)):
         if value is not None and not isinstance(value, Mapping):
-            raise InvalidRequest(f"{name} is a mapping of names to values, not {_shown(value)}")
+            raise InvalidRequest(f"{name} is a mapping of names to values, not {type(value).__name__}")
         for variable in (value or {}).items():
             _check_variable(*variable)
-    check_flag("agent_env", agent_env)
+    if not isinstance(agent_env, bool):  # perhaps a mapping that was meant as extra_env
+        raise InvalidRequest(f"agent_env is True or False, not {type(agent_env).__name__}")
     check_size(size)
 
 
@@ -76,8 +77,11 @@ def _check_variable(name: object, value: object) -> None:
     with suppress(UnicodeEncodeError):
         if fit and b"\0" not in os.fsencode(f"{name}{value}"):
             return
+    # Behind a "=" in a name is what was meant as its value.
+    shown = repr(name.partition("=")[0]) if isinstance(name, str) else f"its name is {type(name).__name__}"
     raise InvalidRequest(
-        f"the environment holds a variable that no program can get: {name!r} (names and values are str)"
+        f"the environment holds a variable that no program can get: {shown} (names and values are str; no name holds a"
+        ' "=")'
     )
 
 

@@ -245,7 +245,7 @@ def text_of(data: bytes, omitted: int, cut: int) -> str:
     return head.decode("utf-8", "replace") + tail[skip:].decode("utf-8", "replace")
 
 
-class Options(Record):
+class Options(Record, unshown=("env", "extra_env")):
     """How a session's bash is started; see ``Session`` for the meaning of each field."""
 
     cwd: str | None = None

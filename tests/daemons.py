@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import AsyncAgents, RemoteSession, SessionBusy
@@ -24,6 +25,9 @@ from shellsession.daemon.connection import Connection
 from shellsession.daemon.records import from_part
 from shellsession.daemon.server import Server
 from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
+
+# A daemon keeps all others of its user from its descriptors, environment and directory.
+looks_into_it = pytest.mark.skipif(os.getuid() != 0, reason="only root may look into a daemon's process")
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ class Raw:
         """A proper request, but for ``fields``; what is ``...`` is left out."""
         self._number += 1
         number = f"{self.hello['incarnation']}.{self.hello['connection']}.{self._number}"
-        header = {"protocol": PROTOCOL, "id": number, "verb": verb, **fields}
+        header = {"protocol": PROTOCOL, "id": number, "key": self.hello["key"], "verb": verb, **fields}
         return {name: value for name, value in header.items() if value is not ...}
 
     def say(self, verb: str, *parts: bytes, **fields: object) -> str:

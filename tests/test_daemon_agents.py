@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemons import Daemon, Raw, running
+from daemons import Daemon, Raw, looks_into_it, running
 from support import PATIENCE, descendants, unique_seconds, wait_until
 
 from shellsession import DaemonUnavailable, InvalidRequest, RemoteSession, ShellUnavailable, aconnect, connect
@@ -119,6 +119,7 @@ def test_a_bash_that_is_not_there_is_told(client: Client) -> None:
         client("a", bash="/no such bash").run("true")
 
 
+@looks_into_it
 def test_one_agents_secret_is_nowhere_else(daemon: Daemon, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "opensesame-" + unique_seconds()
     before = client("before")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from commands import cli
-from daemons import Raw, running, serving
+from daemons import Raw, looks_into_it, running, serving
 from support import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import LimitReached, RemoteSession, SessionClosed, TooManySessions, aconnect, connect
@@ -44,6 +44,7 @@ def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:
             session.disconnect()
 
 
+@looks_into_it
 def test_who_cannot_be_opened_takes_no_place_and_hears_whose_limit_it_is(tmp_path: Path) -> None:
     with (
         running(tmp_path / "daemon", "--max-sessions", "2") as daemon,

@@ -45,6 +45,24 @@ def test_a_request_that_comes_again_gets_the_one_answer(daemon: Daemon, gate: Ga
     assert gate.count == 1
 
 
+def test_a_request_is_of_the_client_that_has_counted_it(daemon: Daemon, gate: Gate) -> None:
+    """Another one neither uses its numbers up, nor takes its answer away, nor is given it."""
+    with Raw(daemon.socket) as ours, Raw(daemon.socket) as other:
+        ours.open("owned", gate.place)
+        request, part = ours.header("run", agent="owned"), gate.text.encode()
+        ours.socket.sendall(encode(request, part))
+        gate.until_begun()
+        far = {**request, "id": request["id"].rpartition(".")[0] + ".1000000"}
+        for claimed in (request, far):
+            for key in ("", other.hello["key"]):
+                other.socket.sendall(encode({**claimed, "key": key}, part))
+                assert other.receive().header["error"]["code"] == "protocol"
+        gate.open()
+        assert ours.receive().parts[0] == b"begun\nended\n"
+        assert ours.run("owned", "true")["exit_code"] == 0
+    assert gate.count == 1
+
+
 @either
 def test_a_client_that_lost_its_connection_asks_again(proxy: Proxy, gate: Gate, client: Client) -> None:
     with ThreadPoolExecutor(1) as threads:

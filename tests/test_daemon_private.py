@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Raw, running
+from daemons import Daemon, Raw, looks_into_it, running
 from support import wait_until
 
 from shellsession import DaemonUnavailable, ShellSessionError, connect
@@ -179,6 +179,7 @@ def test_the_client_of_another_user_is_told(daemon: Daemon) -> None:
     assert as_nobody(ask) == "daemon_unavailable"
 
 
+@looks_into_it
 def test_it_listens_on_its_socket_and_on_nothing_else(daemon: Daemon) -> None:
     with connect("a", daemon.socket, False, cwd="/") as session:
         session.run("true")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import homes
 import pytest
-from daemons import Raw, answers, command, running
+from daemons import Raw, answers, command, looks_into_it, running
 from homes import CLIENT, Home, finish
 from support import PATIENCE, in_thread, is_alive, stat_fields, wait_until
 
@@ -48,6 +48,7 @@ subprocess.run(serve, check=True, close_fds=False)
 """
 
 
+@looks_into_it
 @pytest.mark.parametrize("first", ["", BY_HAND], ids=["on demand", "by hand"])
 def test_it_is_free_of_its_starter(home: Home, place: Path, first: str) -> None:
     """Its terminal, process group, session, directory, environment, and what it has open."""
@@ -100,6 +101,7 @@ exec {python} "$@"
 """
 
 
+@looks_into_it
 def test_a_python_that_needs_something_of_its_environment_starts_a_daemon(home: Home, tmp_path: Path) -> None:
     """As one does whose libpython is nowhere where the linker looks by itself."""
     names = "LD_LIBRARY_PATH PYTHONHOME PYTHONUSERBASE"

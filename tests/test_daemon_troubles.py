@@ -13,7 +13,7 @@ from pathlib import Path
 
 import endings
 import pytest
-from daemons import Daemon, Raw, answers, running, serving, stopped
+from daemons import Daemon, Raw, answers, looks_into_it, running, serving, stopped
 from endings import nothing_is_left, session
 from support import PATIENCE, stat_fields, wait_until
 
@@ -21,12 +21,14 @@ from shellsession import DaemonUnavailable, LimitReached, connect
 from shellsession.cli.main import main
 from shellsession.cli.spectator import Line
 from shellsession.daemon import link, server
+from shellsession.daemon.connection import Connection
 from shellsession.daemon.control import shutdown, stats
 from shellsession.daemon.wire import encode
 
 runtime, hasty = endings.runtime, endings.hasty
 
 
+@looks_into_it
 def test_where_no_descriptor_is_left_clients_are_told_at_once(hasty: Daemon, runtime: Path) -> None:
     """And are served again as soon as there are some."""
     with ExitStack() as clients, session(hasty) as sh:
@@ -119,6 +121,41 @@ def test_who_comes_gets_the_place_of_who_has_been_idle_for_longest(
                     gone.receive()
             assert late.ask("stats").header["value"]["connections"] == 3
             assert sh.run("echo $X").stdout == "1\n"
+
+
+def test_a_flood_of_idle_clients_costs_the_same_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at once, when room is needed: not all that are there for each that comes."""
+    asked: list[Connection] = []
+
+    def is_idle(connection: Connection) -> bool:
+        asked.append(connection)
+        return bool(found(connection))
+
+    found = vars(Connection)["is_idle"].fget
+    monkeypatch.setattr(Connection, "is_idle", property(is_idle))
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 10)
+    with serving(str(tmp_path / "socket")), ExitStack() as clients:
+        for _ in range(30):
+            clients.enter_context(Raw(str(tmp_path / "socket")))
+    assert len(asked) == len(set(asked)) == 20
+
+
+def test_who_asks_again_over_another_connection_is_not_idle_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one is, where it is still there."""
+    monkeypatch.setattr(server, "_MAX_CONNECTIONS", 3)
+    path = str(tmp_path / "socket")
+    with serving(path), Raw(path) as first, Raw(path) as second:
+        first.open("a1", tmp_path)
+        request, part = first.header("run", agent="a1"), b"until [ -e go ]; do sleep 0.01; done"
+        for raw in (first, second):
+            raw.socket.sendall(encode(request, part))
+        with Raw(path), Raw(path):
+            with pytest.raises(EOFError):
+                first.receive()
+            (tmp_path / "go").touch()
+            assert second.receive().header["result"]["outcome"] == "exited"
 
 
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(

@@ -35,11 +35,12 @@ def test_the_result_of_a_client_that_died_is_there_for_who_waits(
         sh.wait()
 
 
-def leave_behind(daemon: Daemon, sh: RemoteSession, verb: str, *parts: bytes, **fields: object) -> str:
+def leave_behind(daemon: Daemon, sh: RemoteSession, verb: str, *parts: bytes, **fields: object) -> dict[str, Any]:
     """A client asks for something, and dies when it is being served; its request."""
     with Raw(daemon.socket) as dying, Raw(daemon.socket) as other:
         before = other.ask("stats").header["value"]
-        request = dying.say(verb, *parts, agent=sh.agent, **fields)
+        request = dying.header(verb, agent=sh.agent, **fields)
+        dying.socket.sendall(encode(request, *parts))
         wait_until(lambda: other.ask("stats").header["value"]["requests"] > before["requests"] + 1, "the request")
         dying.close()
         wait_until(lambda: other.ask("stats").header["value"]["connections"] < before["connections"], "his death")
@@ -126,17 +127,15 @@ def test_what_the_dead_wait_for_is_not_kept(daemon: Daemon, sh: RemoteSession, r
             stays(raw, sh)
     with Raw(daemon.socket) as other:
         before = served(other)
-        left = {
-            leave_behind(daemon, sh, verb, *parts, **fields): (verb, parts, fields)
-            for verb, (parts, fields) in ENDLESS[state].items()
-        }
+        asked = ENDLESS[state].items()
+        left = [(leave_behind(daemon, sh, verb, *parts, **fields), parts) for verb, (parts, fields) in asked]
         wait_until(lambda: served(other) == before, "their end")
-        for request, (verb, parts, fields) in left.items():
-            other.socket.sendall(encode({**other.header(verb, agent=sh.agent, **fields), "id": request}, *parts))
+        for request, parts in left:
+            other.socket.sendall(encode(request, *parts))
             reply = other.receive().header
-            assert reply["id"] == request
+            assert reply["id"] == request["id"]
             answered = "value" in reply or reply.get("result", {}).get("outcome") == "running"
-            assert answered or refusal(reply) == "busy", (verb, reply)
+            assert answered or refusal(reply) == "busy", (request, reply)
     if state == "held":
         assert raw.ask("run", b"echo fine", agent=sh.agent, holder="me").parts[0] == b"fine\n"
     else:
@@ -227,8 +226,7 @@ def test_who_comes_back_for_his_result_has_it_alone(daemon: Daemon, sh: RemoteSe
     request = leave_behind(daemon, sh, "run", b"until [ -e go ]; do sleep 0.05; done; echo late")
     Path(sh.cwd, "go").touch()
     wait_until(lambda: sh.state == "idle", "its end")
-    again = {**raw.header("run", agent=sh.agent), "id": request}
-    raw.socket.sendall(encode(again, b"until [ -e go ]; do sleep 0.05; done; echo late"))
+    raw.socket.sendall(encode(request, b"until [ -e go ]; do sleep 0.05; done; echo late"))
     assert raw.receive().parts[0] == b"late\n"
     with pytest.raises(NotRunning):
         sh.wait()

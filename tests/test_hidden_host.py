@@ -112,6 +112,45 @@ def test_a_host_whose_umask_takes_its_own_rights(tmp_path_factory: pytest.TempPa
     run(f"{_NEW_USER}; os.umask({umask})", "", directory)
 
 
+_LOOKS_FOR_HIDDEN = f"""
+import os, sys
+from shellsession.engine import processes
+
+pid, start = map(int, sys.argv[2:4])
+{_NEW_USER}
+assert not processes.start_time(pid)  # it is hidden
+assert not processes.is_gone(pid, start)
+os.execvp("bash", ["bash", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
+def test_a_host_that_proc_hides_is_not_taken_for_dead(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By its watcher, or by another host of the same user, which sweeps behind those that have ended (hidepid)."""
+    hiding = ("unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh")
+    if subprocess.run([*hiding, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no /proc that hides processes can be had here")
+    open_to_all(directory := tmp_path_factory.mktemp("hidden"))
+    (place := directory / "home" / "host").mkdir(parents=True)
+    for path in (place.parent, place):
+        os.chown(path, 54321, 54321)
+    script = Path(guard.__file__).with_name("watcher.bash")
+    program = f"import os, sys; {_NEW_USER}; print(flush=True); sys.stdin.read()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as host:
+        assert host.stdout
+        host.stdout.readline()
+        told = (script, host.pid, processes.start_time(host.pid), 1, 0, place)
+        argv = [*hiding, sys.executable, "-c", _LOOKS_FOR_HIDDEN, *map(str, told)]
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL) as watcher:
+            wait_until(lambda: watcher.poll() is not None or naps(watcher.pid) > 30, "many looks")
+            assert watcher.poll() is None
+            host.kill()
+            host.wait(PATIENCE)
+            assert watcher.wait(PATIENCE) is not None
+    assert not place.exists()
+
+
 @pytest.fixture
 def without_proc() -> tuple[str, ...]:
     """Runs what follows where /proc is empty."""

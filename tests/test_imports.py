@@ -95,7 +95,7 @@ _LAYERS: Final = (
     ("integrations.toolbox",),
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("integrations.langchain", "integrations.strands"),
-    ("cli.listing", "cli.logs", "cli.editing"),
+    ("cli.listing", "cli.logs", "cli.editing", "cli.hardening"),
     ("cli.screen", "cli.history", "cli.ahead"),
     ("cli.terminal",),
     ("cli.arguments",),

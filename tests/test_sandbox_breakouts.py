@@ -19,7 +19,9 @@ from sandboxes import needs_bwrap, open_place, run_as, sandboxed
 from support import wait_until
 
 import shellsession
-from shellsession import InvalidRequest, Sandbox, Session
+from shellsession import DaemonUnavailable, InvalidRequest, Sandbox, Session, connect
+from shellsession.daemon import exchange
+from shellsession.daemon.wire import PROTOCOL
 from shellsession.engine import cgroups
 
 pytestmark = needs_bwrap
@@ -132,6 +134,48 @@ def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
             result = sh.run(f"{client} agent {daemon.socket}")
             assert "DaemonUnavailable" in result.stderr
             assert f"refused a connection of user {os.getuid()} from a sandbox" in daemon.said
+
+
+def test_who_waits_for_a_result_is_out_of_reach(ours: Path) -> None:
+    """Also by a client's own end of a pipe, which the same user can open outside of a sandbox."""
+    reading, writing = os.pipe()
+    search = f"find /proc/[0-9]*/fd -lname 'pipe:\\[{os.fstat(reading).st_ino}\\]' 2>/dev/null"
+    with Session(timeout=20) as outside, sandboxed(ours) as sh:
+        assert outside.run(search).stdout != ""
+        assert sh.run(search).stdout == ""
+    os.close(reading)
+    os.close(writing)
+
+
+_LISTENS = """
+import contextlib, os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("socket")
+listener.listen()
+if {ends} and os.fork() > 0:  # who listens has ended then: so says the kernel to who comes
+    os._exit(0)
+open("ready", "w").close()
+while True:
+    with contextlib.suppress(OSError), listener.accept()[0] as client, open("heard", "ab") as heard:
+        client.sendall(b'{{"protocol":{protocol},"version":"1","incarnation":"a","connection":1,"pid":1,"key":""}}\\n')
+        heard.write(client.recv(1 << 20))
+"""
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["lives", "has ended"])
+def test_no_client_says_anything_to_a_listener_in_a_sandbox(
+    ours: Path, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would get the environment of who asks for a session."""
+    monkeypatch.setattr(exchange, "_TRIED", 0.0)
+    (ours / "listens.py").write_text(_LISTENS.format(ends=ends, protocol=PROTOCOL))
+    with sandboxed(ours) as sh:
+        sh.run(f"{sys.executable} listens.py &")
+        wait_until((ours / "ready").exists, "the listener")
+        with pytest.raises(DaemonUnavailable, match="ends them at once" if ends else "runs in a sandbox"):
+            connect("a", ours / "socket", False)
+        wait_until((ours / "heard").exists, "its client")
+        assert (ours / "heard").read_bytes() == b""
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the system calls")

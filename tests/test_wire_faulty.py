@@ -17,7 +17,10 @@ from shellsession import ProtocolError, RemoteSession, aconnect, connect
 from shellsession.daemon.control import stats
 from shellsession.daemon.wire import PROTOCOL, Decoder, encode
 
-HELLO: dict[str, Any] = {"protocol": PROTOCOL, "version": "0", "incarnation": "x", "connection": 1, "pid": 1}
+HELLO: dict[str, Any] = {
+    **{"protocol": PROTOCOL, "version": "0", "incarnation": "x"},
+    **{"connection": 1, "key": "k", "pid": 1},
+}
 OUTPUT: dict[str, Any] = {"event": "output", "stream": "stdout", "at": 0}
 Reply = tuple[dict[str, Any], tuple[bytes, ...]]
 

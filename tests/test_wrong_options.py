@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from daemons import Daemon
+from daemons import Daemon, Raw
 
 from shellsession import (
     TTY,
@@ -20,6 +21,7 @@ from shellsession import (
     Limits,
     RemoteSession,
     Session,
+    ShellSessionError,
     aconnect,
     connect,
 )
@@ -207,6 +209,46 @@ def test_of_other_verbs(sh: Session, remote: RemoteSession, kind: str) -> None:
     with pytest.raises(InvalidRequest, match=r"size is .* not \('a', 24\)"):
         session.resize("a", 24)
     assert session.interrupt().outcome == "interrupted"
+
+
+# What holds a variable's value, and is no environment.
+_SECRET: Final = "opensesame"
+_NO_ENVIRONMENTS: Final[dict[str, Any]] = {
+    "a text": f"TOKEN={_SECRET}",
+    "bytes": f"TOKEN={_SECRET}".encode(),
+    "a list": [f"TOKEN={_SECRET}"],
+    "pairs": [("TOKEN", _SECRET)],
+    "a value of bytes": {"TOKEN": _SECRET.encode()},
+    "a value in a list": {"TOKEN": [_SECRET]},
+    "a value with NUL": {"TOKEN": f"{_SECRET}\0"},
+    "a value that is no Unicode": {"TOKEN": f"\ud800{_SECRET}"},
+    "a value that is too long": {"TOKEN": _SECRET * 200_000},
+    "a name with its value": {f"TOKEN={_SECRET}": 1},
+    "a name of bytes": {f"TOKEN={_SECRET}".encode(): ""},
+    "a pair for a name": {("TOKEN", _SECRET): ""},
+    "an environment": {"TOKEN": _SECRET},
+}
+
+
+def said_of(kind: str, name: str, value: Any, socket: str) -> str:
+    """What is said to a session of that kind with such an option, to its opening, or to its first command."""
+    try:
+        if kind == "raw":
+            with Raw(socket) as raw:
+                return str(raw.open("nobody", **{name: value}).header)
+        with Session(**{name: value}) if kind == "local" else connect("nobody", socket, False, **{name: value}) as sh:
+            return sh.run("true").reason
+    except ShellSessionError as error:
+        return "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("name", ["env", "extra_env", "agent_env", "sandbox"])
+@pytest.mark.parametrize("kind", ["local", "remote", "raw"])
+def test_no_error_shows_the_value_of_a_variable(daemon: Daemon, kind: str, name: str) -> None:
+    for what, value in _NO_ENVIRONMENTS.items():
+        said = said_of(kind, name, value, daemon.socket)
+        assert _SECRET not in said, what
+        assert said or what == "an environment"
 
 
 # -- over the daemon

@@ -13,6 +13,7 @@ from typing import Final
 
 from ..errors import InvalidRequest, ShellSessionError
 from .arguments import INTERRUPTED, REFUSED, VERBS, Asked, tell_error
+from .hardening import shut_out_others
 from .listing import show
 
 # The error's code, which no error of the library has.
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.environ.get("LC_CTYPE") in _COERCED:
         _be_as_started()
+    if arguments is None:
+        shut_out_others()  # not before: what we were started with cannot be read then
     _complete_descriptors()
     status = _guarded(words)
     if arguments is None and words[:1] != ["serve"]:

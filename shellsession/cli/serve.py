@@ -120,7 +120,7 @@ def main(words: Sequence[str]) -> int:
         audit=audit_path or None,
     )
     listening = service.listen(path, given.lock)
-    if given.detach and not service.detach():
+    if given.detach and not service.detach(listening):
         talk(f"a daemon listens at {path}")
         os._exit(0)
     # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.

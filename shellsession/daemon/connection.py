@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
@@ -53,7 +52,6 @@ class Connection(asyncio.BufferedProtocol):
         self.number = 0
         self.pid = 0  # of the client
         self._at_end: list[Callable[[], None]] = []
-        self.idle_since = time.monotonic()
 
     # -- asyncio's side
 
@@ -129,15 +127,16 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._room.set()
         self._take_some()
+        self._server.may_be_idle(self)
 
     # -- the server's side
 
     def served(self) -> None:
-        """One of its requests has been answered: there is room for another."""
+        """One of its requests has been answered, or has moved to another connection: there is room for another."""
         self._in_flight -= 1
-        self.idle_since = time.monotonic()
         if self._messages:
             self._take_some()
+        self._server.may_be_idle(self)
 
     def send(self, data: bytes) -> None:
         """To be sent; nothing happens when the client is gone."""
@@ -152,6 +151,11 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_gone(self) -> bool:
         return self._transport is None
+
+    @property
+    def is_serving(self) -> bool:
+        """Is a request of its client being served?"""
+        return self._in_flight > 0
 
     @property
     def is_idle(self) -> bool:

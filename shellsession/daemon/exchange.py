@@ -78,6 +78,7 @@ class Exchange:
         self._expected = expected
         self.sent = self._resent = False
         self.request = ""  # its id, once it was sent
+        self._key = ""  # by which the daemon knows it over another connection
         self.done = False  # it has its answer
         self._attempts = 0  # in a row that came to nothing: nobody took the request
         self._tried = 0.0  # when the first of them failed
@@ -138,8 +139,11 @@ class Exchange:
 
     def _say(self, wire: Wire) -> Steps[None]:
         if not wire.hello:
-            # A second try may not give up: what was asked for may be running.
-            yield from wire.greet(self._path, patient=bool(self.request))
+            try:
+                # A second try may not give up: what was asked for may be running.
+                yield from wire.greet(self._path, patient=bool(self.request))
+            except DaemonUnavailable as error:
+                raise self.unreachable(error) from error
         if not self.sent:
             yield from self._send(wire)
 
@@ -194,11 +198,14 @@ class Exchange:
                 " for a fresh session"
             )
         self._resent = bool(self.request)
-        self.request = self.request or wire.next_id()
+        if not self._resent:
+            self.request, self._key = wire.next_id(), wire.key
         self.sent = True
         if self._given_up is not None:
             self._given_up.request = self.request
         header = {"protocol": PROTOCOL, "id": self.request, **self._header}
+        if self._resent:
+            header["key"] = self._key
         yield from wire.send(encode(header, *self._parts))
         self._attempts = 0  # it lives, and has it: what was begun will be heard of
 

@@ -98,6 +98,10 @@ class Ledger:
         if len(self._left) > self._connections_kept:
             del self._highest[self._left.popleft()]
 
+    def connection_of(self, request: str) -> int:
+        """The number of the connection on which that request was first sent. Raises ProtocolError, OutcomeUnknown."""
+        return self._key(request).connection
+
     def claim(self, request: str, now: float) -> Claim | bytes:
         """What is known of a request: nothing (it is the caller's to run now), that it is running, or its reply."""
         key = self._key(request)

@@ -10,6 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from ..engine import processes
 from ..engine.waiting import Poller, Steps, Wait
 from ..errors import DaemonUnavailable, ProtocolError, VersionMismatch
 from ..models import VERSION
@@ -54,7 +55,18 @@ class Wire:
         self.hello: dict[str, Any] = {}
 
     def greet(self, path: str, patient: bool = False) -> Steps[None]:
-        """As ``meet``, where what follows is to be understood as well. Raises VersionMismatch."""
+        """As ``meet``, where what follows is to be understood as well, and is for no sandbox to read.
+
+        Raises VersionMismatch, and DaemonUnavailable where a sandbox listens.
+        """
+        # A command in a sandbox may be able to write where our socket is, and would get our environment.
+        if processes.is_confined(pid := peer(self._socket)[0]):
+            if not processes.alive(pid):
+                raise ConnectionLost
+            raise DaemonUnavailable(
+                f"what listens at {path} runs in a sandbox or container (pid {pid}): nothing was sent; remove that"
+                " socket, or name another"
+            )
         yield from self.meet(path, patient)
         if self.hello.get("protocol") != PROTOCOL:
             raise VersionMismatch(
@@ -91,6 +103,11 @@ class Wire:
     @property
     def incarnation(self) -> str:
         return str(self.hello["incarnation"])
+
+    @property
+    def key(self) -> str:
+        """By which a request that was sent here is known to the daemon over another connection."""
+        return str(field(self.hello, "key", str))
 
     def next_id(self) -> str:
         self._number += 1

@@ -54,7 +54,7 @@ def _sandbox_fields(sandbox: object) -> dict[str, object]:
     from ..policy.sandbox import Sandbox
 
     if not isinstance(sandbox, Sandbox):
-        raise InvalidRequest(f"sandbox is a Sandbox, not {sandbox!r}")
+        raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
     write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
     limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
     return {"write": write, "hide": hide, "network": sandbox.network, **limits}

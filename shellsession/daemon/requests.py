@@ -23,12 +23,16 @@ _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_buil
 
 
 class Request(BaseModel):
-    """What every request has: the protocol that its client speaks, and its id (see ``ledger``)."""
+    """What every request has: the protocol that its client speaks, and its id (see ``ledger``).
+
+    ``key``: that of the connection on which it was first sent, where it comes again over another one.
+    """
 
     model_config = _STRICT
 
     protocol: int
     id: Annotated[str, Field(max_length=ID_MAX)]
+    key: Annotated[str, Field(max_length=64)] = ""
 
 
 class OfAgent(Request):
@@ -233,6 +237,7 @@ class Hold(OfAgent):
 class Cancel(Request):
     """End a request that is being served, as a cancelled task does: its command dies, the shell lives.
 
+    Any client may end any other's, as it may interrupt, restart or close its session; no key is asked for.
     ``reads``: its client looks at what came of it; else the next command is told of the shell that it cost.
     """
 
@@ -277,5 +282,6 @@ def parse(header: dict[str, Any]) -> Request:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["loc"][-1:] == ("agent",):
             raise InvalidRequest(f"an agent's name is text (Unicode) of 1 to {_AGENT_MAX} characters") from None
-        where = ".".join(str(part) for part in first["loc"]) or "request"
+        # A name of the environment is shown up to a "=": behind it is what was meant as its value.
+        where = ".".join(str(part).partition("=")[0] for part in first["loc"]) or "request"
         raise InvalidRequest(f"{where[:100]}: {first['msg'][:200]}") from None

@@ -6,15 +6,26 @@ Law: a request is served once, whoever asks for it and how often; a client that 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
 import os
 import secrets
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import AsyncAgents
-from ..errors import DaemonUnavailable, InvalidRequest, LimitReached, OutcomeUnknown, SessionBusy, ShellSessionError
+from ..errors import (
+    DaemonUnavailable,
+    InvalidRequest,
+    LimitReached,
+    OutcomeUnknown,
+    ProtocolError,
+    SessionBusy,
+    ShellSessionError,
+)
 from ..models import VERSION
 from . import requests
 from .audit import Audit
@@ -44,10 +55,14 @@ class Server:
     def __init__(self, agents: AsyncAgents, audit: Audit | None = None) -> None:
         self.agents = agents
         self.incarnation = secrets.token_hex(8)
+        self._secret = secrets.token_bytes(32)
         self.stopping = asyncio.Event()
         self._journal = Journal(audit)
         self._ledger = Ledger(self.incarnation)
         self._connections: set[Connection] = set()
+        # Those that may be idle, the one that has been for longest first; whether it is, is asked when room is needed.
+        # (A plain dict would walk over all that was dropped to find its first entry.)
+        self._maybe_idle: OrderedDict[Connection, None] = OrderedDict()
         self._no_clients = asyncio.Event()  # no client is connected
         self._no_clients.set()
         self._served: dict[str, Listener] = {}  # by its id
@@ -64,30 +79,56 @@ class Server:
                 f"{_MAX_CONNECTIONS} clients are connected, the most there may be: close one, or try again later"
             )
         self._connections.add(connection)
+        self.may_be_idle(connection)
         self._no_clients.clear()
         connection.number = self._ledger.admit()
-        hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation}
-        connection.send(encode({**hello, "connection": connection.number, "pid": os.getpid()}))
+        hello = {"protocol": PROTOCOL, "version": VERSION, "incarnation": self.incarnation, "pid": os.getpid()}
+        connection.send(encode({**hello, "connection": connection.number, "key": self._key_of(connection.number)}))
         return None
+
+    def _key_of(self, number: int) -> str:
+        """What only the client of that connection knows: by it its requests are known on another connection."""
+        return hashlib.blake2b(b"%d" % number, key=self._secret, digest_size=16).hexdigest()
+
+    def _check_owner(self, connection: Connection, request: requests.Request) -> None:
+        """Refuse another client's id: ids are counted up, so to use one ends all before it, and brings the answer."""
+        if request.id.startswith(f"{self.incarnation}.{connection.number}."):
+            return
+        key = self._key_of(self._ledger.connection_of(request.id))
+        if not hmac.compare_digest(key.encode(), request.key.encode()):
+            raise ProtocolError(
+                f"request {request.id} belongs to another connection, and was not run: count from 1 on yours, or send"
+                " that connection's key to ask again"
+            )
+
+    def may_be_idle(self, connection: Connection) -> None:
+        """Something that kept it busy has just ended. (Also called of one that is not, or no longer, connected.)"""
+        if connection in self._connections:
+            self._maybe_idle[connection] = None
+            self._maybe_idle.move_to_end(connection)
 
     def _make_room(self) -> bool:
         """End what has been idle for longest, if anything is: its client comes again when it has something to ask.
 
-        So who only keeps sessions open keeps nobody out, least of all who comes to look, or to end something.
+        So who only keeps sessions open keeps nobody out, least of all who comes to look, or to end something. Each is
+        looked at once for each time that it may have become idle: a flood of clients costs the same for each of them.
         """
-        served = {listener.connection for listener in self._served.values()}
-        idle = [one for one in self._connections if one.is_idle and one not in served]
-        if idle:
-            min(idle, key=lambda one: one.idle_since).close()
-        return bool(idle)
+        while self._maybe_idle:
+            connection, _ = self._maybe_idle.popitem(last=False)
+            if connection.is_idle:
+                connection.close()
+                return True
+        return False
 
     def leave(self, connection: Connection) -> None:
         if connection in self._connections:
             self._connections.remove(connection)
+            self._maybe_idle.pop(connection, None)
             self._ledger.leave(connection.number)
-            for listener in self._served.values():
-                if listener.connection is connection:
-                    self._await_reconnect(listener)
+            if connection.is_serving:
+                for listener in self._served.values():
+                    if listener.connection is connection:
+                        self._await_reconnect(listener)
             if not self._connections:
                 self._no_clients.set()
 
@@ -98,6 +139,7 @@ class Server:
         asked_for = message.header.get("id")
         try:
             request = requests.parse(message.header)
+            self._check_owner(connection, request)
             claim = self._ledger.claim(request.id, time.monotonic())
         except ShellSessionError as error:
             connection.fail(error, asked_for if isinstance(asked_for, str) else "")
@@ -107,10 +149,14 @@ class Server:
             self._answer_again(connection, request, claim)
             connection.served()
         elif claim is Claim.RUNNING:
-            if not connection.is_gone:  # else it was taken late, and has come again elsewhere
-                self._served[request.id].reconnect(connection)
-            self._await_reconnect(self._served[request.id])
-            connection.served()
+            listener = self._served[request.id]
+            left = listener.connection
+            if connection.is_gone:  # it was taken late, and has come again elsewhere
+                left = connection
+            else:
+                listener.reconnect(connection)
+            self._await_reconnect(listener)
+            left.served()
         else:
             self._requests += 1
             listener = self._served[request.id] = Listener(request.id, connection)
@@ -149,7 +195,7 @@ class Server:
             LOG.debug("%s", incoming.outline(header))
         incoming.listener.connection.send(reply)
         incoming.listener.abandon()  # what is still to be told of its output waits for no client that has gone
-        incoming.connection.served()
+        incoming.listener.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
         if listener.late or (listener.queued and listener.abandoned.done()):

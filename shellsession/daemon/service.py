@@ -46,13 +46,22 @@ def listen(path: str, lock: int | None = None) -> ListeningSocket:
     return ListeningSocket(path, lock)
 
 
-def detach() -> bool:
-    """Leave the terminal, process group and directory of who started us; True in the daemon, False in its starter."""
+def detach(listening: ListeningSocket) -> bool:
+    """Leave the terminal, process group and directory of who started us; True in the daemon, False in its starter.
+
+    The starter ends when the daemon itself listens: clients send nothing to a listener that has ended.
+    """
+    reader, writer = os.pipe()
     if os.fork():
+        os.close(writer)
+        os.read(reader, 1)
         return False
     os.setsid()
     if os.fork():  # no leader of a session: it can never get a terminal again
         os._exit(0)
+    listening.own()
+    os.close(reader)
+    os.close(writer)
     os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
@@ -63,7 +72,6 @@ def detach() -> bool:
 
 def run(settings: Settings, listening: ListeningSocket) -> None:
     """Serve whoever comes through that door until a signal or a client asks for the end."""
-    listening.own()
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
     try:

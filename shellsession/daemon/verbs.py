@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # How long a request waits for its turn until its client is told of that, in seconds.
 _TELL_AFTER: Final = 1.0
 # What of a command's request is not the session's to know.
-_NO_OPTIONS: Final = {"protocol", "id", "agent", "verb", "holder", "live", "tell", "turn_within"}
+_NO_OPTIONS: Final = {"protocol", "id", "key", "agent", "verb", "holder", "live", "tell", "turn_within"}
 
 
 async def serve(server: Server, incoming: Incoming) -> Answer:

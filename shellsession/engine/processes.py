@@ -100,10 +100,21 @@ def is_gone(pid: int, start: int) -> bool:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return True
+        return not _is_there(pid)  # or /proc hides it
     except OSError:
         return False
     return len(fields) > 19 and (int(fields[19]) != start or _has_ended(fields))
+
+
+def _is_there(pid: int) -> bool:
+    """Is there such a process? Also where /proc hides it (hidepid), as it does one of ours that may not be traced."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def processor_time(pid: int) -> float:
@@ -257,11 +268,29 @@ def namespace() -> str:
 def is_confined(pid: int) -> bool:
     """Is it in a PID namespace below ours, and another user namespace, as what is in a sandbox is?
 
-    What has ended or keeps itself from being looked at counts as confined; 0, a process above or beside us, does not.
+    What has ended counts as confined, and so does what /proc hides; 0, a process above or beside us, does not.
     """
+    if pid == 0 or len(_numbers(pid)) == 1:
+        return False
     ours = _user_namespace("self")
-    numbers = field(pid, b"NSpid").split()  # as many as it has PID namespaces, from ours on
-    return pid != 0 and ours != 0 and len(numbers) != 1 and _user_namespace(pid) != ours
+    return ours != 0 and _user_namespace(pid) != ours and not _has_all_users(pid)
+
+
+def _numbers(pid: int) -> list[bytes]:
+    """Its number in each of its PID namespaces, from ours on; none of one that has ended.
+
+    Where /proc hides it (hidepid), its pidfd tells.
+    """
+    if numbers := field(pid, b"NSpid").split():
+        return numbers
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return []
+    try:
+        return _line(f"/proc/self/fdinfo/{pidfd}", b"NSpid").split()
+    finally:
+        os.close(pidfd)
 
 
 def _user_namespace(pid: int | str) -> int:
@@ -269,6 +298,11 @@ def _user_namespace(pid: int | str) -> int:
         return os.stat(f"/proc/{pid}/ns/user").st_ino
     except OSError:
         return 0
+
+
+def _has_all_users(pid: int) -> bool:
+    """Is it in the first user namespace, or in one that only root can make? Of all that may not be traced, too."""
+    return read(f"/proc/{pid}/uid_map").split() == [b"0", b"0", b"4294967295"]
 
 
 def link(path: str) -> str:
@@ -332,7 +366,12 @@ def tracer(pid: int) -> int:
 
 def field(pid: int | str, name: bytes) -> bytes:
     """A field of /proc/PID/status, which everybody may read."""
-    return read(f"/proc/{pid}/status").partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()
+    return _line(f"/proc/{pid}/status", name)
+
+
+def _line(path: str, name: bytes) -> bytes:
+    """What a file says behind that name."""
+    return read(path).partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()
 
 
 def root() -> int:

@@ -12,8 +12,9 @@ trap '' HUP INT QUIT TERM
 lives() {
   local line
   { read -r -d '' line <"/proc/$1/stat"; } 2>/dev/null # to its end: a name may hold a newline
-  if [[ ! $line ]]; then # it is gone, or could not be opened (too many files are open): then more is not known
-    [[ -d /proc/$1 ]]
+  # It is gone, or could not be opened (too many files are open, or /proc hides it): then more is not known.
+  if [[ ! $line ]]; then
+    [[ -d /proc/$1 ]] || { [[ -e /proc/self/stat ]] && kill -0 "$1" 2>/dev/null; }
     return
   fi
   set -- ${line##*) }

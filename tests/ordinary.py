@@ -1,0 +1,66 @@
+"""The command line as an ordinary user has it, also where the tests run as root, whom nothing keeps out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+USER: Final = 54321 if os.getuid() == 0 else os.getuid()
+
+# All is loaded before it becomes another user: Python may be where only root looks.
+_PROGRAM: Final = """
+import ctypes, gettext, locale, os
+import {modules}
+import shellsession.__main__, shellsession.cli.hardening, _ctypes
+if os.getuid() == 0:
+    os.setgroups([])
+    os.setgid({user})
+    os.setuid({user})
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, as a program is that was just started
+raise SystemExit(shellsession.__main__.main())
+"""
+_MODULES: Final = {
+    "serve": "shellsession.cli.serve, shellsession.daemon.service, shellsession.cli.logs, shellsession.engine.dialogue",
+    "run": "shellsession.cli.run, shellsession.daemon.client, encodings.ascii",
+}
+
+
+def shellsession(verb: str, *words: str, modules: str = "") -> list[str]:
+    """The words that start it. ``modules``: what that verb loads."""
+    program = _PROGRAM.format(modules=modules or _MODULES[verb], user=USER)
+    return [sys.executable, "-c", program, verb, *words]
+
+
+@contextmanager
+def home() -> Iterator[Path]:
+    """An empty directory of that user, for all that is looked for in an environment."""
+    place = Path(tempfile.mkdtemp(prefix="ordinary-", dir="/tmp"))
+    try:
+        os.chown(place, USER, -1)
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def environment(place: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    return {**kept, **dict.fromkeys(("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"), str(place))}
+
+
+def pipe() -> tuple[int, int]:
+    """One of that user's: its end to read, and its end to write."""
+    ends = os.pipe()
+    os.fchown(ends[0], USER, -1)
+    return ends
+
+
+def forging(pipe: int, text: str) -> str:
+    """A command that writes that text to everything in /proc that leads to the pipe, but not by way of the test."""
+    leads = rf"-lname 'pipe:\[{os.fstat(pipe).st_ino}\]' ! -path '/proc/{os.getpid()}/*'"
+    return f"find /proc/[0-9]*/fd {leads} 2>/dev/null | while read -r file; do echo '{text}' >$file; done"
