@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from support import PATIENCE, wait_until
 from shellsession import DaemonUnavailable, Session, connect
 from shellsession.cli.main import main
 from shellsession.daemon import autostart, listening_socket
-from shellsession.daemon.endpoint import locked, socket_path
+from shellsession.daemon.directory_lock import locked
+from shellsession.daemon.endpoint import socket_path
 from shellsession.daemon.listening_socket import ListeningSocket
 
 ours = sandboxes.ours
@@ -86,7 +87,7 @@ def test_a_daemon_that_listens_by_now_is_used_where_the_lock_is_refused(
             yield -1
 
         monkeypatch.setattr(autostart, "locked", refused)
-        with autostart.find(path, start=True) as found:
+        with closing(autostart.find(path, start=True)) as found:
             assert found.getpeername() == path
 
 

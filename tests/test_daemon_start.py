@@ -18,7 +18,7 @@ from homes import CLIENT, Home, finish
 from support import PATIENCE, in_thread, is_alive, stat_fields, wait_until
 
 from shellsession.daemon.autostart import find
-from shellsession.daemon.endpoint import locked
+from shellsession.daemon.directory_lock import locked
 
 home = homes.home
 

@@ -58,7 +58,7 @@ _POLICY: Final = {
     "policy.commands",
     "policy.rules",
 }
-_IO: Final = {"os", "time", "socket", "select", "selectors", "asyncio", "threading", "subprocess"}
+_IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors", "asyncio", "threading", "subprocess"}
 # The daemon's own side, and its asyncio client: they live in a loop.
 _DAEMON: Final = {
     "daemon.async_client",

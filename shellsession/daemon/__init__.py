@@ -6,12 +6,15 @@ records           pure: results, errors and lists, as messages
 ledger            pure: exactly once, whatever a client sends again
 audit             who ran what: one line per command, secrets masked
 journal           when those lines are written
-endpoint          where the socket is, and the lock beside it
+endpoint          where the socket is, and how it is reached
+directory_lock    the lock beside it
 autostart         a client finds its daemon, or starts one
+inherited         what a session inherits from the process that opens it
 opening           what a client opens a session with
 link              one connection to the daemon, from the client's side
 exchange          one request and its answer, over as many connections as it takes
 giving_up         how the daemon is told that a request's caller has left it
+blocking          a request from a plain thread
 search            expect over the wire
 remote, jobs      how each verb is said, and how its answer is read
 client            RemoteSession; async_client is the same for asyncio

@@ -123,7 +123,7 @@ class AsyncRemoteSession(Remote, LoopSession[Asked]):
             raise exchange.unreachable(error) from error
 
     async def _cancel(self, exchange: Exchange) -> None:
-        """As ``RemoteSession._cancel``; begun before anything is awaited: a second Ctrl-C ends the loop."""
+        """As ``blocking._cancel``; begun before anything is awaited: a second Ctrl-C ends the loop."""
         exchange.close()
         if not exchange.request:
             return

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import sys
-from typing import Final
 
 from ..errors import NO_PROCESS, DaemonUnavailable
-from .endpoint import locked, reach
+from .directory_lock import locked
+from .endpoint import reach
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Final
 
 # What a daemon may know of the client that happens to start it: sessions get theirs from their own clients.
 _KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
@@ -20,7 +24,7 @@ _KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "
 _OF_PYTHON: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE")
 
 
-def find(path: str, start: bool) -> socket.socket:
+def find(path: str, start: bool) -> socket:
     """A connection to the daemon at that path. Raises DaemonUnavailable."""
     if (found := reach(path)) is not None:
         return found

@@ -9,18 +9,15 @@ import os
 import threading
 from collections.abc import Generator
 from contextlib import closing, suppress
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, Unpack
 
 from ..any_session import Seconds, Text, ThreadSession
-from ..engine.waiting import Poller, drive
-from ..errors import DaemonUnavailable, ShellSessionError
+from ..errors import ShellSessionError
 from ..models import OnOutput, Result, Stream, check_flag, to_bytes
 from ..options import SessionOptions
-from .autostart import find
+from .blocking import messages
 from .endpoint import socket_path
-from .exchange import LOST, Exchange, GivenUp
-from .giving_up import Cancellation
-from .link import Wire
+from .exchange import Exchange, GivenUp
 from .opening import opening
 from .remote import Asked, Followed, Remote
 from .search import Said
@@ -64,52 +61,14 @@ class RemoteSession(Remote, ThreadSession[Asked]):
     def _exchange(self, said: Said, expected: str = "") -> Generator[Message]:
         """Every event of a request, and its reply as the last; left before that, what it asked for is ended."""
         exchange = Exchange(self._pool, self._path, *said, expected)
-        told = False  # not while it is on its way: Ctrl-C may strike there, too
         try:
-            while not exchange.done:
-                if (message := self._next(exchange)) is not LOST:
-                    yield message
-            told = True
+            yield from messages(exchange, self._path, self._start, self._ended)
         except ShellSessionError as error:
-            told = True
             self._unlearn(said, error)
             raise self._meaning(error) from None
-        finally:
-            if not (told or exchange.cancelled):
-                try:
-                    self._cancel(exchange)
-                except BaseException:
-                    if not exchange.cancelled:  # a second Ctrl-C was quicker than we
-                        self._cancel(exchange)
-                    raise
-            exchange.close()
-
-    def _next(self, exchange: Exchange) -> Message:
-        wire = exchange.wire or self._connect(exchange)
-        return drive(exchange.next(), cast(Poller, wire.poller))
-
-    def _connect(self, exchange: Exchange) -> Wire:
-        try:
-            return exchange.use(find(self._path, self._start and exchange.may_start), Poller())
-        except DaemonUnavailable as error:
-            raise exchange.unreachable(error) from error
-
-    def _cancel(self, exchange: Exchange) -> None:
-        """Have what it asked for ended, whether it runs or waits for its turn, and hear what came of it."""
-        exchange.close()
-        if not exchange.request:
-            return
-        cancellation = Cancellation(exchange, self._path, Poller())
-        try:
-            with suppress(ShellSessionError):
-                cancellation.until_said()
-                while not cancellation.exchange.done:
-                    self._ended(exchange.note(self._next(cancellation.exchange)))
-        finally:
-            cancellation.leave()
 
     def _end(self, request: str, given_up: GivenUp) -> None:
-        """As ``_cancel``, of a request that another thread is in."""
+        """Have a request ended that another thread is in."""
         with suppress(ShellSessionError):
             for answer in self._exchange(({"verb": "cancel", "request": request, "reads": True}, ())):
                 given_up.note(answer)

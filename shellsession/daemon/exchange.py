@@ -5,21 +5,24 @@ Law: a request is sent again only under its own id, so that it is never run twic
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Mapping
-from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Final, Self
+from _contextvars import ContextVar
 
 from ..engine.waiting import Poller, Steps, Wait
 from ..errors import DaemonUnavailable, OutcomeUnknown, ProtocolError, ResultExpired, ShellSessionError
-from ..models import Result
 from .link import ConnectionLost, Pool, Wire
 from .records import field, only_part, to_error, to_result
 from .wire import PROTOCOL, Message, encode
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket
+    from collections.abc import Mapping
+    from contextvars import Token
+    from typing import Final, Self
+
     from ..engine.loop_waiting import LoopPoller
+    from ..models import Result
 
 # How often a daemon may close a new connection before it has the request. One that is ending does so to who comes last.
 _ATTEMPTS: Final = 5
@@ -102,7 +105,7 @@ class Exchange:
             self._given_up.note(answer)
         return str(self._header.get("command", "")) if "result" in answer.header else ""
 
-    def use(self, ours: socket.socket, poller: Poller | LoopPoller) -> Wire:
+    def use(self, ours: socket, poller: Poller | LoopPoller) -> Wire:
         self.wire = Wire(ours, poller)
         return self.wire
 

@@ -6,19 +6,21 @@ Law: what follows a greeting is only read where it is of our protocol; a forked 
 from __future__ import annotations
 
 import os
-import socket
 import time
-from typing import TYPE_CHECKING, Any, Final
+from _socket import MSG_NOSIGNAL  # see endpoint
 
 from ..engine import processes
 from ..engine.waiting import Poller, Steps, Wait
 from ..errors import DaemonUnavailable, ProtocolError, VersionMismatch
-from ..models import VERSION
 from .endpoint import PATIENCE, peer
 from .records import field, to_error
 from .wire import PROTOCOL, Decoder, Message
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket
+    from typing import Any, Final
+
     from ..engine.loop_waiting import LoopPoller
 
 # More, and memory is mapped and unmapped for each recv, which takes 15 us.
@@ -44,7 +46,7 @@ class ConnectionLost(Exception):
 class Wire:
     """One connection."""
 
-    def __init__(self, ours: socket.socket, poller: Poller | LoopPoller) -> None:
+    def __init__(self, ours: socket, poller: Poller | LoopPoller) -> None:
         ours.setblocking(False)
         self._socket = ours
         self.poller = poller
@@ -69,6 +71,8 @@ class Wire:
             )
         yield from self.meet(path, patient)
         if self.hello.get("protocol") != PROTOCOL:
+            from ..models import VERSION
+
             raise VersionMismatch(
                 f"the daemon at {path} is shellsession {self.hello.get('version')} (protocol"
                 f" {self.hello.get('protocol')}), this client {VERSION} ({PROTOCOL}): `shellsession stop` ends it"
@@ -117,7 +121,7 @@ class Wire:
         rest = memoryview(data)
         while rest:
             try:
-                rest = rest[self._socket.send(rest, socket.MSG_NOSIGNAL) :]
+                rest = rest[self._socket.send(rest, MSG_NOSIGNAL) :]
             except BlockingIOError:
                 yield Wait(write=self._fd)
             except OSError as error:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..checks import absolute, bash_of, check_options, commands_of, place_of
-from ..engine.processes import umask
 from ..errors import InvalidRequest
 from ..models import Limits, Request, check_flag
+from .inherited import inherited, wire_text
 from .wire import OUTPUT_MAX
 
 if TYPE_CHECKING:
@@ -22,14 +21,9 @@ if TYPE_CHECKING:
 _OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup", "size", "bash"}
 
 
-def _utf8(data: bytes) -> str:
-    """What this process was given, as the wire has it in any locale."""
-    return data.decode("utf-8", "surrogateescape")
-
-
 def _path(path: str) -> str:
     """From where this process is; the name is what its locale makes of it."""
-    return _utf8(os.fsencode(absolute(path)))
+    return wire_text(os.fsencode(absolute(path)))
 
 
 def limits_fields(limits: Limits) -> dict[str, object]:
@@ -40,13 +34,6 @@ def limits_fields(limits: Limits) -> dict[str, object]:
             " for more"
         )
     return {**vars(limits), "spill": None if limits.spill is None else _path(limits.spill)}
-
-
-def _here() -> str:
-    """This process's directory; "" where that is gone: a session that is there already needs none."""
-    with suppress(OSError):
-        return _utf8(os.getcwdb())
-    return ""
 
 
 def _sandbox_fields(sandbox: object) -> dict[str, object]:
@@ -86,14 +73,11 @@ def opening(
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields: dict[str, Any] = {
-        "cwd": _here() if place is None else _path(place),
-        "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
-        "inherited": env is None,
-        "umask": umask(),
-        "startup": [_utf8(text) for text in commands_of(startup)],
-        **options,
-    }
+    fields = {**inherited(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    if place is not None:
+        fields["cwd"] = _path(place)
+    if env is not None:
+        fields |= {"env": dict(env), "inherited": False}
     if extra_env is not None:
         fields["extra_env"] = dict(extra_env)
     if limits is not None:
