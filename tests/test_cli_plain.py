@@ -43,7 +43,9 @@ def test_what_it_understands_the_parser_understands_so(words: list[str]) -> None
     check_seconds("timeout", call.timeout)
 
 
-@pytest.mark.parametrize("line", ["true", "-- true", "-s a -- make test", "--timeout 5 -s a -- -x", "-- ''", "a --json"])
+@pytest.mark.parametrize(
+    "line", ["true", "-- true", "-s a -- make test", "--timeout 5 -s a -- -x", "-- ''", "a --json"]
+)
 def test_it_understands_the_common_call(line: str) -> None:
     assert plain.understood(shlex.split(line)) is not None
 

@@ -82,7 +82,7 @@ class Shell:
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
         self.family = Family(self.pid, seat.tag)
-        self._orphans = Orphans(self._child)
+        self._orphans = Orphans()
         self._names = self._own_names()
 
     def find_bash(self) -> None:
