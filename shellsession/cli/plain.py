@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import os
 
+from ..daemon.blocking import messages
 from ..daemon.endpoint import reach, socket_path
+from ..daemon.exchange import Exchange, GivenUp
+from ..daemon.inherited import inherited
+from ..daemon.link import Pool
+from ..daemon.records import closed_meanwhile, exit_code_of, field, to_result
+from ..engine.waiting import Poller
+from ..errors import NoSuchAgent, SessionClosed
+from .passed import Passed
 from .words import default_agent, name, script
 
 TYPE_CHECKING = False
@@ -58,23 +66,17 @@ def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
     path = socket_path()
     if (ours := reach(path)) is None:
         return None
-    return _run(call, path, ours, begin)
+    pool = Pool()
+    try:
+        begin()
+        return _run(call, path, pool, ours)
+    finally:
+        pool.close()
 
 
-def _run(call: Call, path: str, ours: socket, begin: Callable[[], object]) -> int:
-    # Loaded here, while the daemon makes ready to greet us.
-    from ..daemon.blocking import messages
-    from ..daemon.exchange import Exchange, GivenUp
-    from ..daemon.inherited import inherited
-    from ..daemon.link import Pool
-    from ..daemon.records import closed_meanwhile, exit_code_of, field, to_result
-    from ..engine.waiting import Poller
-    from ..errors import NoSuchAgent, SessionClosed
-    from .passed import Passed
-
-    begin()
+def _run(call: Call, path: str, pool: Pool, ours: socket) -> int:
     agent = default_agent() if call.agent is None else call.agent
-    pool, passed, interrupted = Pool(), Passed(), False
+    passed, interrupted = Passed(), False
     opening = Exchange(pool, path, {"verb": "open", "agent": agent, **inherited()})
     opening.use(ours, Poller())
     *_, opened = messages(opening, path, start=True)
@@ -97,7 +99,6 @@ def _run(call: Call, path: str, ours: socket, begin: Callable[[], object]) -> in
                         tell_of_waiting(agent, message)
             finally:
                 events.close()
-                pool.close()
         except KeyboardInterrupt:
             from .results import partial
 
