@@ -15,6 +15,7 @@ from ..any_session import Seconds, Text, ThreadSession
 from ..errors import ShellSessionError
 from ..models import OnOutput, Result, Stream, check_flag, to_bytes
 from ..options import SessionOptions
+from . import autostart, giving_up  # noqa: F401  # ``blocking`` loads them at need: no descriptor may be free then
 from .blocking import messages
 from .endpoint import socket_path
 from .exchange import Exchange, GivenUp
