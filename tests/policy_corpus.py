@@ -81,11 +81,14 @@ CASES: Final = (
     Case("bash <<< 'rm x'; cat <<< 'rm x'", ("bash", "rm x", "cat")),
     Case("echo a | bash <<'E'\nrm x\nE", ("echo a", "bash", "rm x")),
     Case("(cd x; bash) <<E\nrm x\nE", ("cd x", "bash", "rm x")),
+    Case("bash <<-!\n\ta 'b\n\tc'\n\t!", ("bash", "a b\nc")),
     Case("curl x | bash", ("curl x", "bash"), True),
+    Case("echo 'rm x' && bash", ("echo rm x", "bash"), True),
     Case("source <(curl x)", ("source ?", "curl x"), True),
     Case("bash script.sh -c x; bash </dev/null", ("bash script.sh -c x", "bash")),
     # -- what starts others
     Case("env -u HOME -i X=1 Y='2 3' rm y", ("env -u HOME -i X=1 Y=2 3 rm y", "rm y")),
+    Case("time for x in 1; do a; done", ("time for x in 1", "a")),
     Case("env ls -lS d; env", ("env ls -lS d", "ls -lS d", "env")),
     Case("bash -o pipefail --norc -c 'a | b'", ("bash -o pipefail --norc -c a | b", "a", "b")),
     Case("bash -c \"bash -c 'rm x'\"", ("bash -c bash -c 'rm x'", "bash -c rm x", "rm x")),
@@ -177,7 +180,14 @@ MISREAD: Final = (
 )
 
 # Bash takes these, and the grammar does not.
-UNREADABLE: Final = ("exec 3<>f", "ls !(*.py)", 'for x do echo "$x"; done', "echo $((10#$x))", "cat <<E\na")
+UNREADABLE: Final = (
+    "exec 3<>f",
+    "ls !(*.py)",
+    'for x do echo "$x"; done',
+    "echo $((10#$x))",
+    "cat <<E\na",
+    "x=$(cat <<E\na\nE)",
+)
 
 # Bash does not take these either.
 BROKEN: Final = (

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _MOST: Final = 1 << 16
 
 # The operator of a here-document and its delimiter.
-_HEREDOC: Final = re.compile(r"""(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|"([^"\\`$\n]+)"|(\\?)([\w.+-]+))(?=[\s;&|<>)])""")
+_HEREDOC: Final = re.compile(
+    r"""(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|"([^"\\`$\n]+)"|(\\?)([^\s;&|<>()'"\\`$#]+))(?=[\s;&|<>)])"""
+)
 _LINE: Final = re.compile(r"(?:[^\n\\]|\\.)*\n", re.DOTALL)
 _TABS: Final = re.compile(r"^\t+", re.MULTILINE)
 # Begins the name of the file that stands for a here-document.
@@ -151,7 +153,6 @@ class _Reader:
 
     def __init__(self, source: bytes, script: Script, documents: dict[str, Document]) -> None:
         self._source, self._script, self._documents = source, script, documents
-        self._end = 0  # of what was read
         self.inner: list[str] = []  # texts that run, too, and that the tree does not show
 
     def read(self, root: Node) -> None:
@@ -175,13 +176,9 @@ class _Reader:
         return self._source[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
     def _leaf(self, node: Node) -> None:
-        start, end = node.start_byte, node.end_byte
-        if start > self._end and self._source[self._end : start].strip(b" \t\n\\"):
-            self._fault(node)  # there is text that is in no node
-        self._end = max(self._end, end)
-        text = self._source[start:end]
+        """Find substitutions that the grammar takes for part of a plain word (``${x:-`date`}``)."""
+        text = self._source[node.start_byte : node.end_byte]
         if (b"`" in text or b"(" in text) and node.is_named and node.type not in _LITERAL:
-            # The grammar takes some substitutions for part of a word: ${x:-`date`}.
             self.inner += expanded(self._text(node), is_word=node.type == "word")[1]
 
     def _parts(self, place: _Place, children: list[Node]) -> Iterable[_Place]:
@@ -217,7 +214,6 @@ class _Reader:
             if not texts:  # the backtick is not closed
                 self._fault(node)
             self.inner += texts
-            self._end = node.end_byte
             return ()
         elif kind == "heredoc_redirect":
             self._fault(node)
