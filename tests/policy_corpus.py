@@ -187,6 +187,7 @@ UNREADABLE: Final = (
     "echo $((10#$x))",
     "cat <<E\na",
     "x=$(cat <<E\na\nE)",
+    "echo -e ==",
 )
 
 # Bash does not take these either.

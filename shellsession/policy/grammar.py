@@ -194,7 +194,7 @@ class _Reader:
             return map(_Place, children)
         if kind == "redirected_statement":
             own = [child for child in children if child.type in _REDIRECTS]
-            if own[0] is children[0]:
+            if children[0].type in _REDIRECTS:
                 self._script.commands += self._commands((), own, stdin)
             return [
                 _Place(one) if one.type in _REDIRECTS else _Place(one, stdin, [*own, *redirects]) for one in children
@@ -287,7 +287,7 @@ class _Reader:
         for part in parts:
             start = part.start_byte
             gap = self._source[end:start].replace(b"\\\n", b"") if words else b" "
-            if words and (b"\n" in gap or self._source[start] == 10):  # some words begin with a newline
+            if words and (b"\n" in gap or self._source.startswith(b"\n", start)):  # some words begin with a newline
                 yield tuple(words)
                 words = []
             if gap or not words:
