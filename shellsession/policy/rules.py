@@ -51,8 +51,8 @@ class Policy:
     Each word may be a pattern (``*``, ``?``, ``[...]``). A name without a slash means every path to it. The rules are
     about all that a text runs: in ``a && b``, ``$(b)``, loops and functions, here-documents that a shell reads, and
     behind programs that start others (``env X=1 b``, ``bash -c 'b'``, ``ssh host b``; ``policy.programs`` lists them).
-    They are not about what a text only mentions, in quotes or comments. Nobody looks into files, interpreters
-    (``python -c``, ``awk``, ``make``), or words that are put together at run time.
+    They are not about what a text only mentions, in quotes or comments. They do not see into files, interpreters
+    (``python -c``, ``awk``, ``make``), and words that are put together at run time.
 
     * ``deny_commands``: commands that must not run. A second word that begins with a letter is the subcommand, the
       first word that is no option: "git push" matches ``git -C x push``, and not ``git stash push``. Other words
@@ -64,8 +64,8 @@ class Policy:
     * ``deny``: texts that a command must not contain, also in quotes; and regular expressions (``re.compile(...)``).
       These are searched in the text and, with any of the rules above, in each command of it.
 
-    A text that cannot be read as bash is refused with ``allow`` and ``strict``; with ``deny_commands`` it is refused if
-    it names one of them anywhere. So is a text of over 65536 bytes beside its here-documents, or of over 2^20 in all.
+    ``allow`` and ``strict`` refuse a text that cannot be read as bash; ``deny_commands`` refuses it if one of its rules
+    stands anywhere in it. All three refuse a text of over 65536 bytes without its here-documents, or 2^20 in all.
 
     **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
     asked about every command, or with ``allow`` about those that are not allowed. The command is refused unless it
