@@ -67,7 +67,7 @@ _VERBS = {
 
 def verbs(kind: type) -> dict[str, Callable[..., Any]]:
     """Those that are awaited by one kind and not by the other: of its own, and of what it shares with the daemon's."""
-    own = [*vars(kind).items(), *vars(kind.__bases__[-1]).items()]
+    own = [item for one in (kind, *kind.__bases__[-1].__mro__[:-1]) for item in vars(one).items()]
     return {name: value for name, value in own if callable(value) and not name.startswith("_")}
 
 
