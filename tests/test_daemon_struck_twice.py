@@ -83,7 +83,7 @@ def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None
             loop.call_soon_threadsafe(first)
 
         threading.Thread(target=strike).start()
-        async with aconnect(remote.agent, str(remote.transport), False) as session:
+        async with aconnect(remote.agent, str(remote._transport), False) as session:
             await session.run(f"sleep {seconds}")
 
     try:

@@ -187,7 +187,7 @@ def _run_there(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     from ..daemon.exchange import Cancelled, cancel_request
 
     with Cancelled() as cancelled:
-        ending = _Ending(lambda: cancelled.request and cancel_request(session.transport, cancelled.request, cancelled))
+        ending = _Ending(lambda: cancelled.request and cancel_request(session._transport, cancelled.request, cancelled))
         try:
             with cancel.calling(ending.begin):
                 result: Result = session.run(command, **options)

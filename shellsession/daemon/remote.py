@@ -64,7 +64,7 @@ class Remote(AnySession[PreparedRun]):
     def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
         if not isinstance(agent, str):
             raise InvalidRequest(f"an agent is named by text (str), not {agent!r}")
-        self.agent, self.transport, self._backend = agent, transport, self._kind()
+        self.agent, self._transport, self._backend = agent, transport, self._kind()
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
         self._incarnation = ""  # of the daemon that has our session; "" while none has
@@ -87,7 +87,7 @@ class Remote(AnySession[PreparedRun]):
         return cls(agent, UnixTransport(socket_path(socket)), start, opening(**options))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.agent!r} at {self.transport} {'closed' if self._closed else 'open'}>"
+        return f"<{type(self).__name__} {self.agent!r} at {self._transport} {'closed' if self._closed else 'open'}>"
 
     def disconnect(self) -> None:
         """Close this client's connections; the session lives on."""
@@ -154,7 +154,7 @@ class Remote(AnySession[PreparedRun]):
 
     async def _exchange(self, request: Message, expected: str, backend: Backend) -> Events:
         """Every event of a request and, last, its reply. A request that is left before that is cancelled."""
-        exchange = Exchange(backend, self.transport, request, expected, self._start)
+        exchange = Exchange(backend, self._transport, request, expected, self._start)
         replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
         try:
             while not exchange.done:
@@ -170,7 +170,7 @@ class Remote(AnySession[PreparedRun]):
                     self._forget_handed(await exchange.cancel())
                 except BaseException:
                     if not exchange.cancelled:  # a second Ctrl-C came before that
-                        await exchange.cancel()
+                        self._forget_handed(await exchange.cancel())
                     raise
             exchange.close()
 
@@ -381,7 +381,7 @@ class Remote(AnySession[PreparedRun]):
         except SessionClosed:  # another client was quicker
             pass
         except (DaemonUnavailable, OutcomeUnknown):
-            if (other := self.transport.reach()) is not None:
+            if (other := self._transport.reach()) is not None:
                 other.close()
                 raise
         finally:
