@@ -94,6 +94,17 @@ _RESERVED: Final = {
         *_DAEMON,
         *_INTEGRATIONS,
     },
+    # Of the daemon's clients only the transport knows what carries the bytes.
+    "socket": {
+        "cli.attached",
+        "daemon.acceptor",
+        "daemon.endpoint",
+        "daemon.listening_socket",
+        "daemon.transport",
+        "engine.control",
+        "engine.shell",
+        "engine.spawn",
+    },
     "subprocess": {"engine.guard", "daemon.transport", "cli.completeness"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
