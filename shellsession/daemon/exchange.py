@@ -184,7 +184,9 @@ class Exchange:
         try:
             if not self._sent:
                 yield from self._send(link)
-            message = yield from self._receive(link)
+            message = yield from link.receive()
+            while not self._is_new(message):
+                message = yield from link.receive()
         except ConnectionLost as lost:
             yield from self._pause_after(lost)
             return None
@@ -224,25 +226,24 @@ class Exchange:
         if self.on_sent is not None:
             self.on_sent()
 
-    def _receive(self, link: Link) -> Steps[Message]:
-        """The next message, without output that came over an earlier connection. Raises ResultExpired."""
-        while True:
-            message = yield from link.receive()
-            if message.header.get("id") not in (self.id, None):  # None: the daemon did not understand the request
-                raise ProtocolError("the peer sent an answer to something that was not asked: end that daemon")
-            if message.header.get("event") != "output":
-                return message
-            at = field(message.header, "at", int)
-            field(message.header, "stream", str)
-            size = len(only_part(message.parts))
-            if at > self._received:
-                raise ResultExpired(
-                    f"{at - self._received} bytes of output came while the connection was lost, and are no longer kept:"
-                    f" what was heard ends before them; the command itself is not concerned: {_UNKNOWN}"
-                )
-            if at == self._received:
-                self._received = at + size
-                return message
+    def _is_new(self, message: Message) -> bool:
+        """False for output that has come over an earlier connection. Raises ProtocolError and ResultExpired."""
+        if message.header.get("id") not in (self.id, None):  # None: the daemon did not understand the request
+            raise ProtocolError("the peer sent an answer to something that was not asked: end that daemon")
+        if message.header.get("event") != "output":
+            return True
+        at = field(message.header, "at", int)
+        field(message.header, "stream", str)
+        size = len(only_part(message.parts))
+        if at > self._received:
+            raise ResultExpired(
+                f"{at - self._received} bytes of output came while the connection was lost, and are no longer kept:"
+                f" what was received ends before them; the command itself is not concerned: {_UNKNOWN}"
+            )
+        if at < self._received:
+            return False
+        self._received = at + size
+        return True
 
     def _pause_after(self, lost: ConnectionLost) -> Steps[None]:
         """Close the connection, and pause before the next attempt. Raises DaemonUnavailable and OutcomeUnknown after

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 # A request of ``run``, and the callback for its output.
 PreparedRun = tuple[Message, OnOutput | None]
-Events = AsyncGenerator[Message]
 
 # A request of this task that waits longer than so many seconds behind other clients is dropped, and does not run.
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
@@ -152,9 +151,15 @@ class Remote(AnySession[PreparedRun]):
 
     # -- requests and replies
 
-    async def _exchange(self, request: Message, expected: str, backend: Backend) -> Events:
-        """Every event of a request and, last, its reply. A request that is left before that is cancelled."""
-        exchange = Exchange(backend, self._transport, request, expected, self._start)
+    async def _exchange(self, request: Message, backend: Backend) -> AsyncGenerator[Message]:
+        """Every event of a request and, last, its reply. A request that is left before that is cancelled.
+
+        The session is opened first where that is needed.
+        """
+        self._check_open()
+        if not self._incarnation and request.header["verb"] != "open":
+            await self._open_session(backend)
+        exchange = Exchange(backend, self._transport, request, self._incarnation, self._start)
         replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
         try:
             while not exchange.done:
@@ -176,22 +181,14 @@ class Remote(AnySession[PreparedRun]):
 
     async def _open_session(self, backend: Backend) -> None:
         """Open the session in the daemon, or find it there."""
-        self._check_open()
         self._incarnation = ""
-        async with aclosing(self._exchange(self._message("open", **self._opening), "", backend)) as messages:
+        async with aclosing(self._exchange(self._message("open", **self._opening), backend)) as messages:
             *_, reply = [message async for message in messages]
         self._incarnation = field(reply.header, "id", str).partition(".")[0]
         self.opened_here = bool(reply.header.get("value"))
         self._timeout = field(reply.header, "timeout", float, int, type(None))
         if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
             self._handed = ""  # a fresh session does not know it, and would refuse every request that names it
-
-    async def _begin(self, request: Message, backend: Backend) -> Events:
-        """The events and the reply of a request about the session, which is opened first where that is needed."""
-        self._check_open()
-        if not self._incarnation:
-            await self._open_session(backend)
-        return self._exchange(request, self._incarnation, backend)
 
     async def _ask(
         self, request: Message, on_output: OnOutput | None = None, backend: Backend | None = None
@@ -203,7 +200,7 @@ class Remote(AnySession[PreparedRun]):
         if backend is None:
             backend = self._backend
             self._refuse_callbacks()
-        async with aclosing(await self._begin(request, backend)) as messages:
+        async with aclosing(self._exchange(request, backend)) as messages:
             async for message in messages:
                 match message.header.get("event"):
                     case "output" if on_output is not None:
@@ -272,7 +269,7 @@ class Remote(AnySession[PreparedRun]):
         """Raises InvalidRequest and SessionBusy."""
         # It would wait for an iterator that the caller itself holds. (A dropped one does not count: asyncio ends that
         # later, and the daemon runs this behind it.)
-        if any(stream.active and pieces() is not None for pieces, stream in self._streams):
+        if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         # The session has its own values for what is not given, and flags that are not set are not sent.
         text, stdin, on_output = to_bytes("command", given.command), given.stdin, given.on_output
@@ -312,7 +309,7 @@ class Remote(AnySession[PreparedRun]):
         stream.active = True
         try:
             self._refuse_callbacks()
-            async with aclosing(await self._begin(request, self._backend)) as messages:
+            async with aclosing(self._exchange(request, self._backend)) as messages:
                 async for message in messages:
                     if message.header.get("event") == "output":
                         yield message.header["stream"], message.parts[0]
