@@ -61,9 +61,11 @@ def test_it_sends_what_run_sends(daemon: Daemon, agent: str, monkeypatch: pytest
     sent = list[Any]()
     made = Exchange.__init__
 
-    def noted(self: Exchange, pool: Any, path: str, header: Any, parts: Any = (), expected: str = "") -> None:
-        sent.append((path, header, parts, expected))
-        made(self, pool, path, header, parts, expected)
+    def noted(
+        self: Exchange, backend: Any, transport: Any, request: Any, expected: str = "", start: bool = False
+    ) -> None:
+        sent.append((str(transport), request, expected, start))
+        made(self, backend, transport, request, expected, start)
 
     monkeypatch.setattr(Exchange, "__init__", noted)
     monkeypatch.setenv("SHELLSESSION_SOCKET", daemon.socket)
@@ -73,4 +75,4 @@ def test_it_sends_what_run_sends(daemon: Daemon, agent: str, monkeypatch: pytest
     monkeypatch.setattr(plain, "understood", lambda words: None)
     assert main(words) == status
     assert plainly == sent
-    assert [request[1]["verb"] for request in sent] == ["open", "run"]
+    assert [request.header["verb"] for _, request, *_ in sent] == ["open", "run"]

@@ -19,7 +19,7 @@ from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, Session, connect
 from shellsession.cli.main import main
-from shellsession.daemon import autostart, listening_socket
+from shellsession.daemon import directory_lock, listening_socket, transport
 from shellsession.daemon.directory_lock import locked
 from shellsession.daemon.endpoint import socket_path
 from shellsession.daemon.listening_socket import ListeningSocket
@@ -86,9 +86,9 @@ def test_a_daemon_that_listens_by_now_is_used_where_the_lock_is_refused(
             raise DaemonUnavailable("another client was quicker")
             yield -1
 
-        monkeypatch.setattr(autostart, "locked", refused)
-        with closing(autostart.find(path, start=True)) as found:
-            assert found.getpeername() == path
+        monkeypatch.setattr(directory_lock, "locked", refused)
+        with closing(transport.UnixTransport(path).connect(start=True)) as found:
+            assert str(found) == f"{path} (pid {os.getpid()})"
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "stop"])

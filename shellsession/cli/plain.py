@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import os
 
-from ..daemon.blocking import messages
-from ..daemon.endpoint import reach, socket_path
-from ..daemon.exchange import Exchange, GivenUp
+from ..daemon.endpoint import socket_path
+from ..daemon.exchange import Backend, Cancelled, Exchange
 from ..daemon.inherited import inherited
-from ..daemon.link import Pool
+from ..daemon.link import Link
 from ..daemon.records import closed_meanwhile, exit_code_of, field, to_result
+from ..daemon.transport import UnixTransport
+from ..daemon.wire import Message
 from ..engine.waiting import Poller
-from ..errors import NoSuchAgent, SessionClosed
+from ..errors import NoSuchAgent, SessionClosed, ShellSessionError
 from .passed import Passed
 from .words import default_agent, name, script
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from typing import Any, Final
 
 _OPTIONS: Final = ("-s", "--session", "--timeout")
@@ -63,34 +63,35 @@ def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
     """The exit status; None where it is left to ``run``. ``begin`` is called before anything is sent."""
     if (call := understood(words)) is None:
         return None
-    path = socket_path()
-    if (ours := reach(path)) is None:
+    transport = UnixTransport(socket_path())
+    if (channel := transport.reach()) is None:
         return None
-    pool = Pool()
+    backend = Backend()
+    backend.pool.give_back(Link(channel, Poller()))
     try:
         begin()
-        return _run(call, path, pool, ours)
+        return _run(call, backend, transport)
     finally:
-        pool.close()
+        backend.pool.close()
 
 
-def _run(call: Call, path: str, pool: Pool, ours: socket) -> int:
+def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
     agent = default_agent() if call.agent is None else call.agent
-    passed, interrupted = Passed(), False
-    opening = Exchange(pool, path, {"verb": "open", "agent": agent, **inherited()})
-    opening.use(ours, Poller())
-    *_, opened = messages(opening, path, start=True)
+    opening = Message({"verb": "open", "agent": agent, **inherited()}, ())
+    *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)
     incarnation = field(opened.header, "id", str).partition(".")[0]
     header: dict[str, Any] = {"verb": "run", "agent": agent, "tty": False, "idle_timeout": None, "live": True}
     if call.timeout is not None:
         header["timeout"] = call.timeout
     if os.isatty(2):
         header["tell"] = True
-    with GivenUp() as given_up:
-        events = messages(Exchange(pool, path, header, (script(call.command),), incarnation), path, start=True)
+    request = Message(header, (script(call.command),))
+    passed, interrupted = Passed(), False
+    with Cancelled() as cancelled:
+        messages = _messages(Exchange(backend, transport, request, incarnation, start=True), backend)
         try:
             try:
-                for message in events:
+                for message in messages:
                     if message.header.get("event") == "output":
                         passed(message.header["stream"], message.parts[0])
                     elif message.header.get("event") == "waits":
@@ -98,11 +99,11 @@ def _run(call: Call, path: str, pool: Pool, ours: socket) -> int:
 
                         tell_of_waiting(agent, message)
             finally:
-                events.close()
+                messages.close()
         except KeyboardInterrupt:
             from .results import partial
 
-            result, interrupted = partial(given_up), True
+            result, interrupted = partial(cancelled), True
         except NoSuchAgent:
             raise SessionClosed(closed_meanwhile(agent)) from None
     if not interrupted:
@@ -112,3 +113,27 @@ def _run(call: Call, path: str, pool: Pool, ours: socket) -> int:
     from .results import conclude
 
     return conclude(result, agent, passed, interrupted)
+
+
+def _messages(exchange: Exchange, backend: Backend) -> Generator[Message]:
+    """Every event of a request and, last, its reply. A request that is left before that is cancelled.
+
+    ``Remote`` does the same, and more. No function could do it for both: Ctrl-C may come as that is called.
+    """
+    replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
+    try:
+        while not exchange.done:
+            yield backend.give(exchange.next())
+        replied = True
+    except ShellSessionError:
+        replied = True
+        raise
+    finally:
+        if not (replied or exchange.cancelled):
+            try:
+                backend.give(exchange.cancel())
+            except BaseException:
+                if not exchange.cancelled:  # a second Ctrl-C came before that
+                    backend.give(exchange.cancel())
+                raise
+        exchange.close()

@@ -18,7 +18,7 @@ from .passed import Passed, tell_of_gap, write
 from .words import INTERRUPTED, REFUSED
 
 if TYPE_CHECKING:
-    from ..daemon.exchange import GivenUp
+    from ..daemon.exchange import Cancelled
     from ..daemon.wire import Message
 
 _CHUNK: Final = 1 << 16
@@ -59,19 +59,19 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
     """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
-    from ..daemon.exchange import GivenUp  # loaded by who has a verb
+    from ..daemon.exchange import Cancelled  # loaded by who has a verb
 
-    with GivenUp() as given_up:
+    with Cancelled() as cancelled:
         try:
             return verb(), False
         except KeyboardInterrupt:
-            return partial(given_up), True
+            return partial(cancelled), True
 
 
-def partial(given_up: GivenUp) -> Result:
-    """What came of a request that Ctrl-C has cancelled. Raises LeftByCtrlC where nothing is known of that."""
-    if (result := given_up.result) is None:
-        raise LeftByCtrlC(given_up.ended) from None
+def partial(cancelled: Cancelled) -> Result:
+    """The result of a command that Ctrl-C has ended. Raises LeftByCtrlC where nothing is known of that."""
+    if (result := cancelled.result) is None:
+        raise LeftByCtrlC(cancelled.ended) from None
     return result.__replace__(reason=f"{_CTRL_C}; {result.reason}" if result.reason else _CTRL_C)
 
 

@@ -19,11 +19,11 @@ from .endpoint import PATIENCE, VARIABLE
 
 @contextmanager
 def locked(path: str, inherited: int | None = None) -> Iterator[int]:
-    """Alone with that socket's directory: of many who find no daemon, one starts it. Yields the lock's descriptor.
+    """Hold the lock of that socket's directory: of many who find no daemon, one starts it. Yields its descriptor.
 
     The lock is flock(2)'s, on the directory itself, so that no file is left. ``inherited``: the descriptor by which
-    who starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises DaemonUnavailable
-    where somebody else could enter the directory.
+    the client that starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises
+    DaemonUnavailable where another user could write in the directory.
     """
     directory = os.path.dirname(path)
     until = time.monotonic() + PATIENCE
@@ -59,10 +59,10 @@ def _open(directory: str) -> int | None:
 
 
 def _refuse_unfit(directory: str, found: os.stat_result) -> None:
-    """Raises DaemonUnavailable where somebody else could enter it.
+    """Raise DaemonUnavailable where another user could write in it.
 
-    Who can replace the directory itself may keep a daemon from being found, but is never taken for one: client and
-    daemon both check the peer.
+    A user who can replace the directory itself may hide a daemon, but cannot pose as one: client and daemon both check
+    the peer.
     """
     if found.st_uid != os.getuid():
         raise _unfit(directory, f"belongs to user {found.st_uid}, not you")

@@ -1,6 +1,6 @@
-"""Where the daemon's socket is, and how it is reached: the same for client and daemon.
+"""Where the daemon's socket is, and how to connect to it: the same for client and daemon.
 
-Law: nobody else's socket is ever trusted. Each start of the command line loads this: ``_socket.socket`` is the class
+Law: another user's socket is never trusted. Each start of the command line loads this: ``_socket.socket`` is the class
 below ``socket.socket``, and all that is needed here; the module ``socket`` takes as long as half of Python's start.
 """
 
@@ -26,8 +26,7 @@ PATIENCE: Final = 15.0
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     """The socket's path: as wanted, as SHELLSESSION_SOCKET says, or in this user's private directory.
 
-    Raises DaemonUnavailable for a path that no socket can have, or where there can be none, and InvalidRequest for what
-    is no path.
+    Raises DaemonUnavailable where no socket can have that path, and InvalidRequest for a value that is no path.
     """
     if wanted is None:
         path = os.environ.get(VARIABLE, "")
@@ -69,7 +68,7 @@ def reach(path: str) -> socket | None:
     except OSError as error:
         ours.close()
         raise DaemonUnavailable(f"the daemon at {path} cannot be reached: {error.strerror}") from error
-    # What is said next is the whole environment: it is for a daemon of ours, or of root, who could read it anyway.
+    # The client sends its whole environment next: only to a daemon of its own user, or of root, who can read it anyway.
     if (user := peer(ours)[1]) not in (os.geteuid(), 0):
         ours.close()
         raise DaemonUnavailable(f"who listens at {path} is user {user}, not you: nothing was sent")

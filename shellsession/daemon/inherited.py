@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def inherited() -> dict[str, Any]:
-    """The fields of a request that opens a session; ``cwd`` is "" where this process's directory is gone."""
+    """The fields of a request that opens a session; ``cwd`` is "" where this process's directory was removed."""
     try:
         cwd = wire_text(os.getcwdb())
-    except OSError:  # a session that is there already needs none
+    except OSError:  # a session that exists already needs none
         cwd = ""
     env = {wire_text(name): wire_text(value) for name, value in os.environb.items()}
     return {"cwd": cwd, "env": env, "inherited": True, "umask": umask(), "startup": []}
 
 
 def wire_text(data: bytes) -> str:
-    """Bytes of this process (a path, a variable) as text that crosses the wire; what is no UTF-8 is kept."""
+    """Text of this process's environment or file system, as it is sent in any locale."""
     return data.decode("utf-8", "surrogateescape")
