@@ -199,6 +199,18 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
 
+_EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
+
+
+def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float) -> Result:
+    """The result of a command that ended by itself, and of which nothing is missing."""
+    result = object.__new__(Result)  # without the checks of a result that a caller makes: 2 us
+    result.__dict__.update(
+        _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration
+    )
+    return result
+
+
 def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
     """Both its streams: which it is, what was kept, how many bytes are missing, and where."""
     return (

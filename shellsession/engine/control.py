@@ -58,8 +58,13 @@ class Control:
         """
         data = self.receive()
         if data:
-            framer.feed(data, self._speaker in (b"", self._spoke))
+            framer.feed(data, self.is_bash)
         return data
+
+    @property
+    def is_bash(self) -> bool:
+        """Was it bash itself that spoke last?"""
+        return self._speaker in (b"", self._spoke)
 
     def receive(self) -> bytes | None:
         """The same, when no mark is to come."""

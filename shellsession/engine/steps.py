@@ -172,7 +172,7 @@ class Engine(Core):
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, shell, request)
-        call = self.last = Call(request, Typed(), self.left, b"")
+        call = self.last = Call(request, Typed(), self.left)
         call.not_run = True
         call.reason = GONE
         if untold is None:

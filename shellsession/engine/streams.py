@@ -226,6 +226,14 @@ class Streams:
                 gone.append(stream)
         return gone
 
+    def are_in_place(self, *streams: Stream) -> bool:
+        """Are these still the shell's own, and would bash find them?"""
+        known = self._known.values()
+        for stream in streams:
+            if stream not in known or (stream.inode and not stream.in_place()):
+                return False
+        return True
+
     def glance(self) -> dict[int, int]:
         """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
 

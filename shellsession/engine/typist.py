@@ -14,7 +14,7 @@ from typing import Final
 from ..models import TTY, Request, Stream as StreamName
 from . import activity, processes
 from .call import Call, Typed, fresh_nonce
-from .core import Core
+from .core import NEVER, Core
 from .framing import READ_MAX, SOURCE, WAYS, Frame, from_file, leaving, quote, way_of
 from .marks import Framer, Mark
 from .pump import BROKEN, STOLEN, ask
@@ -62,7 +62,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
         typed = _put(engine, shell, request)
-        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits))
+        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
         if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
@@ -107,7 +107,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     sourced = _must_source(engine, shell.version, request)
     frame = Frame(
         *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
-        *(engine.setter, shell.version, request.term),
+        *(engine.setter, shell.version, request.term, engine.guard != NEVER),
     )
     for argument, status in _arguments(engine, shell, request, sourced):
         lines = frame.lines(argument, status)
@@ -237,7 +237,7 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
     if stolen is not False:
         # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
-        return STOLEN if stolen and (call.in_one or not call.idle_looks) else BROKEN
+        return STOLEN if stolen and (call.typed.in_one or not call.idle_looks) else BROKEN
     if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0

@@ -23,7 +23,8 @@ class Wait(NamedTuple):
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
     ``keen``: it is to be expected within so many seconds, a thousandth at the most. ``shielded``: by who puts things in
-    order, after whatever it was that struck; a task's cancellation is told behind that.
+    order, after whatever it was that struck; a task's cancellation is told behind that. ``within``: in place of
+    ``until``, in seconds from now, so that one and the same Wait can be used again.
     """
 
     read: tuple[int, ...] = ()
@@ -31,6 +32,7 @@ class Wait(NamedTuple):
     keen: float = 0.0
     write: tuple[int, ...] = ()
     shielded: bool = False
+    within: float = 0.0
 
 
 Ready = Collection[int]
@@ -61,10 +63,12 @@ class Poller:
         self._was_quick = True  # what came the last time it was to be expected soon
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen, write, _ = wait
+        read, until, keen, write, _, within = wait
         begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
+        if within:
+            until = begun + within
         poll = self._known.get((read, write)) or self._learn(read, write)
         while True:
             left = math.inf if until is None else until - time.monotonic()
