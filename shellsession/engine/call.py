@@ -33,7 +33,7 @@ _UNSEEN_MAX: Final = 1 << 18
 _LAST_PIECES: Final = 4 << 20
 # A result of more bytes is kept by who asked for it, and a text by who gave it, and not here as well until the next
 # command.
-_LARGE: Final = 1 << 12
+LARGE: Final = 1 << 12
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
@@ -227,7 +227,7 @@ class Call:
     @property
     def is_fed(self) -> bool:
         """Is much held for its stdin?"""
-        return isinstance(stdin := self.request.stdin, bytes) and len(stdin) > _LARGE
+        return isinstance(stdin := self.request.stdin, bytes) and len(stdin) > LARGE
 
     def forget_stdin(self) -> None:
         """Bash has it, in a file, or needs none any more."""
@@ -239,13 +239,13 @@ class Call:
         result, request = self.result, self.request
         if result is None:
             return self
-        is_long = len(request.command) > _LARGE
-        if not is_long and len(result.stdout_bytes) + len(result.stderr_bytes) <= _LARGE:
+        is_long = len(request.command) > LARGE
+        if not is_long and len(result.stdout_bytes) + len(result.stderr_bytes) <= LARGE:
             return self
         light = copy(self)
         light.result = counted(result)
         if is_long:  # not b"": that is the same object everywhere, and a command is known by its very text
-            light.request = request.__replace__(command=request.command[:_LARGE])
+            light.request = request.__replace__(command=request.command[:LARGE])
         return light
 
     def fresh_capture(self, name: str = "") -> Capture:

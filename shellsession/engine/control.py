@@ -31,6 +31,7 @@ class Control:
         self.fd = end.fileno()
         self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last
+        self.is_bash = True  # that was bash itself
         self.piece = SHORT_READ  # what bash reads at once
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -61,10 +62,6 @@ class Control:
             framer.feed(data, self.is_bash)
         return data
 
-    @property
-    def is_bash(self) -> bool:
-        """Was it bash itself that spoke last?"""
-        return self._speaker in (b"", self._spoke)
 
     def receive(self) -> bytes | None:
         """The same, when no mark is to come."""
@@ -77,6 +74,7 @@ class Control:
         except OSError:
             return b""
         self._spoke = told[0][2][:_PID_SIZE] if told else b""
+        self.is_bash = self._spoke == self._speaker or not self._speaker
         return data or (None if told else b"")  # the end is nobody's word: an empty piece is somebody's
 
     def skip(self) -> None:

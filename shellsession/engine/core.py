@@ -9,7 +9,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..errors import FORKED, IS_CLOSED, NotRunning, SessionClosed, ShellUnavailable
 from ..models import Options, Request, Result, State
@@ -22,9 +22,6 @@ from .shell import Shell
 from .streams import Stream
 from .texts import names_builtins, runs_unseen
 from .unattended import UnattendedReader
-
-if TYPE_CHECKING:
-    from .ordinary import Ordinary
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
@@ -75,7 +72,6 @@ class Core:
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
         self.left: Mapping[int, int] = {}  # what it had left running then, and commands before it (see Family.present)
         self.guard = ONCE  # is it proved, before a text is run, that it will be run?
-        self.ordinary: Ordinary | None = None  # how ordinary commands are typed, while nothing is unusual
         self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.errexit = False  # `set -e` is on

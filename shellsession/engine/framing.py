@@ -76,6 +76,8 @@ def quote(text: bytes) -> bytes:
     Bash reads it by characters, and in some locales (GBK, Shift-JIS) the second byte of one can be a backslash: none of
     ours stands behind a byte that may be a first one.
     """
+    if b"\\" not in text and b"'" not in text and b"\n" not in text:
+        return b"$'" + text + b"'"
     line = b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
     return line if line.isascii() or b"\\" not in line else _BEFORE_ESCAPE.sub(_in_hex, line)
 

@@ -136,6 +136,12 @@ class Shell:
 
         One poll(2) tells both. ``has_terminal``: False while a job reads the terminal.
         """
+        is_quiet = self.child_fd >= 0
+        for _, event in self.streams.poll.poll(0):
+            is_quiet = is_quiet and event == select.POLLHUP
+        return is_quiet or self._drop_what_came(has_terminal)
+
+    def _drop_what_came(self, has_terminal: bool) -> bool:
         events = self.streams.glance()
         for stream in (self.terminal, *self.streams):
             if events.get(stream.fd, 0) & select.POLLIN and (has_terminal or stream is not self.terminal):

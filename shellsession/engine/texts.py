@@ -32,9 +32,9 @@ _UNFINISHED_ENDS: Final = 500  # 5.0
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
 _NAMES_BUILTINS: Final = re.compile(rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b")
 _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\A|[\s;&|({`!])\.[ \t]")
-# Words that _NAMES_BUILTINS and _RUNS_UNSEEN have; those by which a text is known to change a shell; nothing to run, and
-# an end that is continued.
-_UNUSUAL: Final = re.compile(
+# A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words of
+# the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
+UNUSUAL: Final = re.compile(
     rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|history|ulimit)\b|\bdeclare[ \t]*\("
     rb"|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
 )
@@ -98,11 +98,6 @@ def names_builtins(text: bytes) -> bool:
 def runs_unseen(text: bytes) -> bool:
     """May it run what it does not show: a file, or words that it puts together?"""
     return _RUNS_UNSEEN.search(text) is not None
-
-
-def is_unusual(text: bytes) -> bool:
-    """May it change how the next command is to be typed, or need to be typed in another way itself?"""
-    return _UNUSUAL.search(text) is not None
 
 
 def replaces_the_shell(text: bytes) -> bool:
