@@ -138,7 +138,9 @@ class Call:
         self.started = self.last_output = started = time.monotonic()
         self.until = None if request.timeout is None else started + request.timeout
         self.terminal = request.stdin is TTY
-        self.typed, self.prompt, self.nonce = typed, prompt, nonce or typed.nonce
+        self.typed = typed
+        self.prompt: bytes = prompt
+        self.nonce: bytes = nonce or typed.nonce
         self.older = older  # what was below bash before (see Family.present): not ours to touch
         self.modes = modes  # the terminal's when it began
         self.spills = spills

@@ -62,7 +62,6 @@ class Control:
             framer.feed(data, self.is_bash)
         return data
 
-
     def receive(self) -> bytes | None:
         """The same, when no mark is to come."""
         try:

@@ -15,8 +15,8 @@ from . import processes, pump
 from .call import Call
 from .core import Core
 from .framing import GUARDS
-from .marks import one_of
 from .ladder import PROMPT, Ladder
+from .marks import one_of
 from .pump import DEAD, MARK
 from .results import leave_jobs, result
 from .shell import Shell, kill

@@ -157,10 +157,10 @@ class Frame(NamedTuple):
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
 
-        Setting the status takes a function that removes itself; after success there is nothing to set, as the guard
-        and the last mark leave 0. The guard reports a function that hides the name we call, or a name that was disabled (then nothing
-        was run). It costs 5 us; a question of its own, a round trip; looking afterwards could not tell whether the text
-        itself has just disabled the name.
+        Setting the status takes a function that removes itself. After success the guard leaves 0; without one `((1))`
+        does, as the last mark has left 1. The guard reports a function that hides the name we call, or a name that was
+        disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
+        not tell whether the text itself has just disabled the name.
         """
         way = b"\\builtin ." if self.sourced else way_of(self.spelling, self.term)
         run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
@@ -178,7 +178,7 @@ class Frame(NamedTuple):
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         if not (self.guarded or self.ours_in_history or self.sourced or self.term or self.spelling or is_older):
-            return b"%b%b%b" % (prologue, run, mark_line(self.nonce))
+            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (

@@ -35,7 +35,7 @@ class _Line(NamedTuple):
     """The words around a text and a nonce, as a format; how many lines they are; where the output comes out."""
 
     words: bytes
-    count: int
+    height: int
     out: Stream
     err: Stream
     typed: Typed
@@ -132,7 +132,8 @@ class Ordinary:
         lines = made.lines(quote(_TEXT), core.status)
         words = lines.replace(b"%", b"%%").replace(quote(_TEXT), b"%b")
         words = words.replace(_NONCE, b"%b").replace(_NONCE[SECRET:], b"%b")
-        typed = Typed(streams=(("stdout", out), ("stderr", err), ("stdout", self._shell.terminal)), grouped=made.grouped)
+        outputs: tuple[tuple[StreamName, Stream], ...] = (("stdout", out), ("stderr", err))
+        typed = Typed(streams=(*outputs, ("stdout", self._shell.terminal)), grouped=made.grouped)
         line = self._lines[tty, core.status] = _Line(words, lines.count(b"\n"), out, err, typed)
         return line
 
@@ -152,7 +153,7 @@ class Ordinary:
             or mark.doubtful
             or mark.history
             or mark.flags != self._flags
-            or mark.line != control.line + line.count
+            or mark.line != control.line + line.height
             or shell.family.has_children()
         ):
             take_words(shell, call, said)

@@ -111,6 +111,7 @@ class Engine(Core):
                     pass
                 if (result := ordinary.read(call)) is not None:
                     return result
+                self._ordinary = None
             else:
                 call = yield from self._begin(request)
             result = call.result or said_of(self, call, (yield from attend(self, call, call.until)))
@@ -179,7 +180,7 @@ class Engine(Core):
 
     def _begin(self, request: Request) -> Steps[Call]:
         """Type the command; nothing is typed when the shell is found dead, and the call says so."""
-        shell = self.live()
+        shell, self._ordinary = self.live(), None
         self.forget_left()
         self.unheard, self.unread = None, b""
         if shell.busy:  # the last one was struck where nothing could be done about it

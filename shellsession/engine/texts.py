@@ -30,13 +30,15 @@ _OPEN: Final = re.compile(rb"(?:&&|\||\|&|\([ \t]*+\)|\bfunction[ \t]+[^\s()]++)
 _UNFINISHED_ENDS: Final = 500  # 5.0
 
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
-_NAMES_BUILTINS: Final = re.compile(rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b")
+_NAMES_BUILTINS: Final = re.compile(
+    rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
+)
 _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\A|[\s;&|({`!])\.[ \t]")
-# A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words of
-# the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
+# A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words
+# of the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
 UNUSUAL: Final = re.compile(
-    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|history|ulimit)\b|\bdeclare[ \t]*\("
-    rb"|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
+    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|history|ulimit)\b"
+    rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
 )
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
 
