@@ -29,7 +29,7 @@ class Control:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self.fd = end.fileno()
-        self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
+        self.line, self.typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last
         self.is_bash = True  # that was bash itself
         self.piece = SHORT_READ  # what bash reads at once
@@ -38,7 +38,7 @@ class Control:
 
     def send(self, data: bytes) -> None:
         """Type to bash. The socket holds far more than any of our lines, so this never blocks."""
-        self._typed += data.count(b"\n")
+        self.typed += data.count(b"\n")
         try:
             for start in range(0, len(data), self.piece):
                 self._socket.send(data[start : start + self.piece], socket.MSG_NOSIGNAL)
@@ -89,8 +89,8 @@ class Control:
         """
         if not mark.line:
             return 0
-        before, typed = self.line, self._typed
-        self.line, self._typed = mark.line, 0
+        before, typed = self.line, self.typed
+        self.line, self.typed = mark.line, 0
         return before + typed - mark.line if mark.line > before else 0
 
     def close(self) -> None:

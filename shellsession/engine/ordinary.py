@@ -32,10 +32,9 @@ _NAMES: Final[tuple[StreamName, StreamName]] = ("stdout", "stderr")
 
 
 class _Line(NamedTuple):
-    """The words around a text and a nonce, as a format; how many lines they are; where the output comes out."""
+    """The words around a text and a nonce, as a format; and where the output comes out."""
 
     words: bytes
-    height: int
     out: Stream
     err: Stream
     typed: Typed
@@ -46,7 +45,7 @@ class Ordinary:
 
     def __init__(self, core: Core, shell: Shell, flags: bytes) -> None:
         self.wait = Wait((shell.control.fd,), keen=SOON, within=QUICK)
-        self._core, self._shell = core, shell
+        self._shell = shell  # not the core, which holds this: both would live until the next garbage collection
         self._state = flags, core.guard, core.trapping, shell.prompt
         self._flags, self._guarded, self._prompt = flags, core.guard != NEVER, shell.prompt
         self._lines: dict[tuple[bool, int], _Line] = {}  # by `tty`, and by `$?`
@@ -75,20 +74,20 @@ class Ordinary:
             or shell.version < LONG_READS
         ):
             return None
-        return before if before is not None and before.fits(shell, mark.flags) else cls(core, shell, mark.flags)
+        return before if before is not None and before.fits(core, shell, mark.flags) else cls(core, shell, mark.flags)
 
-    def fits(self, shell: Shell, flags: bytes) -> bool:
+    def fits(self, core: Core, shell: Shell, flags: bytes) -> bool:
         """Would another one be made for that state of the shell?"""
-        core = self._core
         return self._shell is shell and self._state == (flags, core.guard, core.trapping, shell.prompt)
 
-    def send(self, request: Request) -> Call | None:
+    def send(self, core: Core, request: Request) -> Call | None:
         """Type the command, if it is an ordinary one; None if nothing was typed."""
-        core, shell, text, limits = self._core, self._shell, request.command, request.limits
+        shell, text, limits = self._shell, request.command, request.limits
         if (
             request.stdin is not None
             or request.isolated
             or request.merge_stderr
+            or request.term
             or request.idle_timeout is not None
             or (request.timeout is not None and request.timeout <= QUICK)
             or limits.spill is not None
@@ -105,7 +104,7 @@ class Ordinary:
             or not shell.is_ready(True)
         ):
             return None
-        line = self._lines.get((request.tty, core.status)) or self._learn(request.tty)
+        line = self._lines.get((request.tty, core.status)) or self._learn(core, request.tty)
         out, err = line.out, line.err
         if not shell.streams.are_in_place(out, err):
             self._lines.clear()
@@ -125,8 +124,8 @@ class Ordinary:
         shell.ours_in_history = 1
         return call
 
-    def _learn(self, tty: bool) -> _Line:
-        core, streams = self._core, self._shell.streams
+    def _learn(self, core: Core, tty: bool) -> _Line:
+        streams = self._shell.streams
         out, err = streams.get("tty" if tty else "out"), streams.get("err")
         made = frame(core, self._shell, Request(_TEXT, tty=tty), _NONCE, out, err)
         lines = made.lines(quote(_TEXT), core.status)
@@ -134,7 +133,7 @@ class Ordinary:
         words = words.replace(_NONCE, b"%b").replace(_NONCE[SECRET:], b"%b")
         outputs: tuple[tuple[StreamName, Stream], ...] = (("stdout", out), ("stderr", err))
         typed = Typed(streams=(*outputs, ("stdout", self._shell.terminal)), grouped=made.grouped)
-        line = self._lines[tty, core.status] = _Line(words, lines.count(b"\n"), out, err, typed)
+        line = self._lines[tty, core.status] = _Line(words, out, err, typed)
         return line
 
     def hears_prompt(self) -> bool:
@@ -142,9 +141,9 @@ class Ordinary:
         self._said = self._shell.control.receive()
         return self._said == self._prompt != b""
 
-    def read(self, call: Call) -> Result | None:
+    def read(self, core: Core, call: Call) -> Result | None:
         """The result of the command; None if it runs on, or something about it is unusual."""
-        core, shell, line = self._core, self._shell, self._line
+        shell, line = self._shell, self._line
         control, said = shell.control, self._said
         mark = plain_mark(said, call.nonce) if said and control.is_bash else None
         if (
@@ -153,7 +152,7 @@ class Ordinary:
             or mark.doubtful
             or mark.history
             or mark.flags != self._flags
-            or mark.line != control.line + line.height
+            or mark.line != control.line + control.typed
             or shell.family.has_children()
         ):
             take_words(shell, call, said)

@@ -106,10 +106,10 @@ class Engine(Core):
             yield from self._ready()
         shell, ordinary = self.shell, self._ordinary
         try:
-            if ordinary is not None and (call := ordinary.send(request)) is not None:
+            if ordinary is not None and (call := ordinary.send(self, request)) is not None:
                 while (yield ordinary.wait) and ordinary.hears_prompt():
                     pass
-                if (result := ordinary.read(call)) is not None:
+                if (result := ordinary.read(self, call)) is not None:
                     return result
                 self._ordinary = None
             else:
