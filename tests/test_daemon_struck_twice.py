@@ -13,24 +13,20 @@ import pytest
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, aconnect
-from shellsession.daemon import giving_up
-from shellsession.daemon.exchange import Exchange
-from shellsession.daemon.giving_up import Cancellation
-from shellsession.daemon.link import Pool, Wire
+from shellsession.daemon import exchange
+from shellsession.daemon.exchange import Backend, Cancellation, Exchange
+from shellsession.daemon.link import Link
 
 # What who leaves a request does, from the first Ctrl-C on.
 _PLACES = (
+    (Exchange, "cancel"),
     (Exchange, "close"),
-    (Wire, "close"),
-    (Exchange, "cancellation"),
-    (Pool, "take"),
-    (giving_up, "undisturbed"),
+    (Link, "close"),
+    (Cancellation, "__init__"),
+    (exchange, "undisturbed"),
     (threading.Thread, "start"),
-    (Cancellation, "until_said"),
-    (Wire, "receive"),
-    (Pool, "give_back"),
-    (Exchange, "note"),
-    (Cancellation, "leave"),
+    (Backend, "until_done"),
+    (threading.Event, "wait"),
 )
 
 
@@ -87,7 +83,7 @@ def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None
             loop.call_soon_threadsafe(first)
 
         threading.Thread(target=strike).start()
-        async with aconnect(remote.agent, remote._path, False) as session:
+        async with aconnect(remote.agent, str(remote._transport), False) as session:
             await session.run(f"sleep {seconds}")
 
     try:

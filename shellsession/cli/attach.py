@@ -12,7 +12,7 @@ from typing import Final
 
 from ..daemon.client import connect
 from ..daemon.endpoint import socket_path
-from ..daemon.link import ConnectionLost
+from ..daemon.transport import ConnectionLost
 from ..errors import DaemonUnavailable
 from . import arguments
 from .attached import Attached

@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..daemon.audit import default_path
-from ..daemon.link import ConnectionLost
 from ..daemon.opening import limits_fields
 from ..daemon.pieces import end_of
 from ..daemon.records import to_error
-from ..daemon.remote import told
+from ..daemon.remote import result_of
+from ..daemon.transport import ConnectionLost
 from ..daemon.wire import Message
 from ..errors import InvalidRequest, NotRunning, SessionClosed, ShellSessionError
 from ..models import Limits
@@ -256,7 +256,7 @@ class Attached(Typing):
 
     def _stands(self, verb: str, message: Message) -> None:
         """How it is with what runs."""
-        result = told(message)
+        result = result_of(message)
         if verb == "poll" and self._kept is not None:
             # All that came before this answer is in it; but nothing of what another client runs until that has ended.
             printed = result.stdout_bytes + result.stderr_bytes

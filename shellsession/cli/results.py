@@ -57,14 +57,14 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
     """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
-    from ..daemon.exchange import GivenUp  # loaded by who has a verb
+    from ..daemon.exchange import Cancelled  # loaded by who has a verb
 
-    with GivenUp() as given_up:
+    with Cancelled() as cancelled:
         try:
             return verb(), False
         except KeyboardInterrupt:
-            if (partial := given_up.result) is None:
-                raise LeftByCtrlC(given_up.ended) from None
+            if (partial := cancelled.result) is None:
+                raise LeftByCtrlC(cancelled.ended) from None
     from dataclasses import replace  # dear, and seldom needed
 
     return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True

@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..daemon.autostart import find
-from ..daemon.link import Wire
+from ..daemon.link import Link
 from ..daemon.records import to_error
+from ..daemon.transport import UnixTransport
 from ..daemon.wire import PROTOCOL, Message, encode
 from ..engine.waiting import Poller, drive
 from .editing import as_bytes
@@ -32,27 +32,27 @@ class Line:
         self.agent = agent
         self.holder: str | None = None
         self._poller = Poller()
-        ours = find(path, False)
-        self.fd = ours.fileno()
-        self._wire = Wire(ours, self._poller)
+        channel = UnixTransport(path).connect(start=False)
+        self.fd = channel.fileno()
+        self._link = Link(channel, self._poller)
         try:
-            drive(self._wire.greet(path), self._poller)
+            drive(self._link.greet(), self._poller)
         except BaseException:
             self.close()
             raise
 
     def ask(self, verb: str, *parts: bytes, **fields: object) -> str:
         """Send a request; its id."""
-        header: dict[str, object] = {"protocol": PROTOCOL, "id": self._wire.next_id(), "verb": verb, **fields}
+        header: dict[str, object] = {"protocol": PROTOCOL, "id": self._link.next_id(), "verb": verb, **fields}
         header |= {"agent": self.agent, **({"holder": self.holder} if self.holder else {})}
-        drive(self._wire.send(encode(header, *parts)), self._poller)
+        drive(self._link.send(encode(header, *parts)), self._poller)
         return str(header["id"])
 
     def heard(self) -> Iterator[Message]:
         """Every message that is here whole, as far as one read brings it: keys want their turn, too."""
         read = False
         while True:
-            steps = self._wire.receive()
+            steps = self._link.receive()
             try:
                 next(steps)  # it would wait: no message is left
                 if read:
@@ -63,7 +63,7 @@ class Line:
                 yield stop.value
 
     def close(self) -> None:
-        self._wire.close()
+        self._link.close()
 
 
 class Spectator:

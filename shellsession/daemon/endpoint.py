@@ -1,6 +1,6 @@
-"""Where the daemon's socket is, and how it is born and found: the same for client and daemon.
+"""Where the daemon's socket is, and how to connect to it: the same for client and daemon.
 
-Law: whoever comes first makes the directory, private, and nobody else's socket is ever trusted.
+Law: whoever comes first makes the directory, private, and another user's socket is never trusted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ PATIENCE: Final = 15.0
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     """The socket's path: as wanted, as SHELLSESSION_SOCKET says, or in this user's private directory.
 
-    Raises DaemonUnavailable for a path that no socket can have, or where there can be none, and InvalidRequest for what
-    is no path.
+    Raises DaemonUnavailable where no socket can have that path, and InvalidRequest for a value that is no path.
     """
     path = os.environ.get(VARIABLE, "") if wanted is None else path_of("socket", wanted)
     if wanted is not None and not path:  # of a variable that is not set: another daemon than was meant would do it
@@ -53,11 +52,11 @@ def _home() -> str:
 
 @contextmanager
 def locked(path: str, inherited: int | None = None) -> Iterator[int]:
-    """Alone with that socket's directory: of many who find no daemon, one starts it. Yields the lock's descriptor.
+    """Hold the lock of that socket's directory: of many who find no daemon, one starts it. Yields its descriptor.
 
     The lock is flock(2)'s, on the directory itself, so that no file is left. ``inherited``: the descriptor by which
-    who starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises DaemonUnavailable
-    where somebody else could enter the directory.
+    the client that starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises
+    DaemonUnavailable where another user could write in the directory.
     """
     directory = os.path.dirname(path)
     until = time.monotonic() + PATIENCE
@@ -93,10 +92,10 @@ def _open(directory: str) -> int | None:
 
 
 def _refuse_unfit(directory: str, found: os.stat_result) -> None:
-    """Raises DaemonUnavailable where somebody else could enter it.
+    """Raise DaemonUnavailable where another user could write in it.
 
-    Who can replace the directory itself may keep a daemon from being found, but is never taken for one: client and
-    daemon both check the peer.
+    A user who can replace the directory itself may hide a daemon, but cannot pose as one: client and daemon both check
+    the peer.
     """
     if found.st_uid != os.getuid():
         raise _unfit(directory, f"belongs to user {found.st_uid}, not you")
@@ -130,7 +129,7 @@ def reach(path: str) -> socket.socket | None:
     except OSError as error:
         ours.close()
         raise DaemonUnavailable(f"the daemon at {path} cannot be reached: {error.strerror}") from error
-    # What is said next is the whole environment: it is for a daemon of ours, or of root, who could read it anyway.
+    # The client sends its whole environment next: only to a daemon of its own user, or of root, who can read it anyway.
     if (user := peer(ours)[1]) not in (os.geteuid(), 0):
         ours.close()
         raise DaemonUnavailable(f"who listens at {path} is user {user}, not you: nothing was sent")

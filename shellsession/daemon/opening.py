@@ -1,6 +1,6 @@
-"""What a client opens a session with: its options, and of its process what they do not name.
+"""The options with which a client opens a session, as fields of a message.
 
-Law: what the client means (its directory, home, environment, bash) is said whole; the daemon's own is nothing to it.
+Law: they hold all that the client means (its directory, home, environment, bash); the daemon adds nothing of its own.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup",
 
 
 def _utf8(data: bytes) -> str:
-    """What this process was given, as the wire has it in any locale."""
+    """Text of this process's environment or file system, as it is sent in any locale."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _path(path: str) -> str:
-    """From where this process is; the name is what its locale makes of it."""
+    """An absolute path for the wire."""
     return _utf8(os.fsencode(absolute(path)))
 
 
 def limits_fields(limits: Limits) -> dict[str, object]:
-    """``Limits`` for the wire; a place for the spill is the client's own. Raises InvalidRequest."""
+    """``Limits`` for the wire; a path for the spill is relative to the client's directory. Raises InvalidRequest."""
     if limits.max_output > OUTPUT_MAX:
         raise InvalidRequest(
             f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
@@ -43,7 +43,7 @@ def limits_fields(limits: Limits) -> dict[str, object]:
 
 
 def _here() -> str:
-    """This process's directory; "" where that is gone: a session that is there already needs none."""
+    """This process's directory; "" where that was removed, as a session that exists already needs none."""
     with suppress(OSError):
         return _utf8(os.getcwdb())
     return ""
@@ -69,9 +69,10 @@ def opening(
     sandbox: Sandbox | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """What a session is opened with: the options of ``Session``, and of this process what they do not name.
+    """The fields of a request that opens a session: the options of ``Session``, and this process's own directory,
+    environment and umask where these are not among them.
 
-    Raises InvalidRequest; TypeError, as ``Session``, for what is no option.
+    Raises InvalidRequest, and TypeError, as ``Session``, for an unknown option.
     """
     unknown = set(options) - _OPTIONS
     if unknown:
