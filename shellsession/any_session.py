@@ -198,9 +198,9 @@ class ThreadSession(_Streaming[R, Output]):
         SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
         """
         if (
-            timeout is ...
-            and idle_timeout is on_timeout is stdin is tty is limits is on_output is None
-            and merge_stderr is isolated is echo is check is False
+            (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
+            and (limits is None and on_output is None)
+            and (merge_stderr is isolated is echo is check is False)
         ):
             return self._run(self._plain_request(command))
         check_flag("check", check)
