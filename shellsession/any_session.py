@@ -94,6 +94,10 @@ class AnySession(Generic[R]):
         """The request of ``run``. Raises InvalidRequest."""
         raise NotImplementedError
 
+    def _plain_request(self, command: Text) -> R:
+        """The same, for a command without options."""
+        return self._request(Given(command))
+
     @property
     def before(self) -> Any:
         """pexpect's ``before``: what came before the last match of ``expect``."""
@@ -193,6 +197,12 @@ class ThreadSession(_Streaming[R, Output]):
         Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
         SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
         """
+        if (
+            (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
+            and (limits is None and on_output is None)
+            and (merge_stderr is isolated is echo is check is False)
+        ):
+            return self._run(self._plain_request(command))
         check_flag("check", check)
         given = Given(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo

@@ -193,6 +193,9 @@ class Base(AnySession[Request]):
             given.term,
         )
 
+    def _plain_request(self, command: Text) -> Request:
+        return self._defaults.with_command(to_bytes("command", command))
+
     def _leave(self) -> None:
         """A verb has ended, in whatever way."""
         engine = self._engine

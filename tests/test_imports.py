@@ -50,7 +50,7 @@ _LAYERS: Final = (
     ("engine.results", "engine.handshake"),
     ("engine.teardown", "engine.typist"),
     ("engine.endings",),
-    ("engine.attending",),
+    ("engine.attending", "engine.ordinary"),
     ("engine.steps",),
     ("engine.dialogue",),
     ("base", "async_output", "turns", "options"),

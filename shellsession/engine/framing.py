@@ -76,6 +76,8 @@ def quote(text: bytes) -> bytes:
     Bash reads it by characters, and in some locales (GBK, Shift-JIS) the second byte of one can be a backslash: none of
     ours stands behind a byte that may be a first one.
     """
+    if b"\\" not in text and b"'" not in text and b"\n" not in text:
+        return b"$'" + text + b"'"
     line = b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
     return line if line.isascii() or b"\\" not in line else _BEFORE_ESCAPE.sub(_in_hex, line)
 
@@ -135,6 +137,7 @@ class Frame(NamedTuple):
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
     ``term``: TERM, for the text alone; as the session has it where it is empty.
+    ``guarded``: the name that runs the text is proved to be what it was (see ``Core.guard``).
     """
 
     nonce: bytes
@@ -149,14 +152,15 @@ class Frame(NamedTuple):
     setter: bytes = b"s"
     version: int = LONG_READS
     term: bytes = b""
+    guarded: bool = True
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
 
-        Setting the status takes a function that removes itself; after success there is nothing to set, as the guard
-        leaves 0. The guard reports a function that hides the name we call, or a name that was disabled (then nothing
-        was run). It costs 5 us; a question of its own, a round trip; looking afterwards could not tell whether the text
-        itself has just disabled the name.
+        Setting the status takes a function that removes itself. After success the guard leaves 0; without one `((1))`
+        does, as the last mark has left 1. The guard reports a function that hides the name we call, or a name that was
+        disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
+        not tell whether the text itself has just disabled the name.
         """
         way = b"\\builtin ." if self.sourced else way_of(self.spelling, self.term)
         run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
@@ -173,6 +177,8 @@ class Frame(NamedTuple):
         if self.ours_in_history:
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
+        if not (self.guarded or self.ours_in_history or self.sourced or self.term or self.spelling or is_older):
+            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (

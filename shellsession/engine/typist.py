@@ -14,7 +14,7 @@ from typing import Final
 from ..models import TTY, Request, Stream as StreamName
 from . import activity, processes
 from .call import Call, Typed, fresh_nonce
-from .core import Core
+from .core import NEVER, Core
 from .framing import READ_MAX, SOURCE, WAYS, Frame, from_file, leaving, quote, way_of
 from .marks import Framer, Mark
 from .pump import BROKEN, STOLEN, ask
@@ -62,7 +62,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
         typed = _put(engine, shell, request)
-        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits))
+        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
         if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
@@ -98,19 +98,9 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
         out.settle()
-    redirections = _redirections(shell, request, out)
-    errors = b"2>" + (err.word if err else b"&1")
-    ours = 1 + shell.ours_in_history if engine.history else 0
-    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
-    reserved = _reserved(engine, shell, request, grouped)
-    sourced = _must_source(engine, shell.version, request)
-    frame = Frame(
-        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
-        *(engine.setter, shell.version, request.term),
-    )
-    for argument, status in _arguments(engine, shell, request, sourced):
-        lines = frame.lines(argument, status)
+    made = frame(engine, shell, request, nonce, out, err)
+    for argument, status in _arguments(engine, shell, request, made.sourced):
+        lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
     streams: tuple[tuple[StreamName, Stream], ...] = (("stdout", out),)
@@ -118,7 +108,22 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, grouped, len(lines) <= shell.control.piece)
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.piece)
+
+
+def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
+    """What stands around the text of a command that prints to those streams."""
+    redirections = _redirections(shell, request, out)
+    errors = b"2>" + (err.word if err else b"&1")
+    ours = 1 + shell.ours_in_history if engine.history else 0
+    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
+    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
+    reserved = _reserved(engine, shell, request, grouped)
+    sourced = _must_source(engine, shell.version, request)
+    return Frame(
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
+        *(engine.setter, shell.version, request.term, engine.guard != NEVER),
+    )
 
 
 def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
@@ -237,7 +242,7 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
     if stolen is not False:
         # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
-        return STOLEN if stolen and (call.in_one or not call.idle_looks) else BROKEN
+        return STOLEN if stolen and (call.typed.in_one or not call.idle_looks) else BROKEN
     if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0

@@ -15,7 +15,7 @@ from _thread import _count as threads_beside  # threading counts them too; a com
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator
-    from typing import Self, TypeVar
+    from typing import TypeVar
 
     T = TypeVar("T")
     Ready = Collection[int]
@@ -24,44 +24,27 @@ else:  # as names alone: only a type checker reads what they stand for
     Ready = Steps = T = object
 
 
-class Wait(tuple["tuple[int, ...]", "float | None", float, "tuple[int, ...]", bool]):
+class Wait:
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
     ``keen``: it is to be expected within so many seconds, a thousandth at the most. ``shielded``: by who puts things in
-    order, after whatever it was that struck; a task's cancellation is told behind that.
+    order, after whatever it was that struck; a task's cancellation is told behind that. ``within``: in place of
+    ``until``, in seconds from now, so that one and the same Wait can be used again.
     """
 
-    __slots__ = ()
+    __slots__ = ("keen", "read", "shielded", "until", "within", "write")
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         read: tuple[int, ...] = (),
         until: float | None = None,
         keen: float = 0.0,
         write: tuple[int, ...] = (),
         shielded: bool = False,
-    ) -> Self:
-        return tuple.__new__(cls, (read, until, keen, write, shielded))
-
-    @property
-    def read(self) -> tuple[int, ...]:
-        return self[0]
-
-    @property
-    def until(self) -> float | None:
-        return self[1]
-
-    @property
-    def keen(self) -> float:
-        return self[2]
-
-    @property
-    def write(self) -> tuple[int, ...]:
-        return self[3]
-
-    @property
-    def shielded(self) -> bool:
-        return self[4]
+        within: float = 0.0,
+    ) -> None:
+        self.read, self.until, self.keen = read, until, keen
+        self.write, self.shielded, self.within = write, shielded, within
 
 
 # One poll(2) is no longer than this, in seconds: Ctrl-C between Python's last look for signals and the system call is
@@ -89,10 +72,12 @@ class Poller:
         self._was_quick = True  # what came the last time it was to be expected soon
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen, write, _ = wait
+        read, until, keen, write = wait.read, wait.until, wait.keen, wait.write
         begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
+        if wait.within:
+            until = begun + wait.within
         poll = self._known.get((read, write)) or self._learn(read, write)
         while True:
             left = _ENDLESS if until is None else until - time.monotonic()
@@ -165,7 +150,7 @@ def shielded(steps: Steps[T]) -> Steps[T]:
         wait = next(steps)
         while True:
             try:
-                ready = yield Wait(*wait[:4], shielded=True)
+                ready = yield Wait(wait.read, wait.until, wait.keen, wait.write, True, wait.within)
             except BaseException as error:
                 wait = steps.throw(error)
             else:
