@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import shlex
 from typing import Any, Final
 
@@ -10,11 +11,13 @@ import pytest
 from daemons import Daemon
 from hypothesis import given, strategies as st
 
+from shellsession import Result
 from shellsession.cli import plain
 from shellsession.cli.main import main
 from shellsession.cli.run import own_parser
 from shellsession.cli.words import quoted, script
-from shellsession.daemon.exchange import Exchange
+from shellsession.daemon.exchange import Cancelled, Exchange
+from shellsession.daemon.wire import Message
 from shellsession.models import check_seconds
 
 agent = commands.agent
@@ -76,3 +79,33 @@ def test_it_sends_what_run_sends(daemon: Daemon, agent: str, monkeypatch: pytest
     assert main(words) == status
     assert plainly == sent
     assert [request.header["verb"] for _, request, *_ in sent] == ["open", "run"]
+
+
+def test_a_result_that_comes_once_the_command_is_left_is_not_shown(
+    daemon: Daemon, agent: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """To load what would show it takes long enough for that, and a second Ctrl-C has said that nobody waits for it."""
+    outcomes, ask, load = list[Cancelled](), Exchange.next, builtins.__import__
+
+    class Noted(Cancelled):
+        def __init__(self) -> None:
+            super().__init__()
+            outcomes.append(self)
+
+    async def struck(exchange: Exchange) -> Message:
+        if outcomes:
+            raise KeyboardInterrupt
+        return await ask(exchange)
+
+    def loaded(name: str, *rest: Any) -> Any:
+        if outcomes:
+            outcomes[0].result = Result(b"late", b"", 130, 2, "/", 0.1, "interrupted")
+        return load(name, *rest)
+
+    monkeypatch.setenv("SHELLSESSION_SOCKET", daemon.socket)
+    monkeypatch.setattr(plain, "Cancelled", Noted)
+    monkeypatch.setattr(Exchange, "next", struck)
+    monkeypatch.setattr(builtins, "__import__", loaded)
+    with pytest.raises(KeyboardInterrupt):
+        plain.run(["-s", agent, "true"], lambda: None)
+    assert capfd.readouterr().out == ""

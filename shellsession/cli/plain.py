@@ -101,9 +101,11 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
             finally:
                 messages.close()
         except KeyboardInterrupt:
-            from .results import partial
+            if (ended := cancelled.result) is None:  # behind the import it may have come, and nobody waits for it
+                raise
+            from .results import by_ctrl_c
 
-            result, interrupted = partial(cancelled), True
+            result, interrupted = by_ctrl_c(ended), True
         except NoSuchAgent:
             raise SessionClosed(closed_meanwhile(agent)) from None
     if not interrupted:

@@ -18,7 +18,6 @@ from .passed import Passed, tell_of_gap, write
 from .words import INTERRUPTED, REFUSED
 
 if TYPE_CHECKING:
-    from ..daemon.exchange import Cancelled
     from ..daemon.wire import Message
 
 _CHUNK: Final = 1 << 16
@@ -65,13 +64,13 @@ def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
         try:
             return verb(), False
         except KeyboardInterrupt:
-            return partial(cancelled), True
+            if cancelled.result is None:
+                raise LeftByCtrlC(cancelled.ended) from None
+    return by_ctrl_c(cancelled.result), True
 
 
-def partial(cancelled: Cancelled) -> Result:
-    """The result of a command that Ctrl-C has ended. Raises LeftByCtrlC where nothing is known of that."""
-    if (result := cancelled.result) is None:
-        raise LeftByCtrlC(cancelled.ended) from None
+def by_ctrl_c(result: Result) -> Result:
+    """The result of a command that Ctrl-C has ended, which says so."""
     return result.__replace__(reason=f"{_CTRL_C}; {result.reason}" if result.reason else _CTRL_C)
 
 
