@@ -18,9 +18,10 @@ from endings import nothing_is_left, session
 from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import DaemonUnavailable, LimitReached, connect
+from shellsession.cli.attach import Connection
 from shellsession.cli.main import main
-from shellsession.cli.spectator import Line
 from shellsession.daemon import link, server
+from shellsession.daemon.autostart import find
 from shellsession.daemon.control import shutdown, stats
 from shellsession.daemon.wire import encode
 
@@ -121,6 +122,12 @@ def test_who_comes_gets_the_place_of_who_has_been_idle_for_longest(
             assert sh.run("echo $X").stdout == "1\n"
 
 
+def attach(path: str) -> None:
+    """Connect as ``shellsession attach`` does."""
+    with find(path, start=False) as ours:
+        Connection(ours, "a1", path)
+
+
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,7 +138,7 @@ def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     try:
         monkeypatch.setattr(link, "PATIENCE", 0.3)
         with stopped(pid):
-            for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: Line("a1", path)):
+            for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: attach(path)):
                 with pytest.raises(DaemonUnavailable, match=rf"\(pid {pid}\) .* stopped \(SIGSTOP\)"):
                     ask()
             assert main(["status", "--socket", path]) == 125

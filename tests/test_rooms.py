@@ -80,7 +80,7 @@ _LOOPS: Final = {"engine.loop_waiting", "engine.draining", "engine.waiters", "en
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
     "pexpect": {"engine.dialogue"},
-    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.ahead", "cli.terminal"},
+    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.terminal"},
     "tty": {"engine.streams"},
     "pty": set[str](),
     "ctypes": {"engine.vfork", "engine.tracing"},
@@ -94,7 +94,8 @@ _RESERVED: Final = {
         *_DAEMON,
         *_INTEGRATIONS,
     },
-    "subprocess": {"engine.guard", "daemon.autostart", "cli.completeness"},
+    "subprocess": {"engine.guard", "daemon.autostart", "cli.prompt"},
+    "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
     "tree_sitter": {"policy.grammar"},
