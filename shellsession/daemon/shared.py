@@ -203,9 +203,9 @@ class SharedSession:
             await asyncio.sleep(FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
-    def begin(self, command: bytes, request: str) -> Fanout:
-        """A command is to be run."""
-        fanout = Fanout(self.engine, self.audience, *self.told(command))
+    def begin(self, command: bytes, request: str, viewer: Connection | None) -> Fanout:
+        """A command is to be run. ``viewer``: the connection of the person who typed it."""
+        fanout = Fanout(self.engine, self.audience, *self.told(command), viewer)
         if self.engine.call is None:  # else it is refused, and that one still asked for
             self.outcomes.begin(request)
             fanout.begin()
