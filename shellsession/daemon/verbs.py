@@ -241,7 +241,7 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
             if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
                 shared.lose(RESTARTED)
                 if before is not None and not ran:  # else its end tells of it
-                    shared.restarted(incoming.request.holder)
+                    shared.audience.show("restarted", {})
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:
