@@ -36,10 +36,7 @@ class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
 
 
 class Given(NamedTuple):
-    """A command and its options as ``run`` was given them: ``...`` and None are the session's own.
-
-    ``term``: as in ``Request``; of a person's line, which the daemon alone is given.
-    """
+    """A command and its options as ``run`` was given them: ``...`` and None are the session's own."""
 
     command: Text
     timeout: Seconds = ...
@@ -52,7 +49,6 @@ class Given(NamedTuple):
     limits: Limits | None = None
     on_output: OnOutput | None = None
     echo: bool = False
-    term: bytes = b""
 
 
 def fed(stdin: object) -> bytes:
