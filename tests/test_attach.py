@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from daemons import Daemon, running
 from persons import CTRL_C, CTRL_D, LEAVE, Sits
 from support import stat_fields, unique_seconds, wait_until, with_argument
 
-from shellsession import RemoteSession
+from shellsession import RemoteSession, connect
 
 # It says "up", and runs until something that the test makes is there.
 BUSY = "echo u''p; until [ -e go ]; do sleep 0.05; done"
@@ -168,8 +169,8 @@ def test_what_a_command_does_not_read_is_for_the_prompt(sits: Sits, tmp_path: Pa
     person.prompt()
     person.types(BUSY + "\r")
     person.sees("up\r\n")
-    person.types("echo ah''ead\recho par")
-    person.sees("echo ah''ead\r\necho par")  # the terminal's echo: they have arrived
+    person.types("echo ah''\x1b[Aead\recho par")
+    person.sees("\r\necho par")  # the terminal's echo: they have arrived
     (tmp_path / "go").touch()
     person.sees("\nahead\r\n")
     person.sees(r"\$ echo par")
@@ -186,6 +187,20 @@ def test_ctrl_c_drops_what_was_typed_ahead(sits: Sits, tmp_path: Path) -> None:
     person.prompt()
     assert person.runs("echo th''is") == "this\r\n"
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_command_that_cannot_be_run_is_told(sits: Sits, daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    bash = tmp_path / "its-bash"
+    bash.symlink_to(shutil.which("bash") or "")
+    with connect(agent, daemon.socket, cwd=tmp_path, bash=str(bash)):
+        person = sits()
+        person.prompt()
+        person.runs("true")
+        person.runs("exit 3")
+        bash.unlink()
+        assert "its-bash" in person.runs("true")
+        bash.symlink_to(shutil.which("bash") or "")
+        assert person.runs("echo th''is") == "this\r\n"
 
 
 def test_exit_alone_is_not_taken_as_meant(sits: Sits) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ..daemon.audit import default_path
 from ..engine.directories import make_private
 from ..models import to_bytes
-from .terminal import CTRL_C, CTRL_D, LEAVE, STDIN, Terminal, encoded
+from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, Terminal, encoded
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MORE: Final = "> "
 _LINE_END: Final = re.compile(b"[\n" + re.escape(CTRL_C + CTRL_D + LEAVE) + b"]")
+# Keys that are no text, such as Up: the kernel edits with a few of them only, and no command contains one.
+_NO_TEXT: Final = re.compile(ESCAPE.pattern + b"|[\0-\x02\x05-\x08\x0b-\x1c\x1e\x1f\x7f]")
 # What bash says of a text that stops too early, at the start of a line: further on is what was typed.
 _STOPS_EARLY: Final = re.compile(
     rb"^bash: line \d+: (?:(?:syntax error: )?unexpected (?:end of file|EOF )"
@@ -48,7 +50,7 @@ class Prompt:
 
     def type_ahead(self, keys: bytes) -> None:
         """Take keys that are for the next prompt."""
-        self.ahead += keys.replace(b"\r", b"\n")
+        self.ahead += _NO_TEXT.sub(b"", keys.replace(b"\r", b"\n"))
 
     def read(self, prompt: str) -> bytes | None:
         """The next command; None when the person leaves."""
