@@ -27,7 +27,7 @@ LOG: Final = logging.getLogger("shellsession.daemon")
 # Output for a slow client: beyond this its command stands still, in bytes. As large as a pipe: more would gain nothing.
 _BUFFER: Final = 1 << 20
 # How far behind a watcher may be before it misses output, in bytes, and before its connection is ended.
-_BEHIND: Final = 2 << 20
+_BEHIND: Final = 1 << 20
 _TOO_FAR: Final = 16 << 20
 # Requests of one connection that are served at a time; then no more are read.
 IN_FLIGHT: Final = 32
