@@ -13,6 +13,8 @@ import pexpect
 from support import PATIENCE, command_line, descendants, wait_until
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
+# What a person is told on a slow machine.
+_SLOW = re.compile(r"(?:\x1b\[2m)?the daemon has not answered yet: Ctrl-\] leaves(?:\x1b\[m)?\r\n")
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
 TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
 
@@ -29,6 +31,7 @@ class Person:
             env={**TERMINAL, "TERM": "dumb", "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
             cwd=str(home),
             dimensions=(24, 160),
+            maxread=1 << 16,
             encoding="utf-8",
             codec_errors="surrogateescape",
             timeout=PATIENCE,
@@ -47,7 +50,7 @@ class Person:
     def prompt(self) -> str:
         """Wait for the prompt; what was shown before it."""
         self.sees(rf"{self.agent}:\S*\$ ")
-        return self.screen.before or ""
+        return _SLOW.sub("", self.screen.before or "")
 
     def types(self, text: str) -> None:
         self.screen.send(text)

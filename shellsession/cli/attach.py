@@ -53,7 +53,7 @@ _PATIENCE_WITH_AGENT: Final = 0.2
 # What the daemon keeps of our output for others; here it is seen as it comes.
 _KEPT: Final = Limits(max_output=1 << 16)
 # How long a daemon that owes an answer may be silent until the person is told, in seconds.
-_SILENCE: Final = 0.5
+_SILENCE: Final = 1.0
 # How often the size of the terminal is looked at while a command runs, in seconds.
 _TICK: Final = 0.2
 
