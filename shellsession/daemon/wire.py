@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from ..errors import InvalidRequest, ProtocolError
 
 # Changes with every incompatible change of what is said here.
-PROTOCOL: Final = 9
+PROTOCOL: Final = 10
 
 # A header holds the client's environment: Linux starts no program with more than 2 MiB of arguments and environment
 # (with the usual stack of 8 MiB), and half of that is still far more than anybody has.
