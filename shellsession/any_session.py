@@ -53,10 +53,7 @@ class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
 
 
 class Given(NamedTuple):
-    """A command and its options as ``run`` was given them: ``...`` and None are the session's own.
-
-    ``term``: as in ``Request``; only the daemon sets it, for a line that a person typed.
-    """
+    """A command and its options as ``run`` was given them: ``...`` and None are the session's own."""
 
     command: Text
     timeout: Seconds = ...
@@ -69,7 +66,6 @@ class Given(NamedTuple):
     limits: Limits | None = None
     on_output: OnOutput | None = None
     echo: bool = False
-    term: bytes = b""
 
 
 def fed(stdin: object) -> bytes:

@@ -190,7 +190,6 @@ class Base(AnySession[Request]):
             given.isolated,
             defaults.limits if given.limits is None else _limits_of(given.limits, self._engine.options.sandbox),
             given.on_output,
-            given.term,
         )
 
     def _plain_request(self, command: Text) -> Request:

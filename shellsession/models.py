@@ -107,11 +107,7 @@ def to_bytes(name: str, value: object) -> bytes:
 
 
 class Request(Record):
-    """One command and how to run it; see ``Session.run`` for the meaning of each field.
-
-    ``term``: TERM, for the command alone, of the terminal at which a person typed it; empty: the session's own. (No
-    environment: what bash does at some names, and what is too long to be typed at once, would be refused.)
-    """
+    """One command and how to run it; see ``Session.run`` for the meaning of each field."""
 
     command: bytes
     timeout: float | None = None
@@ -124,7 +120,6 @@ class Request(Record):
     isolated: bool = False
     limits: Limits = Limits()
     on_output: OnOutput | None = None
-    term: bytes = b""
 
     def __post_init__(self) -> None:
         self._check_command()

@@ -92,8 +92,8 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
         ("run", "together 1 MiB at most unless"),
         ("run", "stdout_base64 and stderr_base64 (exact bytes) where they are no UTF-8"),
         ("attach", "An agent that has none gets one (not with --read-only)."),
-        ("attach", "Ctrl-Z at the prompt only suspends this: the session stays yours"),
         ("attach", "A second person who attaches sees what runs, and is next when you leave."),
+        ("attach", "Programs see the TERM of the session"),
         ("attach", "are kept as they are, secrets too, in attach_history"),
     ],
 )

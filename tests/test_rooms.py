@@ -63,7 +63,7 @@ _LOOPS: Final = {"engine.loop_waiting", "engine.draining", "engine.waiters", "en
 _RESERVED: Final = {
     "ptyprocess": {"engine.shell", "engine.spawn"},
     "pexpect": {"engine.dialogue"},
-    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.ahead", "cli.terminal"},
+    "termios": {"engine.keyboard", "engine.spawn", "engine.streams", "cli.terminal"},
     "tty": {"engine.streams"},
     "pty": set[str](),
     "ctypes": {"engine.vfork", "engine.tracing"},
@@ -79,7 +79,6 @@ _RESERVED: Final = {
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
     "socket": {
-        "cli.attached",
         "daemon.acceptor",
         "daemon.endpoint",
         "daemon.listening_socket",
@@ -88,7 +87,8 @@ _RESERVED: Final = {
         "engine.shell",
         "engine.spawn",
     },
-    "subprocess": {"engine.guard", "daemon.transport", "cli.completeness"},
+    "subprocess": {"engine.guard", "daemon.transport", "cli.prompt"},
+    "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
     "pydantic": {"daemon.requests", "integrations.anthropic", "integrations.toolbox", *_CONTRACTS},
     "tree_sitter": {"policy.grammar"},

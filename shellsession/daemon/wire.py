@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Final, NoReturn, Self
 
 # Changes with every incompatible change of what is said here.
-PROTOCOL: Final = 9
+PROTOCOL: Final = 10
 
 # A header holds the client's environment: Linux starts no program with more than 2 MiB of arguments and environment
 # (with the usual stack of 8 MiB), and half of that is still far more than anybody has.

@@ -104,7 +104,6 @@ class Call:
     fault: BaseException | None = None  # of a callback that did not run within a verb
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
-    without_term = False  # its request's TERM cannot be set
     begun = False  # beyond doubt bash has begun with its text, which is never to be typed again
     abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle

@@ -56,8 +56,6 @@ NOWHERE: Final = b"/dev/null/"
 # So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
 # `set -o history` keeps it.
 SECRET: Final = 14
-# Read-only, bash would complain of it, and in posix mode not run the text.
-_MAY_SET_TERM: Final = b" && [[ ${TERM+${TERM@a}} != *r* ]]"
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
 # Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
 # $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
@@ -136,7 +134,6 @@ class Frame(NamedTuple):
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
-    ``term``: TERM, for the text alone; as the session has it where it is empty.
     ``guarded``: the name that runs the text is proved to be what it was (see ``Core.guard``).
     """
 
@@ -151,7 +148,6 @@ class Frame(NamedTuple):
     sourced: bool = False
     setter: bytes = b"s"
     version: int = LONG_READS
-    term: bytes = b""
     guarded: bool = True
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
@@ -162,7 +158,7 @@ class Frame(NamedTuple):
         disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
         not tell whether the text itself has just disabled the name.
         """
-        way = b"\\builtin ." if self.sourced else way_of(self.spelling, self.term)
+        way = b"\\builtin ." if self.sourced else way_of(self.spelling)
         run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
         # Not `builtin exec`, whose redirections end with it.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
@@ -177,7 +173,7 @@ class Frame(NamedTuple):
         if self.ours_in_history:
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
-        if not (self.guarded or self.ours_in_history or self.sourced or self.term or self.spelling or is_older):
+        if not (self.guarded or self.ours_in_history or self.sourced or self.spelling or is_older):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
@@ -188,19 +184,15 @@ class Frame(NamedTuple):
         )
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
-        if self.term:
-            guard += _MAY_SET_TERM + (b"" if self.spelling % PROVEN else b" && \\builtin command")
         words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
         return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
 
 
-def way_of(spelling: int, term: bytes) -> bytes:
-    """How a text is run by that spelling, with that TERM."""
-    way = SPELLINGS[spelling % PROVEN][1]
-    # `builtin eval` hands it to no program, and leaves what the text makes of it; `eval` leaves it in posix mode.
-    return b"TERM=%b %b" % (quote(term), way.replace(b"builtin", b"builtin command")) if term else way
+def way_of(spelling: int) -> bytes:
+    """How a text is run by that spelling."""
+    return SPELLINGS[spelling % PROVEN][1]
 
 
 def _guard(spelling: int) -> bytes:

@@ -87,7 +87,6 @@ class Ordinary:
             request.stdin is not None
             or request.isolated
             or request.merge_stderr
-            or request.term
             or request.idle_timeout is not None
             or (request.timeout is not None and request.timeout <= QUICK)
             or limits.spill is not None

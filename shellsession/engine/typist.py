@@ -122,7 +122,7 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
     sourced = _must_source(engine, shell.version, request)
     return Frame(
         *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
-        *(engine.setter, shell.version, request.term, engine.guard != NEVER),
+        *(engine.setter, shell.version, engine.guard != NEVER),
     )
 
 
@@ -159,7 +159,7 @@ def _arguments(engine: Core, shell: Shell, request: Request, sourced: bool) -> I
         text = _ended(text)
     if sourced:
         # `||`: for `set -e` and an ERR trap, the file has no status of its own.
-        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling, request.term), quote(text))
+        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling), quote(text))
         yield quote(shell.files.write("text", lines)), status
         return
     if engine.spelling == SOURCE:
@@ -203,10 +203,8 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
-    if mark.skipped and call.request.term and not call.without_term:  # perhaps that cannot be set here
-        call.without_term, call.retyped = True, call.retyped - 1
-    elif mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
-        engine.spelling, call.without_term = (engine.spelling + 1) % WAYS, False
+    if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
+        engine.spelling = (engine.spelling + 1) % WAYS
     elif not call.begun and _is_something_gone(shell, call):  # somebody removed our files since we looked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
@@ -216,7 +214,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _put(engine, shell, call.request.__replace__(term=b"") if call.without_term else call.request)
+    typed = _put(engine, shell, call.request)
     call.typed_as(typed)
     _send(shell, typed)
     return True
