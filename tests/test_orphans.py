@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from sandboxes import ORDINARY, open_place
 from support import PATIENCE, mentioning, unique_seconds, wait_until
 
 from shellsession import AsyncSession, Session
-from shellsession.engine import orphans, processes, teardown
+from shellsession.engine import processes, teardown
 from shellsession.engine.orphans import Orphans
 
 MANY = 300
@@ -123,9 +122,6 @@ def text(pids: list[int]) -> bytes:
     return b"".join(b"%d " % pid for pid in pids)
 
 
-BETWEEN = 5  # what was started after the lists were read, and before bash
-
-
 @pytest.mark.parametrize(
     ("before", "later", "young"),
     [
@@ -137,37 +133,22 @@ BETWEEN = 5  # what was started after the lists were read, and before bash
         ([1, 2], [1, 2, 9, 7], [9]),  # 7 is old, but was another's child
         ([1, 2], [1, 9, 0], [9]),  # 0 has ended since it was listed
         ([], [9, 7], [9]),
-        ([1, 2], [1, 9, BETWEEN], [9]),
-        ([1, BETWEEN], [1, 9, BETWEEN], [9]),  # the number of one that has ended before bash was there
     ],
 )
 def test_a_list_is_read_back_to_a_process_that_was_in_it_before(
     before: list[int], later: list[int], young: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starts = {pid: 200 if pid in young else 100 if pid else 0 for pid in {*before, *later}} | {BETWEEN: 130}
+    starts = {pid: 200 if pid in young else 100 if pid else 0 for pid in {*before, *later}}
     bash = 8
     monkeypatch.setattr(processes, "start_time", starts.__getitem__)
-    monkeypatch.setattr(processes, "time_now", iter([150, 120]).__next__)  # bash's start, and when the lists were read
+    monkeypatch.setattr(processes, "time_now", lambda: 150)  # as bash is started
     monkeypatch.setattr(processes, "tag", lambda pid: 4711 if pid in young else -1)
     monkeypatch.setattr(processes, "alive", bool)
     monkeypatch.setattr(processes, "below", lambda pid, besides: ())
     monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(before)})
-    monkeypatch.setattr(orphans, "_latest", None)
-    found = Orphans()
+    orphans = Orphans()
     monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(later)})
-    assert [pid for pid in found.find(range(4711, 4712), (), {bash}) if pid] == young
-
-
-def test_shells_that_start_together_share_one_look_at_the_lists(
-    new_session: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    look, looks = processes.adopting_lists, count()
-    monkeypatch.setattr(processes, "adopting_lists", lambda: {f"look {next(looks)}": b"", **look()})
-    monkeypatch.setattr(orphans, "_FRESH", PATIENCE)
-    monkeypatch.setattr(orphans, "_latest", None)
-    for _ in range(3):
-        new_session().open()
-    assert next(looks) == 1
+    assert [pid for pid in orphans.find(range(4711, 4712), (), {bash}) if pid] == young
 
 
 # A host. It tells what its shell has left, before it ends itself: its watcher would end that.

@@ -9,8 +9,6 @@ in it before bash started.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Collection, Iterator
 from typing import Final
 
@@ -20,36 +18,12 @@ from .tags import LOWEST
 _LOOKS: Final = 20  # other processes may start all the time
 
 
-# So old may be the lists that a bash is judged by, in seconds: to read them takes 0.2 ms, and many start at once.
-_FRESH: Final = 1.0
-
-
-class _Lists:
-    """The lists of children as they were at a moment."""
-
-    def __init__(self) -> None:
-        self.owner, self.moment = os.getpid(), time.monotonic()
-        self.tick = processes.time_now()  # who stands in a list, and was started before that, is who stood there then
-        self.texts = processes.adopting_lists()
-
-
-_latest: _Lists | None = None
-
-
-def _recent_lists() -> _Lists:
-    global _latest
-    lists = _latest
-    if lists is None or lists.owner != os.getpid() or time.monotonic() - lists.moment > _FRESH:
-        _latest = lists = _Lists()
-    return lists
-
-
 class Orphans:
     """Finds the orphans of one bash. Made when its process has started, before anything is typed to bash."""
 
     def __init__(self) -> None:
         self._born = processes.time_now()
-        self._before = _recent_lists()
+        self._before = processes.adopting_lists()
 
     def find(self, tags: range, directories: Collection[str], besides: Collection[int]) -> Iterator[int]:
         """Living processes that carry such a tag, or write to a file below such a directory.
@@ -77,13 +51,13 @@ class Orphans:
         """
         lists = processes.adopting_lists() or {"": b" ".join(b"%d" % pid for pid in processes.everyone())}
         for path, text in lists.items():
-            before = b" " + self._before.texts.get(path, b"")
+            before = b" " + self._before.get(path, b"")
             yield 0
             for pid in map(int, reversed(text.split())):
                 if pid in besides:
                     continue
-                if 0 < (start := processes.start_time(pid)) < self._born:
-                    if start < self._before.tick and b" %d " % pid in before:
+                if 0 < processes.start_time(pid) < self._born:
+                    if b" %d " % pid in before:
                         break  # all that stand before it in the list were there before it
                     yield 0
                 elif (tag := processes.tag(pid)) >= LOWEST and tag not in tags:
