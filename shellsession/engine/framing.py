@@ -57,6 +57,8 @@ NOWHERE: Final = b"/dev/null/"
 # `set -o history` keeps it.
 SECRET: Final = 14
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
+# The same words, which bash expands 1.5 us sooner.
+_SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $SHELLOPTS $DIRSTACK"
 # Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
 # $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
 # can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
@@ -107,13 +109,14 @@ def _prefix(spelling: int) -> bytes:
     return b"\\" if spelling % PROVEN else b"\\builtin "
 
 
-def mark_line(nonce: bytes, status: bytes = _STATUSES) -> bytes:
-    """The line whose answer is the mark.
+def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> bytes:
+    """The line whose answer is the mark. ``nounset``: `set -u` may be on, and some of its words unset.
 
     It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
     for no reserved word, whatever it is.
     """
-    return b'\n! ((1)) <"%b%b %b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/%b"\n' % (NOWHERE, nonce, status, nonce)
+    words = b"%b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}" % status if nounset else _SET_WORDS
+    return b'\n! ((1)) <"%b%b %b/%b"\n' % (NOWHERE, nonce, words, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
@@ -135,6 +138,7 @@ class Frame(NamedTuple):
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
     ``guarded``: the name that runs the text is proved to be what it was (see ``Core.guard``).
+    ``nounset``: `set -u` may be on.
     """
 
     nonce: bytes
@@ -149,6 +153,7 @@ class Frame(NamedTuple):
     setter: bytes = b"s"
     version: int = LONG_READS
     guarded: bool = True
+    nounset: bool = True
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
@@ -174,7 +179,7 @@ class Frame(NamedTuple):
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         if not (self.guarded or self.ours_in_history or self.sourced or self.spelling or is_older):
-            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce))
+            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (

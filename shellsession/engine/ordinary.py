@@ -115,6 +115,8 @@ class Ordinary:
         lines = line.words % values
         if len(lines) > READ_MAX:
             return None
+        if self._prompt:
+            shell.control.receive()  # bash has asked for this line
         self._line, self._said = line, None
         core.unread = b""
         call = core.last = core.attended = Call(request, line.typed, nonce=nonce, prompt=self._prompt)
@@ -127,6 +129,7 @@ class Ordinary:
         streams = self._shell.streams
         out, err = streams.get("tty" if tty else "out"), streams.get("err")
         made = frame(core, self._shell, Request(_TEXT, tty=tty), _NONCE, out, err)
+        made = made._replace(nounset=b"u" in self._flags)
         lines = made.lines(quote(_TEXT), core.status)
         words = lines.replace(b"%", b"%%").replace(quote(_TEXT), b"%b")
         words = words.replace(_NONCE, b"%b").replace(_NONCE[SECRET:], b"%b")
@@ -137,8 +140,15 @@ class Ordinary:
 
     def hears_prompt(self) -> bool:
         """Take what bash says. Is it no more than its prompt, so that the mark is still to come?"""
-        self._said = self._shell.control.receive()
-        return self._said == self._prompt != b""
+        receive, prompt = self._shell.control.receive, self._prompt
+        said = receive()
+        if not prompt:
+            self._said = said
+            return False
+        while said == prompt:  # bash asks for two lines, one directly after the other
+            said = receive()
+        self._said = said
+        return said is None
 
     def read(self, core: Core, call: Call) -> Result | None:
         """The result of the command; None if it runs on, or something about it is unusual."""
