@@ -40,6 +40,7 @@ def test_the_environment_is_inherited_with_what_agents_need(new_session: Make, m
 def test_agent_env_false_adds_nothing_at_all(new_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in AGENT_ENV:
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("MAIL", raising=False)  # a login sets it; bash would announce mail between two commands
     monkeypatch.setenv("PAGER", "less")
     found = environment(new_session(agent_env=False))
     expected = {**os.environ}

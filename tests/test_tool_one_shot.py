@@ -210,6 +210,7 @@ def test_the_session_is_the_hosts_own(agents: Agents) -> None:
 def test_what_a_session_adds_for_agents_is_not_there(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("PAGER", raising=False)
+    monkeypatch.delenv("MAIL", raising=False)  # a login sets it; a session leaves it out
     command = "env | grep -v ^_= | sort; :"
     with Session() as session:
         assert _spec(spec.tool(session), command) == plain(command)

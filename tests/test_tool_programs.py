@@ -35,6 +35,7 @@ def test_the_program_runs_under_each_name_and_nobody_writes_there() -> None:
 
 def test_one_that_was_removed_is_made_anew() -> None:
     path = programs.directory(WANTED)
+    os.chmod(path, 0o755)
     shutil.rmtree(path)
     assert Path(programs.directory(WANTED), "one").exists()
 
