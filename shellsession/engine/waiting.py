@@ -23,7 +23,8 @@ class Wait(NamedTuple):
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
     ``keen``: it is to be expected within so many seconds, a thousandth at the most. ``shielded``: by who puts things in
-    order, after whatever it was that struck; a task's cancellation is told behind that.
+    order, after whatever it was that struck; a task's cancellation is told behind that. ``output``: as ``read``, but it
+    may be left for later: whoever writes it stands still meanwhile.
     """
 
     read: tuple[int, ...] = ()
@@ -31,6 +32,7 @@ class Wait(NamedTuple):
     keen: float = 0.0
     write: tuple[int, ...] = ()
     shielded: bool = False
+    output: tuple[int, ...] = ()
 
 
 Ready = Collection[int]
@@ -61,7 +63,8 @@ class Poller:
         self._was_quick = True  # what came the last time it was to be expected soon
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen, write, _ = wait
+        read, until, keen, write, _, output = wait
+        read += output
         begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
