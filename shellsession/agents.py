@@ -6,17 +6,16 @@ Law: an agent's session is made when it is first needed, and never ended behind 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from types import EllipsisType
-from typing import Generic, Self, Unpack
+from typing import Any, Generic, Self, Unpack
 
 from .any_session import Text
 from .async_session import AsyncSession
 from .engine.alarm import Alarm, LoopAlarm
 from .engine.loop_waiting import to_its_end
-from .engine.waiting import T
 from .errors import SessionClosed, ShellUnavailable
 from .models import Result
 from .options import RunOptions, SessionOptions
@@ -24,10 +23,29 @@ from .registry import AgentInfo, Registry, S
 from .session import Session
 
 
+class _Attempt(Generic[S]):
+    """One attempt at a verb in an agent's session. Where that turns out to be closed, nothing was run, and the block is
+    left without an error: make another attempt.
+    """
+
+    def __init__(self, registry: Registry[S], agent: object, session: S) -> None:
+        self._registry, self._agent, self._session = registry, agent, session
+
+    def __enter__(self) -> S:
+        return self._session
+
+    def __exit__(self, _: object, error: BaseException | None, *__: object) -> bool:
+        if isinstance(error, ShellUnavailable):
+            self._registry.forget_unopened(self._agent, self._session)
+        # One that is not closed is another process's (a fork that Python was not told of).
+        return isinstance(error, SessionClosed) and self._session.closed
+
+
 class _Agents(Generic[S]):
-    """What both kinds of agents are made of."""
+    """What both kinds of agents have in common."""
 
     _kind: type[S]
+    _alarm: Alarm | LoopAlarm
 
     def __init__(
         self,
@@ -43,6 +61,7 @@ class _Agents(Generic[S]):
         self._registry: Registry[S] = Registry(max_sessions, idle_ttl)
         self._options = session_options
         self._kind(**session_options)  # refuses bad options here, not at the first command
+        self._set_alarm()
 
     def session(self, agent: object, **options: Unpack[SessionOptions]) -> S:
         """The agent's session, made now if there is none; its bash starts at the first command.
@@ -60,20 +79,40 @@ class _Agents(Generic[S]):
         """Every agent that has a session."""
         return self._registry.infos()
 
+    def _attempt(self, agent: object) -> _Attempt[S]:
+        return _Attempt(self._registry, agent, self.session(agent))
+
     def _find(self, agent: object) -> S | None:
         """The agent's session, if there is one: none is made. Raises SessionClosed."""
         return self._registry.find(agent)
 
     def _take_loss(self, agent: object) -> bool:
-        """Has a session of this agent expired that somebody relied on? It is told once, or made up for."""
+        """True, and only once, when a session of this agent has expired that somebody relied on."""
         return self._registry.take_loss(agent)
 
     def _forget(self, agent: object, session: S) -> None:
-        """That one is closed, and is the agent's no more."""
+        """Forget that session, which is closed, if it is the agent's still."""
         self._registry.forget(agent, session)
 
+    def _take_out(self, agent: object) -> Sequence[S]:
+        """The session of one agent, to be closed, or of all (``...``), for good. Raises NoSuchAgent."""
+        if agent is not ...:
+            return [self._registry.drop(agent)]
+        sessions = self._registry.clear()
+        self._alarm.cancel()
+        return sessions
+
+    def _set_alarm(self) -> None:
+        raise NotImplementedError
+
     def _watch(self) -> None:
-        """See to it that somebody looks for sessions that are idle too long."""
+        """Set the alarm that closes sessions which have been idle too long."""
+        if not self._alarm.is_set and (seconds := self._registry.next_look()) is not None:
+            self._alarm.set(seconds, partial(self._expire, weakref.ref(self)))
+
+    @staticmethod
+    def _expire(agents: Any) -> Any:
+        """Close them; ``agents`` is a weak reference."""
         raise NotImplementedError
 
 
@@ -84,16 +123,7 @@ class Agents(_Agents[Session]):
     """
 
     _kind = Session
-
-    def __init__(
-        self,
-        max_sessions: int = 1000,
-        idle_ttl: float | EllipsisType | None = ...,
-        **session_options: Unpack[SessionOptions],
-    ) -> None:
-        super().__init__(max_sessions, idle_ttl, **session_options)
-        self._alarm = Alarm()
-        weakref.finalize(self, self._alarm.cancel)
+    _alarm: Alarm
 
     def __enter__(self) -> Self:
         return self
@@ -103,72 +133,48 @@ class Agents(_Agents[Session]):
 
     def run(self, agent: object, command: Text, **options: Unpack[RunOptions]) -> Result:
         """Run a command in the agent's session; ``options`` are those of ``Session.run``."""
-        return self._do(agent, lambda session: session.run(command, **options))
+        while True:
+            with self._attempt(agent) as session:
+                return session.run(command, **options)
 
     def restart(self, agent: object) -> None:
-        """A fresh bash for the agent."""
-
-        def restart(session: Session) -> None:
-            self._take_loss(agent)
-            session.restart()
-
-        self._do(agent, restart)
-
-    def _do(self, agent: object, verb: Callable[[Session], T]) -> T:
+        """Start a fresh bash for the agent."""
         while True:
-            session = self.session(agent)
-            try:
-                return verb(session)
-            except ShellUnavailable:
-                self._registry.forget_unopened(agent, session)
-                raise
-            except SessionClosed:
-                if not session.closed:  # another process's (a fork that Python was not told of)
-                    raise
-                # Its time was up just now, and nothing was run; or all were closed, which ``session`` tells.
+            with self._attempt(agent) as session:
+                self._take_loss(agent)
+                return session.restart()
 
     def close(self, agent: object = ...) -> None:
         """Close one agent's session (raises NoSuchAgent when it has none); without ``agent`` all of them, for good."""
-        everyone = agent is ...
-        sessions = self._registry.clear() if everyone else [self._registry.drop(agent)]
-        if everyone:
-            self._alarm.cancel()
+        sessions = self._take_out(agent)
         with ExitStack() as closing:  # all of them, whatever goes wrong with one
-            if everyone:
+            if agent is ...:
                 closing.callback(self._alarm.finish)  # one that is just being closed for its idleness, too
             for session in sessions:
                 closing.callback(session.close)
 
-    def _watch(self) -> None:
-        if not self._alarm.is_set and (seconds := self._registry.next_look()) is not None:
-            self._alarm.set(seconds, partial(_expire, weakref.ref(self)))
+    def _set_alarm(self) -> None:
+        self._alarm = Alarm()
+        weakref.finalize(self, self._alarm.cancel)
 
-
-def _expire(agents: weakref.ref[Agents]) -> None:
-    if (alive := agents()) is not None:
-        registry = alive._registry
-        try:
-            with ExitStack() as closing:  # all of them, whatever goes wrong with one: its thread tells of that
-                for session in registry.tired():
-                    closing.callback(session._close_if_idle, registry.idle_ttl)
-        finally:
-            registry.drop_closed()
-            alive._watch()
+    @staticmethod
+    def _expire(agents: weakref.ref[Agents]) -> None:
+        if (alive := agents()) is not None:
+            registry = alive._registry
+            try:
+                with ExitStack() as closing:  # all of them, whatever goes wrong with one: its thread reports that
+                    for session in registry.tired():
+                        closing.callback(session._close_if_idle, registry.idle_ttl)
+            finally:
+                registry.drop_closed()
+                alive._watch()
 
 
 class AsyncAgents(_Agents[AsyncSession]):
     """As ``Agents``, for asyncio."""
 
     _kind = AsyncSession
-
-    def __init__(
-        self,
-        max_sessions: int = 1000,
-        idle_ttl: float | EllipsisType | None = ...,
-        **session_options: Unpack[SessionOptions],
-    ) -> None:
-        super().__init__(max_sessions, idle_ttl, **session_options)
-        self._alarm = LoopAlarm()
+    _alarm: LoopAlarm
 
     async def __aenter__(self) -> Self:
         return self
@@ -178,38 +184,22 @@ class AsyncAgents(_Agents[AsyncSession]):
 
     async def run(self, agent: object, command: Text, **options: Unpack[RunOptions]) -> Result:
         """As ``Agents.run``."""
-        return await self._do(agent, lambda session: session.run(command, **options))
+        while True:
+            with self._attempt(agent) as session:
+                return await session.run(command, **options)
 
     async def restart(self, agent: object) -> None:
         """As ``Agents.restart``."""
-
-        async def restart(session: AsyncSession) -> None:
-            self._take_loss(agent)
-            await session.restart()
-
-        await self._do(agent, restart)
-
-    async def _do(self, agent: object, verb: Callable[[AsyncSession], Awaitable[T]]) -> T:
         while True:
-            session = self.session(agent)
-            try:
-                return await verb(session)
-            except ShellUnavailable:
-                self._registry.forget_unopened(agent, session)
-                raise
-            except SessionClosed:
-                if not session.closed:
-                    raise
+            with self._attempt(agent) as session:
+                self._take_loss(agent)
+                return await session.restart()
 
     async def close(self, agent: object = ...) -> None:
-        """As ``Agents.close``. Who is cancelled meanwhile still leaves none of them open."""
-        everyone = agent is ...
-        sessions = self._registry.clear() if everyone else [self._registry.drop(agent)]
-        if everyone:
-            self._alarm.cancel()
-        await to_its_end(self._end(sessions, everyone))
+        """As ``Agents.close``. Where the task is cancelled meanwhile, all of them are closed all the same."""
+        await to_its_end(self._end(self._take_out(agent), everyone=agent is ...))
 
-    async def _end(self, sessions: list[AsyncSession], everyone: bool) -> None:
+    async def _end(self, sessions: Sequence[AsyncSession], everyone: bool) -> None:
         import asyncio
 
         ends = await asyncio.gather(*(session.close() for session in sessions), return_exceptions=True)
@@ -218,19 +208,18 @@ class AsyncAgents(_Agents[AsyncSession]):
         for fault in filter(None, ends):  # all are closed, whatever went wrong with one
             raise fault
 
-    def _watch(self) -> None:
-        if not self._alarm.is_set and (seconds := self._registry.next_look()) is not None:
-            self._alarm.set(seconds, partial(_expire_in_loop, weakref.ref(self)))
+    def _set_alarm(self) -> None:
+        self._alarm = LoopAlarm()
 
+    @staticmethod
+    async def _expire(agents: weakref.ref[AsyncAgents]) -> None:
+        if (alive := agents()) is not None:
+            import asyncio
 
-async def _expire_in_loop(agents: weakref.ref[AsyncAgents]) -> None:
-    if (alive := agents()) is not None:
-        import asyncio
-
-        registry = alive._registry
-        tired = (session._close_if_idle(registry.idle_ttl) for session in registry.tired())
-        ends = await asyncio.gather(*tired, return_exceptions=True)
-        registry.drop_closed()
-        alive._watch()
-        for fault in filter(None, ends):  # the loop tells of it
-            raise fault
+            registry = alive._registry
+            tired = (session._close_if_idle(registry.idle_ttl) for session in registry.tired())
+            ends = await asyncio.gather(*tired, return_exceptions=True)
+            registry.drop_closed()
+            alive._watch()
+            for fault in filter(None, ends):  # the loop reports it
+                raise fault

@@ -1,33 +1,50 @@
-"""What all sessions have in common, of this process or of the daemon: the options of a call, and ``expect``.
+"""The interface that all sessions share, in this process or in the daemon: the options of a call, and ``expect``.
 
-Law: what a call may be given is listed here, once for threads and once for asyncio; what it means is the session's to
-say, and nothing is run here.
+Law: the options of ``run`` and ``stream`` are listed here, once; what they mean is for each session to say, and nothing
+is run here.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator
+from functools import wraps
 from types import EllipsisType
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 from .errors import InvalidRequest
 from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
+P = ParamSpec("P")
+T = TypeVar("T")
 # A request, as that kind of session has it.
 R = TypeVar("R")
+# What its ``stream`` returns.
+OutputT = TypeVar("OutputT")
+
+
+def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """The coroutine function of a verb: on an asyncio session its body returns something to await."""
+
+    @wraps(verb)
+    async def awaits(self: Any, /, *values: P.args, **named: P.kwargs) -> T:
+        work: Any = verb(self, *values, **named)
+        result: T = await work
+        return result
+
+    return awaits
 
 
 class Output(Iterator[tuple[Stream, bytes] | Result], Protocol):
-    """What ``stream`` gives."""
+    """What ``stream`` returns."""
 
     def close(self) -> None:
         """Interrupt the command, unless it has ended."""
 
 
 class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
-    """What ``stream`` gives on a loop: an asynchronous iterator."""
+    """What ``stream`` of an asyncio session returns: an asynchronous iterator."""
 
     def __anext__(self) -> Awaitable[tuple[Stream, bytes] | Result]: ...
 
@@ -36,10 +53,7 @@ class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
 
 
 class Given(NamedTuple):
-    """A command and its options as ``run`` was given them: ``...`` and None are the session's own.
-
-    ``term``: as in ``Request``; of a person's line, which the daemon alone is given.
-    """
+    """A command and its options as ``run`` was given them: ``...`` and None are the session's own."""
 
     command: Text
     timeout: Seconds = ...
@@ -52,30 +66,33 @@ class Given(NamedTuple):
     limits: Limits | None = None
     on_output: OnOutput | None = None
     echo: bool = False
-    term: bytes = b""
 
 
 def fed(stdin: object) -> bytes:
-    """What a command is to read that is given neither nothing nor the terminal. Raises InvalidRequest."""
+    """The bytes of a stdin that is neither empty nor the terminal. Raises InvalidRequest."""
     if not isinstance(stdin, str | bytes | bytearray | memoryview):
         raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
     return to_bytes("stdin", stdin)
 
 
 def _refuse_terminal(stdin: object) -> None:
-    """Who iterates over the output of a command cannot answer it."""
+    """Raise InvalidRequest for TTY: nobody who iterates over output can answer what the command asks."""
     if stdin is TTY:
         raise InvalidRequest("stream gives a command no terminal to read from: run(stdin=TTY), and send() what it asks")
 
 
 class AnySession(Generic[R]):
-    """What is the same for threads and for asyncio."""
+    """What sessions for threads and for asyncio have in common."""
 
-    _gentle: OnTimeout  # at its time limit, for what cannot be handed back running
+    _gentle: OnTimeout  # for a command that cannot be handed back running at its time limit
 
     def _request(self, given: Given) -> R:
         """The request of ``run``. Raises InvalidRequest."""
         raise NotImplementedError
+
+    def _plain_request(self, command: Text) -> R:
+        """The same, for a command without options."""
+        return self._request(Given(command))
 
     @property
     def before(self) -> Any:
@@ -96,8 +113,40 @@ class AnySession(Generic[R]):
         raise NotImplementedError
 
 
-class ThreadSession(AnySession[R]):
+class _Streaming(AnySession[R], Generic[R, OutputT]):
+    """``stream``, which returns one kind of iterator for threads and another for asyncio."""
+
+    def stream(
+        self,
+        command: Text,
+        *,
+        timeout: Seconds = ...,
+        idle_timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        tty: bool | None = None,
+        merge_stderr: bool = False,
+        isolated: bool = False,
+        limits: Limits | None = None,
+    ) -> OutputT:
+        """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
+
+        The arguments are those of ``run``. Leaving the loop early interrupts the command, once nobody holds the
+        iterator any more (while a variable does, ``run`` raises SessionBusy); ``close()`` does so at once. With asyncio
+        it is interrupted a little later, at the latest when the session is used next; iterate in
+        ``contextlib.aclosing(...)`` to have it done when the loop is left.
+        """
+        _refuse_terminal(stdin)
+        given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
+        return self._stream(self._request(given))
+
+    def _stream(self, request: R) -> OutputT:
+        raise NotImplementedError
+
+
+class ThreadSession(_Streaming[R, Output]):
     """For threads."""
+
+    _checked = staticmethod(checked)
 
     def __enter__(self) -> Self:
         return self
@@ -134,40 +183,27 @@ class ThreadSession(AnySession[R]):
           session's, and its jobs are not children of the subshell. The call waits for the end of its process
           substitutions, and 0.5 s for jobs that hold its output.
         * ``limits``: how much output is kept, see ``Limits``.
-        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes.
+        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes. With asyncio it may be
+          a coroutine function; no more output is read while it is awaited.
         * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
         * ``check``: raise CommandFailed for a status but 0 or for what was not run, CommandTimeout for a time limit.
 
-        A time limit is no error unless ``check`` makes it one, and the output so far is always in the result.
+        A time limit is no error unless ``check`` makes it one, and the output so far is always in the result. Ctrl-C,
+        or cancelling the task, interrupts the command and keeps the shell.
         Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
         SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
         """
+        if (
+            (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
+            and (limits is None and on_output is None)
+            and (merge_stderr is isolated is echo is check is False)
+        ):
+            return self._run(self._plain_request(command))
         check_flag("check", check)
         given = Given(
             command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
         )
-        return checked(self._run(self._request(given)), check)
-
-    def stream(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-    ) -> Output:
-        """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
-
-        The arguments are those of ``run``. Leaving the loop early interrupts the command, once nobody holds the
-        iterator any more (while a variable does, ``run`` raises SessionBusy); ``close()`` does so at once.
-        """
-        _refuse_terminal(stdin)
-        given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
-        return self._stream(self._request(given))
+        return self._checked(self._run(self._request(given)), check)
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """Wait until the running command has printed something that matches; pexpect's ``expect``.
@@ -185,79 +221,24 @@ class ThreadSession(AnySession[R]):
     def _run(self, request: R) -> Result:
         raise NotImplementedError
 
-    def _stream(self, request: R) -> Output:
-        raise NotImplementedError
-
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         raise NotImplementedError
 
 
-class LoopSession(AnySession[R]):
-    """For asyncio: the same verbs, awaited."""
+class LoopSession(_Streaming[R, AsyncOutput]):
+    """For asyncio: the same verbs, as coroutine functions."""
+
+    run = awaited(ThreadSession.run)
+    expect = awaited(ThreadSession.expect)
+    expect_exact = awaited(ThreadSession.expect_exact)
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def run(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        on_timeout: OnTimeout | None = None,
-        stdin: Stdin = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-        on_output: OnOutput | None = None,
-        echo: bool = False,
-        check: bool = False,
-    ) -> Result:
-        """As ``Session.run``. Cancelling the task interrupts the command and keeps the shell.
-
-        ``on_output`` may be a coroutine function: while it is awaited, no more output is read.
-        """
-        check_flag("check", check)
-        given = Given(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
-        )
-        return checked(await self._run(self._request(given)), check)
-
-    def stream(
-        self,
-        command: Text,
-        *,
-        timeout: Seconds = ...,
-        idle_timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        tty: bool | None = None,
-        merge_stderr: bool = False,
-        isolated: bool = False,
-        limits: Limits | None = None,
-    ) -> AsyncOutput:
-        """Run a command and iterate over its output as it comes; the last item is its Result.
-
-        Leaving the loop early interrupts the command once nobody holds the iterator any more (while a variable does,
-        ``run`` raises SessionBusy): soon after that, at the latest when the session is used next. To have it done when
-        the loop is left, iterate in ``contextlib.aclosing(...)``.
-        """
-        _refuse_terminal(stdin)
-        given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
-        return self._stream(self._request(given))
-
-    async def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``Session.expect``. Raises pexpect.TIMEOUT, pexpect.EOF."""
-        return await self._expect(pattern, timeout, exact=False)
-
-    async def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``expect``, for plain strings."""
-        return await self._expect(pattern, timeout, exact=True)
+    async def _checked(self, running: Awaitable[Result], check: bool) -> Result:
+        return checked(await running, check)
 
     async def _run(self, request: R) -> Result:
-        raise NotImplementedError
-
-    def _stream(self, request: R) -> AsyncOutput:
         raise NotImplementedError
 
     async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:

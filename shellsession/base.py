@@ -190,8 +190,10 @@ class Base(AnySession[Request]):
             given.isolated,
             defaults.limits if given.limits is None else _limits_of(given.limits, self._engine.options.sandbox),
             given.on_output,
-            given.term,
         )
+
+    def _plain_request(self, command: Text) -> Request:
+        return self._defaults.with_command(to_bytes("command", command))
 
     def _leave(self) -> None:
         """A verb has ended, in whatever way."""

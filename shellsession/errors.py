@@ -29,16 +29,17 @@ Law: a message says what happened, with what, and what to do next.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
-
+TYPE_CHECKING = False  # each start of the command line loads this: typing alone would take a quarter of it
 if TYPE_CHECKING:
+    from typing import Final
+
     from .models import Result
 
 
 class ShellSessionError(Exception):
     """The root of the tree: catch this to catch everything that is ours."""
 
-    code: ClassVar[str] = "error"
+    code = "error"
 
 
 # What who types is told where another thread, task or client is in the command.

@@ -1,6 +1,6 @@
-"""Registry: which agent has which session, since when, and how each is just now.
+"""Registry: which agent has which session, since when, and the present state of each.
 
-Law: it is safe from many threads and waits for nothing; what is to be closed it only names.
+Law: it is safe from many threads and waits for nothing; it closes no session, and only returns those to be closed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .models import State, check_seconds
 
 S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all of this process
-# So many names of agents are kept whose state was lost, of a host that makes up new ones for ever.
+# So many names of agents are kept whose state was lost: a host may invent new ones for ever.
 _LOSSES: Final = 100_000
 _IDLE_TTL: Final = 3600.0  # seconds
-# No more idle agents are named in an error than a person reads.
+# An error names no more idle agents than a person reads.
 _NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """One agent's session as it is just now. ``age`` and ``idle`` are in seconds, ``jobs`` counts those that run.
+    """The present state of one agent's session. ``age`` and ``idle`` are in seconds, ``jobs`` counts those that run.
 
     ``state``: "new" (no bash yet, or it was killed while idle), "idle", "running" (a command, also one that was handed
     back) or "closed". ``attached``: somebody sits there (``shellsession attach``), and its own calls wait.
@@ -49,7 +49,7 @@ class AgentInfo:
 
 
 class Entry(Generic[S]):
-    """One agent: its session, and since when. ``agent`` tells of the end of an object, while this is its entry."""
+    """One agent: its session, and since when. ``agent`` is a weak reference to an agent that is an object."""
 
     def __init__(self, name: str, session: S, agent: weakref.ref[object] | None) -> None:
         self.name, self.session, self.made, self.agent = name, session, time.monotonic(), agent
@@ -58,7 +58,7 @@ class Entry(Generic[S]):
         session, age = self.session, time.monotonic() - self.made
         jobs = sum(job.running for job in session.jobs())
         pid, state, command, idle = session.pid, session.state, session.command, session.idle
-        if state == "running" and idle:  # handed back, and ended since, though nobody has asked how
+        if state == "running" and idle:  # handed back, and ended since, but nobody has asked for its result
             state, command = "idle", ""
         if pid is not None and state == "idle" and not alive(pid):  # the next command gets a fresh one
             pid, state = None, "new"
@@ -76,15 +76,15 @@ class Registry(Generic[S]):
         check_seconds("idle_ttl", ttl)
         self.max_sessions, self.idle_ttl = max_sessions, ttl
         self.closed = False
-        self.lock = threading.RLock()  # reentrant: a collection can strike inside, and take an entry away
+        self.lock = threading.RLock()  # reentrant: a garbage collection inside may remove an entry
         self._entries: dict[str | int, Entry[S]] = {}
-        # Whose state was lost, as their sessions had expired; an agent that is an object is still held weakly here.
+        # Agents whose state was lost, as their sessions had expired; an object is held weakly here, too.
         self._lost: dict[str | int, weakref.ref[object] | None] = {}
         _registries.add(self)
 
     def begin_anew(self) -> None:
         """In a forked child: the sessions are its parent's, and its agents get sessions of its own."""
-        # First, as another thread of the parent may have had it: what is let go of here may end an agent.
+        # First, as another thread of the parent may have held it, and a released entry may end an agent.
         self.lock = threading.RLock()
         self._entries, self._lost = {}, {}
 
@@ -123,14 +123,14 @@ class Registry(Generic[S]):
         )
 
     def take_loss(self, agent: object) -> bool:
-        """Has a session of this agent expired that somebody relied on? It is told once, or made up for."""
+        """True, and only once, when a session of this agent has expired that somebody relied on."""
         key = _key(agent)
         with self.lock:
             self._drop_closed(key)
             return self._lost.pop(key, ...) is not ...
 
     def drop(self, agent: object) -> S:
-        """Take the agent out; its session. Raises NoSuchAgent."""
+        """Remove the agent, and return its session. Raises NoSuchAgent."""
         key = _key(agent)
         with self.lock:
             self._lost.pop(key, None)
@@ -139,18 +139,18 @@ class Registry(Generic[S]):
             return entry.session
 
     def forget(self, agent: object, session: S) -> None:
-        """Take that one out, if it is the agent's still."""
+        """Remove that session, if it is the agent's still."""
         with self.lock:
             if (entry := self._entries.get(_key(agent))) is not None and entry.session is session:
                 del self._entries[_key(agent)]
 
     def forget_unopened(self, agent: object, session: S) -> None:
-        """Its bash could not be started: where it never had one, and nobody starts one just now, it takes no place."""
+        """Remove a session whose bash could not be started, unless it had one before, or another caller starts one."""
         if session._engine.last is None is session.pid and not session._is_in_use():
             self.forget(agent, session)
 
     def clear(self) -> list[S]:
-        """Take all out, and let none in any more."""
+        """Remove and return all, and admit none any more."""
         with self.lock:
             self.closed = True
             sessions = [entry.session for entry in self._entries.values()]
@@ -165,13 +165,13 @@ class Registry(Generic[S]):
         return [entry.info() for entry in entries]
 
     def tired(self) -> list[S]:
-        """Sessions that have been idle too long, by the look of them."""
+        """Sessions that seem to have been idle too long."""
         if self.idle_ttl is None:
             return []
         return [session for session in self._expiring() if session.idle >= self.idle_ttl]
 
     def _expiring(self) -> list[S]:
-        """Those sessions that are closed when they have been idle too long."""
+        """The sessions that are closed when they have been idle too long."""
         with self.lock:
             sessions = [entry.session for entry in self._entries.values()]
         return [session for session in sessions if not (self._keeps_lasting and session.lasts)]
@@ -189,10 +189,10 @@ class Registry(Generic[S]):
             self._lost[key] = entry.agent
             if len(self._lost) > _LOSSES:
                 del self._lost[next(iter(self._lost))]
-        self._entries.pop(key, None)  # last: a collection may end the agent anywhere here, and take out what it finds
+        self._entries.pop(key, None)  # last: a collection may end the agent anywhere here, and remove its entry
 
     def next_look(self) -> float | None:
-        """In how many seconds one may have been idle too long; None while there is none."""
+        """In how many seconds a session may have been idle too long; None while there is none."""
         if self.idle_ttl is None:
             return None
         idle = [session.idle for session in self._expiring()]
@@ -214,7 +214,7 @@ def _name(agent: object) -> str:
 
 
 def _forget(registry: weakref.ref[Registry[Any]], key: int, _: weakref.ref[object]) -> None:
-    """The agent was collected: with the last reference to its session that one is closed, too."""
+    """Remove an agent that was garbage collected: its session is closed with the last reference to it."""
     if (alive := registry()) is not None:
         with alive.lock:
             held = alive._entries.pop(key, None)

@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Generator, Set
 from contextlib import suppress
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
 from .any_session import Output, Seconds, Text, ThreadSession
 from .base import HEARD, LOOK_PATIENCE, Base
+from .engine.call import LARGE
 from .engine.dialogue import expect, late
 from .engine.steps import Superseded
 from .engine.waiters import Waiter, is_owned
@@ -49,8 +51,9 @@ class Session(Base, ThreadSession[Request]):
         self.close()
 
     def _do(self, steps: Steps[T]) -> T:
-        self._refuse_callbacks()
-        me, restarting = threading.get_ident(), self._restarting
+        if self._engine.unattended is not None or is_owned(self._lock):
+            self._refuse_callbacks()
+        me, restarting = get_ident(), self._restarting
         mine = {me} - self._callers  # not what a signal handler finds, whose thread waits for its turn
         try:
             self._callers |= mine
@@ -86,21 +89,19 @@ class Session(Base, ThreadSession[Request]):
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
         """It is this thread's turn."""
         try:
-            self._engine.stop_unattended()
+            if self._engine.unattended is not None:
+                self._engine.stop_unattended()
             return drive(steps, self._poller)
         finally:
             with self._door:
                 self._callers -= leaving
-                self._leave_or_end()
-
-    def _leave_or_end(self) -> None:
-        try:
-            self._leave()
-        except BaseException:  # Ctrl-C: nobody gets the result by which the command was handed back
-            self._engine.stop_unattended()
-            if self._engine.call is not None:
-                drive(self._engine.interrupt(), self._poller)
-            raise
+                try:
+                    self._leave()
+                except BaseException:  # Ctrl-C: nobody gets the result by which the command was handed back
+                    self._engine.stop_unattended()
+                    if self._engine.call is not None:
+                        drive(self._engine.interrupt(), self._poller)
+                    raise
 
     def _refuse_callbacks(self) -> None:
         unattended = self._engine.unattended
@@ -123,8 +124,17 @@ class Session(Base, ThreadSession[Request]):
         return self
 
     def _run(self, request: Request) -> Result:
-        engine = self._mine()
-        engine.forget_output(result := self._start(lambda: engine.run(request)))
+        engine = self._engine
+        if engine.is_parents:
+            engine.refuse_forked()
+        while True:
+            try:
+                result = self._do(engine.run(request))
+                break
+            except Superseded:
+                pass
+        if len(result.stdout_bytes) + len(result.stderr_bytes) + len(request.command) > LARGE:
+            engine.forget_output(result)
         return result
 
     def _stream(self, request: Request) -> Output:

@@ -19,11 +19,12 @@ from support import PATIENCE, command_line, wait_until, with_argument
 CLIENT = """
 import sys
 from shellsession import connect, errors
+from shellsession.daemon.wire import Message
 print("ready", flush=True)
 sys.stdin.readline()
 with connect("shared") as session:
     count = session.run("echo $((++n))").stdout.strip()
-    print(session.ask(({"verb": "stats"}, ())).header["value"]["pid"], count, flush=True)
+    print(session.ask(Message({"verb": "stats"}, ())).header["value"]["pid"], count, flush=True)
     sys.stdin.readline()
 """
 

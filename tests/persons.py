@@ -1,10 +1,9 @@
-"""Somebody at a terminal who attaches to an agent: at one of pexpect's, and in tmux."""
+"""A person at a terminal who attaches to an agent: at one of pexpect's, with the plain prompt, and in tmux."""
 
 from __future__ import annotations
 
 import os
 import re
-import select
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,15 +12,15 @@ from pathlib import Path
 import pexpect
 from support import PATIENCE, command_line, descendants, wait_until
 
-from shellsession.cli.screen import ESCAPE
-
-LEAVE, CTRL_C, CTRL_D, UP = "\x1d", "\x03", "\x04", "\x1b[A"
+LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
+# What a person is told on a slow machine.
+_SLOW = re.compile(r"(?:\x1b\[2m)?the daemon has not answered yet: Ctrl-\] leaves(?:\x1b\[m)?\r\n")
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
 TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
 
 
 class Person:
-    """Somebody at a terminal of his own, who attaches to one agent."""
+    """A person at a terminal, who attaches to one agent. TERM is dumb, so the prompt is the plain one."""
 
     def __init__(self, socket: str, agent: str, home: Path, *options: str, **env: str) -> None:
         self.agent = agent
@@ -29,14 +28,16 @@ class Person:
         self.screen: pexpect.spawn[str] = pexpect.spawn(
             "bash",
             ["-c", f'echo "modes $(stty -g)"; {words}; echo "status $?"; echo "modes $(stty -g)"'],
-            env={**TERMINAL, "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
+            env={**TERMINAL, "TERM": "dumb", "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
             cwd=str(home),
-            dimensions=(24, 160),  # no prompt fills a line, where readline begins the next one in its own way
+            dimensions=(24, 160),
+            maxread=1 << 16,
             encoding="utf-8",
             codec_errors="surrogateescape",
             timeout=PATIENCE,
         )
         self.screen.delaybeforesend = None
+        self.screen.searchwindowsize = 10_000  # else a flood is searched anew for each piece
         self.screen.str_last_chars = 4000  # of what a failure tells
         self._modes = self.sees(r"modes (\S+)\r\n")
 
@@ -49,7 +50,7 @@ class Person:
     def prompt(self) -> str:
         """Wait for the prompt; what was shown before it."""
         self.sees(rf"{self.agent}:\S*\$ ")
-        return ESCAPE_TEXT.sub("", self.screen.before or "")
+        return _SLOW.sub("", self.screen.before or "")
 
     def types(self, text: str) -> None:
         self.screen.send(text)
@@ -70,21 +71,11 @@ class Person:
         assert self.ends() == 0
 
     @property
-    def reads_nothing(self) -> bool:
-        """Has attach taken all that was typed?"""
-        slave = os.open(f"/proc/{self.screen.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
-        try:
-            return not select.select([slave], [], [], 0)[0]
-        finally:
-            os.close(slave)
-
-    @property
     def pid(self) -> int:
         [pid] = [pid for pid in descendants(self.screen.pid or 0) if b"attach" in command_line(pid)]
         return pid
 
 
-ESCAPE_TEXT = re.compile(ESCAPE.pattern.decode("latin-1"))
 Sits = Callable[..., Person]
 
 

@@ -76,6 +76,7 @@ def _imports(module: str, typing_too: bool) -> Iterator[Import]:
 def _running(tree: ast.AST, typing_too: bool) -> Iterator[ast.AST]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and not typing_too and ast.unparse(node.test) == "TYPE_CHECKING":
+            yield from (part for statement in node.orelse for part in (statement, *_running(statement, typing_too)))
             continue
         yield node
         yield from _running(node, typing_too)

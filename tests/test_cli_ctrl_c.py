@@ -22,9 +22,10 @@ from shellsession.cli.passed import Passed
 from shellsession.daemon.control import stats
 
 
-def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str) -> None:
+@pytest.mark.parametrize("more", [[], ["--no-start"]], ids=["plain", "parsed"])
+def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str, more: list[str]) -> None:
     seconds = unique_seconds()
-    with running(daemon.socket, "run", "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
+    with running(daemon.socket, "run", *more, "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
         assert line(process) == b"ready\n"
         wait_until(lambda: with_argument(seconds), "the command")
         assert finish(process, signal.SIGINT) == (130, b"")

@@ -92,8 +92,8 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
         ("run", "together 1 MiB at most unless"),
         ("run", "stdout_base64 and stderr_base64 (exact bytes) where they are no UTF-8"),
         ("attach", "An agent that has none gets one (not with --read-only)."),
-        ("attach", "Ctrl-Z at the prompt only suspends this: the session stays yours"),
         ("attach", "A second person who attaches sees what runs, and is next when you leave."),
+        ("attach", "Programs see the TERM of the session"),
         ("attach", "are kept as they are, secrets too, in attach_history"),
     ],
 )
@@ -229,19 +229,30 @@ def test_a_name_with_a_colon_is_completed_at_a_prompt(daemon: Daemon, program: P
 HEAVY = {"asyncio", "pydantic", "pexpect", "ptyprocess", "subprocess", "logging", "shutil", "shellsession.engine.shell"}
 
 
-@pytest.mark.parametrize("words", ["run -s light -- true", "ls", "status", "jobs light", "restart light", "kill light"])
+@pytest.mark.parametrize(
+    "words", ["run --json -s light -- true", "ls", "status", "jobs light", "restart light", "kill light"]
+)
 def test_a_client_loads_nothing_heavy(daemon: Daemon, words: str) -> None:
     connect("light", daemon.socket, False).disconnect()
     loaded = modules(daemon.socket, words.split())
-    assert {"shellsession.daemon.client", "socket", "json"} <= loaded  # or the next line would say nothing
+    assert {"shellsession.daemon.client", "_socket", "_json"} <= loaded  # or the next line would say nothing
     assert loaded & {*HEAVY, "dataclasses", "inspect"} == set()  # Python 3.14's argparse has them for its colours
+
+
+def test_a_plain_run_loads_next_to_nothing(daemon: Daemon) -> None:
+    """What each of these takes to load is a tenth to a half of Python's own start."""
+    dear = {"argparse", "collections", "contextlib", "enum", "json", "re", "signal", "socket", "threading", "typing"}
+    connect("light", daemon.socket, False).disconnect()
+    loaded = modules(daemon.socket, ["run", "-s", "light", "--timeout", "60", "--", "echo", "two words"])
+    assert "shellsession.daemon.exchange" in loaded
+    assert loaded & {*HEAVY, *dear, "shellsession.daemon.client", "shellsession.models"} == set()
 
 
 @pytest.mark.parametrize(("words", "used"), [("log --audit /dev/null", "json"), ("--help", "argparse")])
 def test_what_asks_no_daemon_loads_no_client(words: str, used: str) -> None:
     loaded = modules("", words.split())
     assert used in loaded
-    assert loaded & {*HEAVY, "socket", "shellsession.daemon.client"} == set()
+    assert loaded & {*HEAVY, "socket", "_socket", "shellsession.daemon.client"} == set()
     assert ("json" in loaded) is (used == "json")
 
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,9 @@ from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, Session, connect
 from shellsession.cli.main import main
-from shellsession.daemon import autostart, listening_socket
-from shellsession.daemon.endpoint import locked, socket_path
+from shellsession.daemon import directory_lock, listening_socket, transport
+from shellsession.daemon.directory_lock import locked
+from shellsession.daemon.endpoint import socket_path
 from shellsession.daemon.listening_socket import ListeningSocket
 
 ours = sandboxes.ours
@@ -85,9 +86,9 @@ def test_a_daemon_that_listens_by_now_is_used_where_the_lock_is_refused(
             raise DaemonUnavailable("another client was quicker")
             yield -1
 
-        monkeypatch.setattr(autostart, "locked", refused)
-        with autostart.find(path, start=True) as found:
-            assert found.getpeername() == path
+        monkeypatch.setattr(directory_lock, "locked", refused)
+        with closing(transport.UnixTransport(path).connect(start=True)) as found:
+            assert str(found) == f"{path} (pid {os.getpid()})"
 
 
 @pytest.mark.parametrize("end", ["SIGTERM", "stop"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import clients
@@ -98,58 +97,6 @@ def test_its_holders_size_ends_with_the_hold_but_not_one_that_the_agent_asked_fo
         sh.resize(10, 5)
     sh.run("true")  # waits for the end of the hold
     assert sh.size == (10, 5)
-
-
-def begins(sh: RemoteSession, before: int | None) -> bool:
-    """Is another shell at its first commands?"""
-    return sh.pid not in (None, before) and sh.state == "running"
-
-
-@pytest.mark.parametrize(
-    ("restarts", "by", "then", "ran"),
-    [
-        (1, "other", "", False),
-        (1, "other", "asks", True),  # behind the news, on the same connection
-        (1, "other", "leaves", True),  # the next line is another's, who has not lost a thing
-        (2, "other", "", False),  # the second at the first commands of a fresh shell
-        (1, "me", "", True),
-    ],
-)
-def test_a_line_that_its_holder_sends_before_it_heard_of_a_restart_is_not_run(
-    daemon: Daemon, place: Path, restarts: int, by: str, then: str, ran: bool
-) -> None:
-    """It was meant for the shell that there was. Who looks on hears of the restart, too."""
-    go = place / "go"
-    agent, startup = f"held: {restarts} {by} {then}", [f"until [ -e {go} ]; do sleep 0.01; done"]
-    with (
-        connect(agent, daemon.socket, cwd=place, startup=startup) as sh,
-        Raw(daemon.socket) as raw,
-        Raw(daemon.socket) as other,
-        Raw(daemon.socket) as onlooker,
-    ):
-        go.touch()
-        sh.open()
-        onlooker.ask("watch", agent=agent)
-        raw.ask("hold", agent=agent, holder="me")
-        go.unlink()
-        asks = raw if by == "me" else other
-        for _ in range(restarts):
-            before = sh.pid
-            asks.say("restart", agent=agent, holder=by)
-            wait_until(partial(begins, sh, before), "a fresh one")
-        go.touch()
-        for _ in range(restarts):
-            assert "error" not in asks.receive().header
-        assert onlooker.receive().header["event"] == "restarted"
-        if then == "asks":
-            raw.ask("info", agent=agent, holder="me")
-        elif then == "leaves":
-            raw.close()
-        outcome = sh.run("true").outcome if then == "leaves" else raw.run(agent, "true", holder="me")["outcome"]
-        assert outcome == ("exited" if ran else "shell_exited")
-        raw.close()
-        assert sh.run("echo it").stdout == "it\n"
-        sh.close()
 
 
 def test_nothing_of_a_closed_session_is_kept(tmp_path: Path) -> None:

@@ -113,6 +113,29 @@ def test_who_looks_on_slowly_misses_output_and_nothing_else(raw: Raw, sh: Remote
     assert came + missed == size + len("after\n")
 
 
+def test_a_watcher_who_is_behind_is_served(raw: Raw, sh: RemoteSession) -> None:
+    """What it asks for is perhaps the end of what it cannot follow."""
+    raw.ask("watch", agent=sh.agent)
+    with ThreadPoolExecutor(1) as threads:
+        flood = threads.submit(sh.run, "head -c 20000000 /dev/zero; touch on; sleep 100")
+        wait_until(Path(sh.cwd, "on").exists, "the flood")
+        raw.say("interrupt", agent=sh.agent)
+        assert flood.result(PATIENCE).outcome == "interrupted"
+
+
+def test_a_person_misses_nothing_of_his_own_command(raw: Raw, sh: RemoteSession) -> None:
+    """It stands still where his terminal cannot follow."""
+    raw.ask("watch", agent=sh.agent)
+    raw.ask("hold", agent=sh.agent, holder="me")
+    raw.say("run", b"touch on; head -c 20000000 /dev/zero; touch off", agent=sh.agent, holder="me")
+    wait_until(Path(sh.cwd, "on").exists, "the command")
+    events = seen(raw, "output")
+    assert not Path(sh.cwd, "off").exists()
+    events += seen(raw)
+    assert {message.header["event"] for message in events} == {"command", "output", "result"}
+    assert sum(len(part) for message in events for part in message.parts[:1]) == 20_000_000 + len(events[0].parts[0])
+
+
 def test_who_looks_on_and_does_not_read_is_ended(daemon: Daemon, sh: RemoteSession) -> None:
     """What is run is not dropped, as output is, and would pile up."""
     with Raw(daemon.socket) as idler, Raw(daemon.socket) as other:

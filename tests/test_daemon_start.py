@@ -17,8 +17,8 @@ from daemons import Raw, answers, command, looks_into_it, running
 from homes import CLIENT, Home, finish
 from support import PATIENCE, in_thread, is_alive, stat_fields, wait_until
 
-from shellsession.daemon.autostart import find
-from shellsession.daemon.endpoint import locked
+from shellsession.daemon.directory_lock import locked
+from shellsession.daemon.transport import UnixTransport
 
 home = homes.home
 
@@ -171,10 +171,10 @@ def test_who_comes_just_before_a_daemon_listens_waits_for_that(tmp_path: Path) -
     with socket.socket(socket.AF_UNIX) as listening:
         with locked(path):
             listening.bind(path)
-            thread, found = in_thread(lambda: find(path, start=False))
+            thread, found = in_thread(lambda: UnixTransport(path).connect(start=False))
             locks = Path("/proc/locks")
             wait_until(lambda: re.search(rf"-> FLOCK .*:{inode} ", locks.read_text()), "the client at the lock")
             listening.listen()
         thread.join()
-        assert found[0].getpeername() == path
+        assert str(found[0]) == f"{path} (pid {os.getpid()})"
         found[0].close()

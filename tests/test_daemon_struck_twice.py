@@ -13,24 +13,22 @@ import pytest
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, aconnect
-from shellsession.daemon import giving_up
-from shellsession.daemon.exchange import Exchange
-from shellsession.daemon.giving_up import Cancellation
-from shellsession.daemon.link import Pool, Wire
+from shellsession.cli import plain
+from shellsession.cli.words import INTERRUPTED
+from shellsession.daemon.exchange import Backend, Cancellation, Exchange
+from shellsession.daemon.link import Link
+from shellsession.engine import signals
 
 # What who leaves a request does, from the first Ctrl-C on.
 _PLACES = (
+    (Exchange, "cancel"),
     (Exchange, "close"),
-    (Wire, "close"),
-    (Exchange, "cancellation"),
-    (Pool, "take"),
-    (giving_up, "undisturbed"),
+    (Link, "close"),
+    (Cancellation, "__init__"),
+    (signals, "undisturbed"),
     (threading.Thread, "start"),
-    (Cancellation, "until_said"),
-    (Wire, "receive"),
-    (Pool, "give_back"),
-    (Exchange, "note"),
-    (Cancellation, "leave"),
+    (Backend, "until_done"),
+    (threading.Event, "wait"),
 )
 
 
@@ -62,7 +60,26 @@ def run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
         second.arm()
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, first)
+    strike_at(seconds, first)
+    remote.run(f"sleep {seconds}")
+
+
+def plain_run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
+    """Of the command line, without its parser."""
+
+    def first(*_: object) -> None:
+        second.arm()
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHELLSESSION_SOCKET", str(remote._transport))
+        if plain.run(["-s", remote.agent, f"sleep {seconds}"], lambda: strike_at(seconds, first)) == INTERRUPTED:
+            raise KeyboardInterrupt
+
+
+def strike_at(seconds: str, handler: Callable[..., None]) -> None:
+    """Ctrl-C, once the command is there."""
+    signal.signal(signal.SIGINT, handler)
     main = threading.get_ident()
 
     def strike() -> None:
@@ -70,7 +87,6 @@ def run_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
     threading.Thread(target=strike).start()
-    remote.run(f"sleep {seconds}")
 
 
 def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None:
@@ -87,7 +103,7 @@ def arun_and_strike(remote: RemoteSession, seconds: str, second: Second) -> None
             loop.call_soon_threadsafe(first)
 
         threading.Thread(target=strike).start()
-        async with aconnect(remote.agent, remote._path, False) as session:
+        async with aconnect(remote.agent, str(remote._transport), False) as session:
             await session.run(f"sleep {seconds}")
 
     try:
@@ -108,7 +124,9 @@ def _handler() -> Iterator[None]:
 @pytest.mark.usefixtures("_handler")
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("where", "name"), _PLACES, ids=[f"{place[0].__name__}.{place[1]}" for place in _PLACES])
-@pytest.mark.parametrize("strike", [run_and_strike, arun_and_strike], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    "strike", [run_and_strike, plain_run_and_strike, arun_and_strike], ids=["sync", "plain", "async"]
+)
 def test_wherever_it_strikes(
     remote: RemoteSession,
     monkeypatch: pytest.MonkeyPatch,

@@ -18,10 +18,10 @@ from endings import nothing_is_left, session
 from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import DaemonUnavailable, LimitReached, connect
+from shellsession.cli.attach import Connection
 from shellsession.cli.main import main
-from shellsession.cli.spectator import Line
 from shellsession.daemon import link, server
-from shellsession.daemon.connection import Connection
+from shellsession.daemon.connection import Connection as ServedConnection
 from shellsession.daemon.control import shutdown, stats
 from shellsession.daemon.wire import encode
 
@@ -125,14 +125,14 @@ def test_who_comes_gets_the_place_of_who_has_been_idle_for_longest(
 
 def test_a_flood_of_idle_clients_costs_the_same_for_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is looked at once, when room is needed: not all that are there for each that comes."""
-    asked: list[Connection] = []
+    asked: list[ServedConnection] = []
 
-    def is_idle(connection: Connection) -> bool:
+    def is_idle(connection: ServedConnection) -> bool:
         asked.append(connection)
         return bool(found(connection))
 
-    found = vars(Connection)["is_idle"].fget
-    monkeypatch.setattr(Connection, "is_idle", property(is_idle))
+    found = vars(ServedConnection)["is_idle"].fget
+    monkeypatch.setattr(ServedConnection, "is_idle", property(is_idle))
     monkeypatch.setattr(server, "_MAX_CONNECTIONS", 10)
     with serving(str(tmp_path / "socket")), ExitStack() as clients:
         for _ in range(30):
@@ -158,6 +158,11 @@ def test_who_asks_again_over_another_connection_is_not_idle_there(
             assert second.receive().header["result"]["outcome"] == "exited"
 
 
+def attach(path: str) -> None:
+    """Connect as ``shellsession attach`` does."""
+    Connection("a1", path).close()
+
+
 def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,7 +173,7 @@ def test_a_daemon_that_stands_still_keeps_nobody_waiting(
     try:
         monkeypatch.setattr(link, "PATIENCE", 0.3)
         with stopped(pid):
-            for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: Line("a1", path)):
+            for ask in (lambda: connect("a1", path), lambda: stats(path), lambda: attach(path)):
                 with pytest.raises(DaemonUnavailable, match=rf"\(pid {pid}\) .* stopped \(SIGSTOP\)"):
                     ask()
             assert main(["status", "--socket", path]) == 125

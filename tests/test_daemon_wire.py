@@ -19,7 +19,7 @@ from support import unique_seconds, wait_until, with_argument
 from shellsession import RemoteSession, ShellSessionError, connect
 from shellsession.daemon.connection import IN_FLIGHT
 from shellsession.daemon.records import from_part
-from shellsession.daemon.wire import HEADER_MAX, PARTS_MAX, PROTOCOL, encode
+from shellsession.daemon.wire import HEADER_MAX, PARTS_MAX, PROTOCOL, Message, encode
 
 
 def codes(root: type[ShellSessionError] = ShellSessionError) -> set[str]:
@@ -239,7 +239,7 @@ def test_a_flood_of_requests_is_taken_as_it_is_served(
 
 def other_requests(session: RemoteSession) -> int:
     """How many requests the daemon has taken."""
-    return int(session.ask(({"verb": "stats"}, ())).header["value"]["requests"])
+    return int(session.ask(Message({"verb": "stats"}, ())).header["value"]["requests"])
 
 
 # Any of these, once changed, may still be understood.

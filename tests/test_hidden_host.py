@@ -113,7 +113,7 @@ def test_a_host_whose_umask_takes_its_own_rights(tmp_path_factory: pytest.TempPa
 
 
 _LOOKS_FOR_HIDDEN = f"""
-import os, sys
+import os, sys, warnings  # execvp loads it, and the new user may not
 from shellsession.engine import processes
 
 pid, start = map(int, sys.argv[2:4])

@@ -148,3 +148,26 @@ def test_leftovers_of_hosts_killed_with_their_watchers_are_swept_at_the_next_sta
     nxt.wait(20)
     wait_until(lambda: not with_argument(seconds) and not is_alive(shell), "the end of the old shell", PROMISED)
     assert directory not in runtime_directories()
+
+
+# Its first bash is started, and nobody watches over it yet.
+_UNWATCHED = """
+import os
+from shellsession import Session
+from shellsession.engine import processes
+from shellsession.engine.guard import Guard
+
+def killed(*_):
+    print(*processes.children(os.getpid()), flush=True)
+    os.kill(os.getpid(), 9)
+
+Guard.furnish = killed
+Session(cwd="/").open()
+"""
+
+
+def test_what_was_started_before_the_watcher_ends_with_its_host(started: list[subprocess.Popen[str]]) -> None:
+    host = start(started, _UNWATCHED)
+    assert host.stdout is not None
+    (bash,) = map(int, host.stdout.read().split())
+    wait_until(lambda: not is_alive(bash), "the end of its bash", PROMISED)

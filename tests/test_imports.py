@@ -28,18 +28,10 @@ _LAYERS: Final = (
         "daemon.ledger",
         "contracts.contract",
     ),
-    ("engine.marks", "policy.heredocs", "policy.keywords", "policy.nameless", "policy.tokens"),
-    ("policy.arithmetic",),
-    ("policy.lexer",),
-    ("policy.words", "policy.secrets", "policy.sandbox", "policy.seccomp", "daemon.records"),
-    ("policy.feeds", "policy.lines"),
-    ("policy.grammar", "policy.subcommands", "policy.findings"),
-    ("policy.starter",),
-    ("policy.elsewhere", "policy.git"),
-    ("policy.starters",),
-    ("policy.started", "policy.variables"),
-    ("policy.sed",),
-    ("policy.special",),
+    ("engine.marks", "policy.words"),
+    ("policy.secrets", "policy.sandbox", "policy.seccomp", "daemon.records"),
+    ("policy.grammar",),
+    ("policy.programs",),
     ("policy.commands",),
     ("policy.rules",),
     ("engine.processes", "engine.vfork", "engine.environment", "engine.signals", "engine.pacing"),
@@ -58,24 +50,18 @@ _LAYERS: Final = (
     ("engine.results", "engine.handshake"),
     ("engine.teardown", "engine.typist"),
     ("engine.endings",),
-    ("engine.attending",),
+    ("engine.attending", "engine.ordinary"),
     ("engine.steps",),
     ("engine.dialogue",),
     ("base", "async_output", "turns", "options"),
     ("async_session", "session", "registry"),
     ("agents",),
-    ("daemon.opening", "daemon.endpoint"),
-    ("daemon.requests", "daemon.link", "daemon.jobs", "daemon.incoming", "daemon.search"),
-    (
-        "daemon.autostart",
-        "daemon.listening_socket",
-        "daemon.remote",
-        "daemon.exchange",
-        "daemon.connection",
-        "daemon.journal",
-        "daemon.eager",
-    ),
-    ("daemon.giving_up",),
+    ("daemon.inherited", "daemon.endpoint"),
+    ("daemon.opening", "daemon.directory_lock"),
+    ("daemon.requests", "daemon.transport", "daemon.incoming"),
+    ("daemon.link", "daemon.listening_socket", "daemon.connection", "daemon.journal", "daemon.eager"),
+    ("daemon.exchange",),
+    ("daemon.remote",),
     ("daemon.client", "daemon.listener", "daemon.hold", "daemon.pieces"),
     ("daemon.audience", "daemon.outcomes"),
     ("daemon.shared", "daemon.nesting", "daemon.observing", "daemon.administration"),
@@ -95,22 +81,30 @@ _LAYERS: Final = (
     ("integrations.toolbox",),
     ("integrations.anthropic", "integrations.mcp", "integrations.openai", "integrations.pydantic_ai"),
     ("integrations.langchain", "integrations.strands"),
-    ("cli.listing", "cli.logs", "cli.editing", "cli.hardening"),
-    ("cli.screen", "cli.history", "cli.ahead"),
-    ("cli.terminal",),
-    ("cli.arguments",),
+    ("cli.listing", "cli.logs", "cli.terminal", "cli.hardening", "cli.words"),
+    ("cli.prompt",),
+    ("cli.arguments", "cli.passed"),
     ("cli.results",),
-    ("cli.passed",),
-    ("cli.staying",),
+    ("cli.staying", "cli.plain"),
     ("cli.run", "cli.ls", "cli.send", "cli.wait", "cli.interrupt", "cli.jobs", "cli.restart", "cli.kill", "cli.log"),
     ("cli.status", "cli.serve", "cli.stop", "cli.agent", "cli.completion", "cli.mcp"),
-    ("cli.spectator", "cli.completeness"),
-    ("cli.keys",),
-    ("cli.attached",),
     ("cli.attach",),
     ("cli.main",),
     ("__main__",),
 )
+# Of the daemon's modules; all others are the server's.
+_PROTOCOL: Final = {"daemon.wire", "daemon.records", "daemon.endpoint", "daemon.directory_lock"}
+_CLIENT: Final = {
+    "daemon.inherited",
+    "daemon.opening",
+    "daemon.transport",
+    "daemon.link",
+    "daemon.exchange",
+    "daemon.remote",
+    "daemon.client",
+    "daemon.async_client",
+    "daemon.control",
+}
 _LEVEL: Final = {module: level for level, row in enumerate(_LAYERS) for module in row}
 
 
@@ -123,6 +117,20 @@ def test_imports_point_down(module: str) -> None:
     found = [one for one in imports(module) if one.ours]
     wrong = [one for one in found if _LEVEL.get(one.name, 99) >= _LEVEL[module]]
     assert not wrong, f"{module} may only import from rows below its own"
+
+
+def test_neither_side_of_the_daemon_knows_the_other() -> None:
+    """What both may know is the protocol."""
+    sides = {"protocol": _PROTOCOL, "client": _CLIENT, "server": _of_the_daemon() - _PROTOCOL - _CLIENT}
+    allowed = {"protocol": _PROTOCOL, "client": _PROTOCOL | _CLIENT, "server": _of_the_daemon() - _CLIENT}
+    for side, modules in sides.items():
+        for module in modules:
+            known = {one.name for one in imports(module, typing_too=True) if one.ours} & _of_the_daemon()
+            assert known <= allowed[side], f"{module} is of the {side}"
+
+
+def _of_the_daemon() -> set[str]:
+    return {room for room in ROOMS if room.startswith("daemon.")}
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda name: name or "shellsession")

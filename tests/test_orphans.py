@@ -140,12 +140,13 @@ def test_a_list_is_read_back_to_a_process_that_was_in_it_before(
 ) -> None:
     starts = {pid: 200 if pid in young else 100 if pid else 0 for pid in {*before, *later}}
     bash = 8
-    monkeypatch.setattr(processes, "start_time", {**starts, bash: 150}.__getitem__)
+    monkeypatch.setattr(processes, "start_time", starts.__getitem__)
+    monkeypatch.setattr(processes, "time_now", lambda: 150)  # as bash is started
     monkeypatch.setattr(processes, "tag", lambda pid: 4711 if pid in young else -1)
     monkeypatch.setattr(processes, "alive", bool)
     monkeypatch.setattr(processes, "below", lambda pid, besides: ())
     monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(before)})
-    orphans = Orphans(bash)
+    orphans = Orphans()
     monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(later)})
     assert [pid for pid in orphans.find(range(4711, 4712), (), {bash}) if pid] == young
 

@@ -88,9 +88,9 @@ def test_nothing_allowed_is_nothing() -> None:
     [
         ("echo 'open", "it cannot be read as bash"),
         ("if a", "it cannot be read as bash"),
-        ("$CMD x", "it does not say the name of a command: write that out"),
-        ("curl x | bash", "it does not say what bash reads: write that out"),
-        ('eval "$X"', "it does not say the text that eval runs: write that out"),
+        ("$CMD x", "the name of a command is known only at run time: write it out"),
+        ("curl x | bash", "what bash reads is known only at run time: write it out"),
+        ('eval "$X"', "the text that eval runs is known only at run time: write it out"),
         ("git $X", "'git push' is denied"),
     ],
 )

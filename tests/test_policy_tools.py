@@ -31,7 +31,7 @@ _TOKEN = "s3cr3t-t0ken"
         (Policy(deny=[re.compile("^tou")]), "touch x", "it matches '^tou'"),
         (Policy(deny_commands=["touch"]), "echo $(/usr/bin/touch x)", "'touch' is denied"),
         (Policy(allow=["echo"]), "touch x", "'touch x' is not allowed; echo is"),
-        (Policy(strict=True), "touch x; $A", "it does not say the name of a command: write that out"),
+        (Policy(strict=True), "touch x; $A", "the name of a command is known only at run time: write it out"),
         (Policy(max_command=3), "touch x", "it is 7 bytes long, over 3: put it into a file"),
         (Policy(confirm=lambda *_: False), "touch x", "it was not confirmed"),
     ],

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import shellsession
-from shellsession import AsyncSession, Session, ShellSessionError, errors
+from shellsession import AsyncRemoteSession, AsyncSession, RemoteSession, Session, ShellSessionError, errors
 from shellsession.options import RunOptions, SessionOptions
 
 _PUBLIC = [
@@ -64,10 +64,14 @@ _VERBS = {
     "close",
 }
 
+twins = pytest.mark.parametrize(
+    "kinds", [(Session, AsyncSession), (RemoteSession, AsyncRemoteSession)], ids=["here", "in the daemon"]
+)
+
 
 def verbs(kind: type) -> dict[str, Callable[..., Any]]:
     """Those that are awaited by one kind and not by the other: of its own, and of what it shares with the daemon's."""
-    own = [*vars(kind).items(), *vars(kind.__bases__[-1]).items()]
+    own = [item for one in (kind, *kind.__bases__[-1].__mro__[:-1]) for item in vars(one).items()]
     return {name: value for name, value in own if callable(value) and not name.startswith("_")}
 
 
@@ -107,23 +111,25 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = shellsession.Sessions
 
 
-def test_both_sessions_have_these_verbs() -> None:
-    assert set(verbs(Session)) == set(verbs(AsyncSession)) == _VERBS
+@twins
+def test_both_sessions_have_these_verbs(kinds: tuple[type, type]) -> None:
+    assert [set(verbs(kind)) - {"ask", "connect"} for kind in kinds] == [_VERBS] * 2
 
 
+@twins
 @pytest.mark.parametrize("verb", sorted(_VERBS))
-def test_a_verb_has_the_same_parameters_in_sync_and_async(verb: str) -> None:
+def test_a_verb_has_the_same_parameters_in_sync_and_async(kinds: tuple[type, type], verb: str) -> None:
     """Names, order, kinds, defaults and annotations."""
-    sync, asynchronous = (inspect.signature(verbs(kind)[verb]).parameters for kind in (Session, AsyncSession))
+    sync, asynchronous = (inspect.signature(verbs(kind)[verb]).parameters for kind in kinds)
     assert list(sync.values()) == list(asynchronous.values())
 
 
+@twins
 @pytest.mark.parametrize("verb", sorted(_VERBS - {"stream"}))
-def test_a_verb_gives_the_same_in_sync_and_async(verb: str) -> None:
-    sync, asynchronous = (inspect.signature(verbs(kind)[verb]).return_annotation for kind in (Session, AsyncSession))
+def test_a_verb_gives_the_same_in_sync_and_async(kinds: tuple[type, type], verb: str) -> None:
+    sync, asynchronous = (inspect.signature(verbs(kind)[verb]).return_annotation for kind in kinds)
     assert sync == asynchronous
-    assert inspect.iscoroutinefunction(verbs(AsyncSession)[verb])
-    assert not inspect.iscoroutinefunction(verbs(Session)[verb])
+    assert [inspect.iscoroutinefunction(verbs(kind)[verb]) for kind in kinds] == [False, True]
 
 
 def test_both_sessions_are_made_alike_and_look_alike() -> None:
@@ -143,7 +149,7 @@ def test_options_that_are_passed_on_are_typed_as_where_they_go(
     assert get_type_hints(options, localns={"Sandbox": shellsession.Sandbox}) == kinds
 
 
-@pytest.mark.parametrize("kind", [Session, AsyncSession])
+@pytest.mark.parametrize("kind", [Session, AsyncSession, RemoteSession, AsyncRemoteSession])
 def test_every_verb_says_what_it_does(kind: type) -> None:
     assert [name for name, verb in verbs(kind).items() if not inspect.getdoc(verb)] == []
 

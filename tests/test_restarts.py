@@ -12,8 +12,10 @@ import kinds
 import pytest
 from support import PATIENCE, wait_until
 
-from shellsession import Session
+from shellsession import Result, Session
+from shellsession.engine.waiting import Steps
 from shellsession.errors import GONE, RESTARTED
+from shellsession.models import Request
 
 sh = kinds.sh
 
@@ -73,16 +75,16 @@ def test_whose_shell_a_restart_killed_before_anything_was_typed_is_served_behind
     if opened:
         session.run("true")
     engine, restart = session._engine, threading.Thread(target=session.restart)
-    begin = engine.stop_unattended
+    run = engine.run
 
-    def strike() -> bool:
+    def strike(request: Request) -> Steps[Result]:
         """The turn has just come."""
         if restart.ident is None:
             restart.start()
             wait_until(lambda: engine.kill_reason and (engine.shell is None or engine.shell.dead), "the restart")
-        return begin()
+        return (yield from run(request))
 
-    engine.stop_unattended = strike  # type: ignore[method-assign, assignment]
+    engine.run = strike  # type: ignore[method-assign]
     result = session.run("echo on")
     restart.join()
     assert (result.ran, result.stdout) == (True, "on\n")

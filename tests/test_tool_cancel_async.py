@@ -20,8 +20,8 @@ from shellsession import Agents, AsyncAgents, AsyncSession, Session, aconnect, c
 from shellsession.contracts import bashtool, strands
 from shellsession.contracts.bashtool import Cancelled
 from shellsession.contracts.waiting import CallCancelled, CancelToken, arun
-from shellsession.daemon.async_client import AsyncRemoteSession
 from shellsession.daemon.control import stats
+from shellsession.daemon.exchange import Exchange
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
 
@@ -106,19 +106,20 @@ def test_two_that_are_cancelled_at_once_have_each_its_own_output(
     daemon: Daemon, started: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second is told of its end before the first has looked at what came of it."""
-    cancel, told = AsyncRemoteSession._cancel, [asyncio.Event(), asyncio.Event()]
+    cancel, told = Exchange.cancel, [asyncio.Event(), asyncio.Event()]
 
     requests: list[str] = []
 
-    async def one_by_one(session: AsyncRemoteSession, exchange: Any) -> None:
+    async def one_by_one(exchange: Exchange) -> str:
         me = len(requests)
-        requests.append(exchange.request)
+        requests.append(exchange.id)
         if me:
             await told[0].wait()  # and the first made way for it
             await asyncio.to_thread(wait_until, (place / "on").exists, "the second command")
-        await cancel(session, exchange)
+        command = await cancel(exchange)
         told[me].set()
         await told[1].wait()
+        return command
 
     async def main() -> None:
         async with await aconnect("both", socket=daemon.socket) as session:
@@ -134,7 +135,7 @@ def test_two_that_are_cancelled_at_once_have_each_its_own_output(
             results = [end.result for end in ends if isinstance(end, CallCancelled)]
             assert [result and result.stdout for result in results] == ["out\n", "other\n"]
 
-    monkeypatch.setattr(AsyncRemoteSession, "_cancel", one_by_one)
+    monkeypatch.setattr(Exchange, "cancel", one_by_one)
     asyncio.run(main())
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Any, Final, NoReturn
 from ..errors import InvalidRequest
 from ..models import check_seconds
 from .listing import show_json, talk, width
+from .words import Asked, name
 
 # Each verb's file, and what it does. There, ``main(words)`` does it, and ``own_parser()`` tells ``completion`` what it
 # may be told.
@@ -37,10 +37,6 @@ VERBS: Final = {
     "agent": "give a task to a small agent, with bash if you allow it",
     "completion": "print what makes bash complete all this",
 }
-
-# What timeout(1) exits with when it fails itself, and a shell after Ctrl-C.
-REFUSED: Final = 125
-INTERRUPTED: Final = 130
 
 _EXAMPLES: Final = "examples:"
 
@@ -64,12 +60,6 @@ def parser(verb: str, usage: str, description: str, examples: Sequence[Example])
         formatter_class=_Formatter,
         allow_abbrev=False,  # what is short for one option today is short for two tomorrow
     )
-
-
-class Asked:
-    """What this call asked for that whoever tells its errors is to know: they come as JSON, too."""
-
-    json = False
 
 
 def tell_error(code: str, text: str) -> None:
@@ -148,18 +138,6 @@ def add_timeout(to: argparse.ArgumentParser, what: str) -> None:
 def add_json(to: argparse.ArgumentParser, what: str) -> None:
     told = f'{what}; an error as {{"error": {{"code", "message"}}}}'
     to.add_argument("--json", action=_Json, nargs=0, default=False, help=told)
-
-
-def default_agent() -> str:
-    return name(os.environ.get("SHELLSESSION_AGENT") or "default")
-
-
-def name(text: str) -> str:
-    """An agent's name is the same text in every locale: what it was written as, where that is UTF-8."""
-    try:
-        return os.fsencode(text).decode()
-    except UnicodeError:
-        return text
 
 
 def seconds(text: str) -> float | None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from ..errors import NoSuchAgent
 from . import arguments
+from .words import name
 
 EXAMPLES: Final = (
     ("shellsession kill builder", "end its session, its command and its jobs"),
@@ -23,7 +24,7 @@ def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("kill", "[OPTIONS] (AGENT... | --all)", _DESCRIPTION, EXAMPLES)
     own.add_argument("--all", action="store_true", help="the sessions of all agents")
     arguments.add_socket(own)
-    own.add_argument("agents", metavar="AGENT", type=arguments.name, nargs="*", help="whose sessions")
+    own.add_argument("agents", metavar="AGENT", type=name, nargs="*", help="whose sessions")
     return own
 
 

@@ -15,6 +15,7 @@ from ..errors import ShellSessionError
 from ..models import LONGEST
 from . import arguments
 from .listing import show, show_json, span, table, talk
+from .words import name
 
 EXAMPLES: Final = (
     ("shellsession log", "the last 20 commands"),
@@ -30,7 +31,7 @@ _ITS_OWN: Final = f"`shellsession status` says where a daemon's own is; {_OTHER}
 
 def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    own.add_argument("-s", "--session", metavar="AGENT", type=arguments.name, help="only the commands of this agent")
+    own.add_argument("-s", "--session", metavar="AGENT", type=name, help="only the commands of this agent")
     own.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
     own.add_argument(
         "--audit", metavar="PATH", help="the log (default: where a daemon writes it, unless told otherwise)"

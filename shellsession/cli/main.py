@@ -5,16 +5,17 @@ Law: data to stdout, talk to stderr; the start imports neither asyncio nor pydan
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final
 
 from ..errors import InvalidRequest, ShellSessionError
-from .arguments import INTERRUPTED, REFUSED, VERBS, Asked, tell_error
 from .hardening import shut_out_others
-from .listing import show
+from .words import INTERRUPTED, REFUSED, Asked
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Final
 
 # The error's code, which no error of the library has.
 _INTERRUPTED_CODE: Final = "interrupted"
@@ -38,15 +39,18 @@ _IN_WORDS: Final = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; its exit status. As the program itself (without ``arguments``) it ends there."""
+def main(arguments: Sequence[str] | None = None, begin: Callable[[], object] = lambda: None) -> int:
+    """Run one verb; its exit status. As the program itself (without ``arguments``) it ends there.
+
+    ``begin`` is called when all is loaded, before the verb does anything.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.environ.get("LC_CTYPE") in _COERCED:
         _be_as_started()
     if arguments is None:
         shut_out_others()  # not before: what we were started with cannot be read then
     _complete_descriptors()
-    status = _guarded(words)
+    status = _guarded(words, begin)
     if arguments is None and words[:1] != ["serve"]:
         os._exit(status)  # to put away all modules takes Python 7 ms of 50, and there is nothing else to put away
     return status
@@ -60,12 +64,11 @@ def _be_as_started() -> None:
     os.environ.update({name: value for name, value in environment(os.getpid()).items() if name == "LC_CTYPE"})
 
 
-def _guarded(words: Sequence[str]) -> int:
+def _guarded(words: Sequence[str], begin: Callable[[], object]) -> int:
     """The verb's exit status, or that of what went wrong, which is told."""
-    Asked.json = "--json" in words  # until the parser knows better: Ctrl-C may strike before that
     try:
         try:
-            status = _run(words)
+            status = _run(words, begin)
         except SystemExit as end:  # argparse has told its help
             status = end.code if isinstance(end.code, int) else 0
         sys.stdout.flush()
@@ -74,9 +77,13 @@ def _guarded(words: Sequence[str]) -> int:
         hint, text = _HINTS.get(error.code), str(error)
         for said, meant in _IN_WORDS.items():
             text = text.replace(said, meant)
+        from .arguments import tell_error
+
         tell_error(error.code, f"{text}; {hint}" if hint else text)
     except KeyboardInterrupt as interrupt:
         if Asked.json:  # a program reads that, and is told of every end; a person has pressed it
+            from .arguments import tell_error
+
             # Who only joins a command may leave it running, or have typed nothing yet.
             done = "left" if words[0] in ("wait", "send") else "ended"
             tell_error(_INTERRUPTED_CODE, str(interrupt) or f"{done} by Ctrl-C")
@@ -84,12 +91,25 @@ def _guarded(words: Sequence[str]) -> int:
     except BrokenPipeError:
         _end_as_others_do()
     except OSError as error:
+        from .arguments import tell_error
+
         text = f"{error.strerror or error}: see where its input comes from, and where its output goes"
         tell_error(ShellSessionError.code, text)
     return REFUSED
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
+    if words[:1] == ["run"]:
+        from . import plain
+
+        if (status := plain.run(words[1:], begin)) is not None:
+            return status
+    import importlib
+
+    from .arguments import VERBS
+    from .listing import show
+
+    Asked.json = "--json" in words  # until the parser knows better: Ctrl-C may come before that
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
@@ -105,11 +125,14 @@ def _run(words: Sequence[str]) -> int:
 
         meant = "".join(f"did you mean {verb}? " for verb in get_close_matches(words[0], VERBS, 1))
         raise InvalidRequest(f"there is no verb {words[0]!r}: {meant}`shellsession --help` lists them")
-    status: int = importlib.import_module(f".{words[0]}", __package__).main(words[1:])
-    return status
+    verb = importlib.import_module(f".{words[0]}", __package__)
+    begin()
+    return int(verb.main(words[1:]))
 
 
 def _help() -> list[str]:
+    from .arguments import VERBS
+
     return [
         "usage: shellsession VERB [OPTIONS] ...",
         "",

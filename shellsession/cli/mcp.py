@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import arguments
+from .words import name
 
 EXAMPLES: Final = (
     ("shellsession mcp", "what an MCP client is told to start"),
@@ -24,9 +25,7 @@ outlast --patience hands its command back running."""
 def own_parser() -> argparse.ArgumentParser:
     own = arguments.parser("mcp", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
     arguments.add_socket(own)
-    own.add_argument(
-        "-s", "--session", metavar="AGENT", type=arguments.name, help="use this agent's session, held by the daemon"
-    )
+    own.add_argument("-s", "--session", metavar="AGENT", type=name, help="use this agent's session, held by the daemon")
     limit = "seconds that a command may run where the model names no limit (default: 600)"
     own.add_argument("--timeout", metavar="S", type=float, default=600.0, help=limit)
     patience = "seconds that a call may take (default: 45; clients give up after about 60)"

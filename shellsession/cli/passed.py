@@ -5,12 +5,19 @@ Law: each byte is written once, in its order, whatever Ctrl-C strikes.
 
 from __future__ import annotations
 
-import signal
-from typing import Final
+import os
 
 from ..engine.waiting import Poller, Wait
-from ..models import Result, Stream, streams_of
-from . import results
+from ..errors import ShellSessionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from typing import Final
+
+    from ..models import Result, Stream
+else:
+    import _signal as signal  # signal makes enums of its numbers, which each start of the command line would pay for
 
 _SIGINT: Final = (signal.SIGINT,)
 # No pipe that can be written at all blocks for so few bytes: pipe(7), PIPE_BUF.
@@ -32,19 +39,45 @@ class Passed:
             piece = data[at : at + _PIECE]
             try:
                 signal.pthread_sigmask(signal.SIG_BLOCK, _SIGINT)
-                results.write(stream, piece)
+                write(stream, piece)
                 self._written[stream] += len(piece)
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
 
     def gap(self, stream: Stream, missing: int) -> None:
         """So many bytes that nobody has kept come next."""
-        results.tell_of_gap(stream, missing)
+        tell_of_gap(stream, missing)
         self._written[stream] += missing
 
     def rest(self, result: Result) -> None:
         """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""
+        from ..models import streams_of
+
         for stream, data, omitted, cut in streams_of(result):
             written = self._written[stream]
-            results.write(stream, data[written:cut] + data[max(cut, written - omitted) :])
-            results.tell_of_gap(stream, max(0, cut + omitted - max(written, cut)))
+            write(stream, data[written:cut] + data[max(cut, written - omitted) :])
+            tell_of_gap(stream, max(0, cut + omitted - max(written, cut)))
+
+
+def write(stream: Stream, data: bytes) -> None:
+    """Write all of it to that stream of ours, now. Raises BrokenPipeError when nobody reads it any more."""
+    fd = 1 if stream == "stdout" else 2
+    rest = memoryview(data)
+    try:
+        while rest:
+            try:
+                rest = rest[os.write(fd, rest) :]
+            except BlockingIOError:  # somebody who shares the terminal or pipe with us made it so
+                Poller().wait(Wait(write=(fd,)))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): see where it goes") from error
+
+
+def tell_of_gap(stream: str, omitted: int) -> None:
+    """Say on stderr how many bytes of that stream nobody has kept, if there are any."""
+    if omitted:
+        from .listing import talk
+
+        talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")

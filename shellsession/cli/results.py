@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ..engine.waiting import Poller, Wait
-from ..errors import InvalidRequest, ShellSessionError
-from ..models import Result, Stream, streams_of
-from .arguments import INTERRUPTED, REFUSED
+from ..errors import InvalidRequest
+from ..models import Result, streams_of
 from .listing import show_json, span, talk
+from .passed import Passed, tell_of_gap, write
+from .words import INTERRUPTED, REFUSED
 
 if TYPE_CHECKING:
     from ..daemon.wire import Message
@@ -57,17 +58,28 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
     """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
-    from ..daemon.exchange import GivenUp  # loaded by who has a verb
+    from ..daemon.exchange import Cancelled  # loaded by who has a verb
 
-    with GivenUp() as given_up:
+    with Cancelled() as cancelled:
         try:
             return verb(), False
         except KeyboardInterrupt:
-            if (partial := given_up.result) is None:
-                raise LeftByCtrlC(given_up.ended) from None
-    from dataclasses import replace  # dear, and seldom needed
+            if cancelled.result is None:
+                raise LeftByCtrlC(cancelled.ended) from None
+    return by_ctrl_c(cancelled.result), True
 
-    return replace(partial, reason=f"{_CTRL_C}; {partial.reason}" if partial.reason else _CTRL_C), True
+
+def by_ctrl_c(result: Result) -> Result:
+    """The result of a command that Ctrl-C has ended, which says so."""
+    return result.__replace__(reason=f"{_CTRL_C}; {result.reason}" if result.reason else _CTRL_C)
+
+
+def conclude(result: Result, agent: str, passed: Passed, interrupted: bool) -> int:
+    """Show what is left to show of a command whose output was passed on as it came; the exit status."""
+    if interrupted:
+        passed.rest(result)
+    explain(result, agent, interrupted)
+    return status(result, interrupted)
 
 
 def explain(result: Result, agent: str, interrupted: bool = False) -> None:
@@ -120,12 +132,6 @@ def tell(result: Result, agent: str, json: bool) -> None:
     explain(result, agent)
 
 
-def tell_of_gap(stream: str, omitted: int) -> None:
-    """Say on stderr how many bytes of that stream nobody has kept, if there are any."""
-    if omitted:
-        talk(f"{omitted} bytes of {stream} were not kept: they are missing in the middle")
-
-
 def as_json(result: Result) -> dict[str, object]:
     """Every field of a Result, and whether it runs on; its output as text, and in base64 too where it is no UTF-8."""
     rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
@@ -138,22 +144,6 @@ def as_json(result: Result) -> dict[str, object]:
 
             told[f"{name}_base64"] = b64encode(data).decode()
     return told
-
-
-def write(stream: Stream, data: bytes) -> None:
-    """Write all of it to that stream of ours, now. Raises BrokenPipeError when nobody reads it any more."""
-    fd = 1 if stream == "stdout" else 2
-    rest = memoryview(data)
-    try:
-        while rest:
-            try:
-                rest = rest[os.write(fd, rest) :]
-            except BlockingIOError:  # somebody who shares the terminal or pipe with us made it so
-                Poller().wait(Wait(write=(fd,)))
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): see where it goes") from error
 
 
 def read_stdin(most: int, instead: str) -> bytes:

@@ -6,13 +6,12 @@ Law: what the command prints is passed on byte by byte, and nothing of ours gets
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..models import MAX_COMMAND, TTY, Result, Stdin
-from . import arguments, results
+from . import arguments, results, words
 from .listing import show_json, talk
 from .passed import Passed
 
@@ -46,7 +45,7 @@ def own_parser() -> argparse.ArgumentParser:
         "-s",
         "--session",
         metavar="AGENT",
-        type=arguments.name,
+        type=words.name,
         help="whose session (default: $SHELLSESSION_AGENT, or default)",
     )
     arguments.add_timeout(own, "let it run")
@@ -81,9 +80,9 @@ def own_parser() -> argparse.ArgumentParser:
     return own
 
 
-def main(words: Sequence[str]) -> int:
+def main(typed: Sequence[str]) -> int:
     own = own_parser()
-    given = own.parse_args(words)
+    given = own.parse_args(typed)
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     reads_script = command in ([], ["-"])
     if reads_script and given.stdin:
@@ -92,8 +91,8 @@ def main(words: Sequence[str]) -> int:
         own.error("--interactive gives the command a terminal as its stdin, --stdin what comes on ours: choose one")
     from ..daemon.client import connect
 
-    script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else _text(command)
-    agent = arguments.default_agent() if given.session is None else given.session
+    script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
+    agent = words.default_agent() if given.session is None else given.session
     with connect(agent, given.socket, not given.no_start, cwd=given.cwd) as session:
         if given.cwd is not None and not session.opened_here:
             talk(f"agent {agent!r} has a session, which stays where it is: --cwd is for a new one")
@@ -101,12 +100,9 @@ def main(words: Sequence[str]) -> int:
             session.on_wait = lambda message: results.tell_of_waiting(agent, message)
         passed = Passed()
         result, interrupted = _run(session, script, given, passed)
-    if given.json:
-        show_json(results.as_json(result))
-    else:
-        if interrupted:
-            passed.rest(result)
-        results.explain(result, agent, interrupted)
+    if not given.json:
+        return results.conclude(result, agent, passed, interrupted)
+    show_json(results.as_json(result))
     return results.status(result, interrupted)
 
 
@@ -140,12 +136,3 @@ def _stdin(given: argparse.Namespace, beside: int) -> Stdin:
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
     return TTY if given.interactive else None
-
-
-def _text(command: list[str]) -> bytes:
-    """One word is a script already; several are quoted, so that bash sees the same words. In any locale, its bytes."""
-    if len(command) == 1:
-        return os.fsencode(command[0])
-    import shlex
-
-    return os.fsencode(shlex.join(command))

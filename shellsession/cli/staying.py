@@ -13,7 +13,6 @@ from typing import Any
 
 from ..any_session import Seconds
 from ..daemon.control import Visit
-from ..daemon.search import Said
 from ..daemon.wire import Message
 from ..models import OnOutput, Result
 from . import results
@@ -27,15 +26,15 @@ class _Staying(Visit):
         super().__init__(agent, socket)
         self._on_output = self._passed = passed
 
-    def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Said:
+    def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
         header, parts = super()._until(verb, timeout, *parts)
-        return {**header, "so_far": True}, parts
+        return Message({**header, "so_far": True}, parts)
 
-    def _hear(self, caller: object, on_output: OnOutput, message: Message) -> None:
+    def _call_back(self, on_output: OnOutput, message: Message) -> None:
         try:
             if missing := message.header.get("so_far"):
                 self._passed.gap(message.header["stream"], missing)
-            super()._hear(caller, on_output, message)
+            super()._call_back(on_output, message)
         except BrokenPipeError:  # not to be told to the daemon, which would end the command
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)

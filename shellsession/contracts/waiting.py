@@ -183,19 +183,20 @@ def _run_here(session: Any, command: bytes, options: Mapping[str, Any], cancel: 
 
 def _run_there(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result | None:
     """In a daemon, which ends the very request; None where its turn had not come."""
-    from ..daemon.exchange import GivenUp  # sockets and the wire: only once something is run that may be cancelled
+    # Sockets and the wire: only once something is run that may be cancelled.
+    from ..daemon.exchange import Cancelled, cancel_request
 
-    with GivenUp() as given_up:
-        ending = _Ending(lambda: given_up.request and session._end(given_up.request, given_up))
+    with Cancelled() as cancelled:
+        ending = _Ending(lambda: cancelled.request and cancel_request(session._transport, cancelled.request, cancelled))
         try:
             with cancel.calling(ending.begin):
                 result: Result = session.run(command, **options)
                 return result
         except ShellSessionError:
             ending.finish()
-            if not given_up.ended:
+            if not cancelled.ended:
                 raise
-            return given_up.result
+            return cancelled.result
         finally:
             ending.finish()
 
@@ -204,13 +205,13 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
     """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    from ..daemon.exchange import GivenUp  # sockets and the wire: only once something is run that may be cancelled
+    from ..daemon.exchange import Cancelled  # sockets and the wire: only once something is run that may be cancelled
 
-    with GivenUp() as given_up:
+    with Cancelled() as cancelled:
         try:
             return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
         except CallCancelled as error:
-            error.result = session._came_of(command) if isinstance(session, Base) else given_up.result
+            error.result = session._came_of(command) if isinstance(session, Base) else cancelled.result
             raise
 
 

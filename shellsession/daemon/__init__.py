@@ -6,16 +6,16 @@ records           pure: results, errors and lists, as messages
 ledger            pure: exactly once, whatever a client sends again
 audit             who ran what: one line per command, secrets masked
 journal           when those lines are written
-endpoint          where the socket is, and the lock beside it
-autostart         a client finds its daemon, or starts one
-opening           what a client opens a session with
+endpoint          where the socket is
+directory_lock    the lock beside it
+inherited         what a session inherits from the process that opens it
+opening           the options with which a client opens a session
+transport         how a client reaches its daemon, or starts one
 link              one connection to the daemon, from the client's side
-exchange          one request and its answer, over as many connections as it takes
-giving_up         how the daemon is told that a request's caller has left it
-search            expect over the wire
-remote, jobs      how each verb is said, and how its answer is read
-client            RemoteSession; async_client is the same for asyncio
-control           what is asked of the daemon itself, and by who only visits a session
+exchange          one request and its reply, over as many connections as it takes; how it is waited for, and cancelled
+remote            every verb of a session in the daemon, for threads and asyncio alike
+client            RemoteSession, its signatures; async_client has those for asyncio
+control           questions to the daemon itself, its end, and a session as it is
 requests          what a client may ask, validated
 listening_socket  the daemon's socket: private, and only its own is removed
 connection        one client's connection, on the daemon's side

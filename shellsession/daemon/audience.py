@@ -1,11 +1,13 @@
-"""Who looks on at an agent, and how a command's output reaches them and who asked for it.
+"""The watchers of an agent, and how a command's output reaches them and the request that waits for it.
 
-Law: who looks on slows nobody down (see ``Connection.offer``); a command is told once, before anything of it.
+Law: watchers slow down no command (see ``Connection.offer``), but for a person's own command in ``attach``. A command
+is told once, before anything of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from ..models import Stream
@@ -37,48 +39,46 @@ class Audience:
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
         """Tell them all."""
         if self._watchers:
-            data = self._event(event, fields, *parts)
+            data = encode({"event": event, "agent": self._agent, **fields}, *parts)
             droppable = len(parts[0]) if event == "output" else 0
             for watcher in tuple(self._watchers):
                 watcher.offer(data, droppable)
-
-    def show_next(self, connection: Connection, event: str, fields: dict[str, object]) -> None:
-        """Tell one of them, behind the answer that it is about to get."""
-        asyncio.get_running_loop().call_soon(connection.offer, self._event(event, fields), 0)
-
-    def _event(self, event: str, fields: dict[str, object], *parts: bytes) -> bytes:
-        return encode({"event": event, "agent": self._agent, **fields}, *parts)
 
 
 class Fanout:
     """Where the output of one command goes while it comes: to the request that stays with it, and to who looks on."""
 
-    def __init__(self, engine: Engine, audience: Audience, command: bytes, person: bool) -> None:
+    def __init__(
+        self, engine: Engine, audience: Audience, command: bytes, person: bool, viewer: Connection | None
+    ) -> None:
         self._engine, self._audience, self._command, self._person = engine, audience, command, person
+        self._viewer = viewer  # of the person who typed it, and is to miss nothing
         self._held_back: asyncio.Task[None] | None = None
-        self._begun = False
+        self.begun = False
         self.listener: Listener | None = None
 
     def begin(self) -> None:
         """Who looks on is told of the command, once."""
-        if not self._begun:
-            self._begun = True
+        if not self.begun:
+            self.begun = True
             self._audience.show("command", {"person": self._person}, self._command)
 
     def __call__(self, stream: Stream, data: bytes) -> None:
         self.begin()
         self._audience.show("output", {"stream": stream}, data)
         if self.listener is not None and not self.listener.tell_output(stream, data):
-            self._hold_back(self.listener)
+            self._hold_back(self.listener.taken)
+        elif self._viewer is not None and self._viewer.congested:
+            self._hold_back(self._viewer.drain)
 
-    def _hold_back(self, listener: Listener) -> None:
+    def _hold_back(self, taken: Callable[[], Awaitable[None]]) -> None:
         """Read no more of the command until its client has taken what there is. Its end, and who comes next, do not
         wait for that."""
         call = self._engine.last
         if call is not None and (self._held_back is None or self._held_back.done()):
             self._engine.pause(call)
-            self._held_back = asyncio.create_task(self._read_on(listener, call))
+            self._held_back = asyncio.create_task(self._read_on(taken, call))
 
-    async def _read_on(self, listener: Listener, call: Call) -> None:
-        await listener.taken()
+    async def _read_on(self, taken: Callable[[], Awaitable[None]], call: Call) -> None:
+        await taken()
         self._engine.go_on(call)

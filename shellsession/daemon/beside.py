@@ -38,14 +38,14 @@ async def _resize(shared: SharedSession, incoming: Incoming) -> None:
 
 async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
     session = shared.session
-    shared.hold.asked(incoming.connection)
     value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
     return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
 
 
 async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
     command, person = shared.watch(incoming.connection)
-    return Answer({"value": command[: room_for(1)], "person": person}, (shared.shown,))
+    value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
+    return Answer(value, (shared.shown,))
 
 
 def _described(job: Job, room: int) -> dict[str, Any]:

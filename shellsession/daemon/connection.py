@@ -25,9 +25,9 @@ LOG: Final = logging.getLogger("shellsession.daemon")
 
 # Output for a slow client: beyond this its command stands still, in bytes. As large as a pipe: more would gain nothing.
 _BUFFER: Final = 1 << 20
-# How far behind an onlooker may be before it misses output, in bytes, and before it is left alone.
-_BEHIND: Final = 8 << 20
-_TOO_FAR: Final = 2 * _BEHIND
+# How far behind a watcher may be before it misses output, in bytes, and before its connection is ended.
+_BEHIND: Final = 1 << 20
+_TOO_FAR: Final = 16 << 20
 # Requests of one connection that are served at a time; then no more are read.
 IN_FLIGHT: Final = 32
 
@@ -87,9 +87,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._taking:  # one was answered while it was taken
             return
         self._taking = True
-        # Not while answers wait to be taken either: each may be 2 MiB long.
+        # Not while answers wait to be taken either: each may be 2 MiB long. What a watcher has not taken may be as
+        # much as it likes: its next key is perhaps the Ctrl-C that ends that.
         try:
-            while self._messages and self._in_flight < IN_FLIGHT and self._open and not self.congested:
+            while self._messages and self._in_flight < IN_FLIGHT and self._has_room_for_answers:
                 self._in_flight += 1
                 # At once what came alone; of many the loop gets its turn between any two.
                 self._server.take(self, self._messages.popleft(), at_once)
@@ -149,6 +150,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport if self._transport is not None and not self._transport.is_closing() else None
 
     @property
+    def _has_room_for_answers(self) -> bool:
+        return self._open is not None and self._open.get_write_buffer_size() <= _BEHIND + _BUFFER
+
+    @property
     def is_gone(self) -> bool:
         return self._transport is None
 
@@ -178,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
             self._room.clear()
 
     def offer(self, data: bytes, size: int) -> None:
-        """Send output to an onlooker: it misses what it is too slow for, and is told how much."""
+        """Send output to a watcher: it misses what it is too slow for, and is told how much."""
         if self._transport is None:
             return
         behind = self._transport.get_write_buffer_size()

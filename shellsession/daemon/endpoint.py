@@ -1,23 +1,19 @@
-"""Where the daemon's socket is, and how it is born and found: the same for client and daemon.
+"""Where the daemon's socket is, and how to connect to it: the same for client and daemon.
 
-Law: whoever comes first makes the directory, private, and nobody else's socket is ever trusted.
+Law: another user's socket is never trusted. Each start of the command line loads this: ``_socket.socket`` is the class
+below ``socket.socket``, and all that is needed here; the module ``socket`` takes as long as half of Python's start.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
-import socket
-import struct
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from _socket import AF_UNIX, SO_PEERCRED, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET, socket
 
-from ..checks import path_of
-from ..engine.directories import make_missing, private_home
 from ..errors import DaemonUnavailable, InvalidRequest, ShellUnavailable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Final
 
 VARIABLE: Final = "SHELLSESSION_SOCKET"
 # sockaddr_un has 108 bytes for a path, with its NUL: unix(7).
@@ -30,10 +26,14 @@ PATIENCE: Final = 15.0
 def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
     """The socket's path: as wanted, as SHELLSESSION_SOCKET says, or in this user's private directory.
 
-    Raises DaemonUnavailable for a path that no socket can have, or where there can be none, and InvalidRequest for what
-    is no path.
+    Raises DaemonUnavailable where no socket can have that path, and InvalidRequest for a value that is no path.
     """
-    path = os.environ.get(VARIABLE, "") if wanted is None else path_of("socket", wanted)
+    if wanted is None:
+        path = os.environ.get(VARIABLE, "")
+    else:
+        from ..checks import path_of
+
+        path = path_of("socket", wanted)
     if wanted is not None and not path:  # of a variable that is not set: another daemon than was meant would do it
         raise InvalidRequest("the socket's path is empty: leave --socket (socket=) away for the usual one")
     path = os.path.abspath(path) if path else os.path.join(_home(), "socket")
@@ -45,83 +45,21 @@ def socket_path(wanted: str | os.PathLike[str] | None = None) -> str:
 
 
 def _home() -> str:
+    from ..engine.directories import private_home
+
     try:
         return private_home(make=False)
     except ShellUnavailable as error:
         raise DaemonUnavailable(f"{error}, or {VARIABLE} to where a daemon listens") from error
 
 
-@contextmanager
-def locked(path: str, inherited: int | None = None) -> Iterator[int]:
-    """Alone with that socket's directory: of many who find no daemon, one starts it. Yields the lock's descriptor.
-
-    The lock is flock(2)'s, on the directory itself, so that no file is left. ``inherited``: the descriptor by which
-    who starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises DaemonUnavailable
-    where somebody else could enter the directory.
-    """
-    directory = os.path.dirname(path)
-    until = time.monotonic() + PATIENCE
-    while True:
-        lock = _open(directory) if inherited is None else inherited
-        if lock is not None:
-            try:
-                _refuse_unfit(directory, os.fstat(lock))
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if _is(directory, lock):
-                    yield lock
-                    return
-            finally:
-                os.close(lock)
-        inherited = None  # the last host of this user has removed the directory meanwhile
-        if time.monotonic() >= until:
-            raise DaemonUnavailable(f"the socket's directory {directory} is removed again and again: find out by whom")
-
-
-def _open(directory: str) -> int | None:
-    """A descriptor of the socket's directory, made where it is missing; None where it is removed just then."""
-    is_made = False
-    try:
-        make_missing(directory)
-        is_made = not os.path.islink(directory)
-        return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except NotADirectoryError as error:
-        raise _unfit(directory, "is no directory") from error
-    except OSError as error:
-        if is_made and error.errno == errno.ENOENT:
-            return None
-        raise DaemonUnavailable(f"the socket's directory {directory} cannot be made: {error.strerror}") from error
-
-
-def _refuse_unfit(directory: str, found: os.stat_result) -> None:
-    """Raises DaemonUnavailable where somebody else could enter it.
-
-    Who can replace the directory itself may keep a daemon from being found, but is never taken for one: client and
-    daemon both check the peer.
-    """
-    if found.st_uid != os.getuid():
-        raise _unfit(directory, f"belongs to user {found.st_uid}, not you")
-    if found.st_mode & 0o022:
-        raise _unfit(directory, "can be written by others")
-
-
-def _unfit(directory: str, what: str) -> DaemonUnavailable:
-    return DaemonUnavailable(
-        f"the socket's directory {directory} {what}: name one of your own, with mode 0700, by {VARIABLE}"
-    )
-
-
-def _is(directory: str, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(directory), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def reach(path: str) -> socket.socket | None:
+def reach(path: str) -> socket | None:
     """Connect to the daemon at that path; None when none listens. Raises DaemonUnavailable for any other failure."""
-    ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # unix(7): how long connect waits where as many wait already as may.
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(PATIENCE), 0))
+    ours = socket(AF_UNIX, SOCK_STREAM)
+    # unix(7): how long connect waits where as many wait already as may, as a struct timeval, which begins with seconds.
+    timeout = memoryview(bytearray(16))
+    timeout.cast("l")[0] = int(PATIENCE)
+    ours.setsockopt(SOL_SOCKET, SO_SNDTIMEO, timeout)
     try:
         ours.connect(path)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
@@ -130,15 +68,14 @@ def reach(path: str) -> socket.socket | None:
     except OSError as error:
         ours.close()
         raise DaemonUnavailable(f"the daemon at {path} cannot be reached: {error.strerror}") from error
-    # What is said next is the whole environment: it is for a daemon of ours, or of root, who could read it anyway.
+    # The client sends its whole environment next: only to a daemon of its own user, or of root, who can read it anyway.
     if (user := peer(ours)[1]) not in (os.geteuid(), 0):
         ours.close()
         raise DaemonUnavailable(f"who listens at {path} is user {user}, not you: nothing was sent")
     return ours
 
 
-def peer(ours: socket.socket) -> tuple[int, int]:
+def peer(ours: socket) -> tuple[int, int]:
     """The process and the user at the other end, as the kernel has them: unix(7), SO_PEERCRED."""
-    credentials = ours.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, user, _ = struct.unpack("3i", credentials)
+    pid, user, _ = memoryview(ours.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)).cast("i")  # three numbers of 4 bytes
     return pid, user

@@ -28,7 +28,6 @@ class Hold:
         self._refuses = False
         self._found: tuple[int, int] | None = None  # the terminal's size, which its holder has changed
         self._freed = asyncio.Event()
-        self._unaware = False  # another one has restarted the shell, which its holder may not have heard yet
 
     async def enter(self, request: requests.OfAgent, listener: Listener) -> None:
         """Wait for the turn of who is not the holder. Raises SessionBusy and SessionClosed.
@@ -53,7 +52,6 @@ class Hold:
         self._holder, self._refuses, self._connection = holder, refuse, connection
         self._session.attached = True
         self._freed.clear()
-        self._unaware = False
         connection.on_close(lambda: self._free(connection))
 
     def resize(self, holder: str | None, columns: int, rows: int) -> None:
@@ -64,19 +62,6 @@ class Hold:
         self._session.resize(columns, rows)
         self._found = None if holder is None else self._found or before
 
-    def restarted(self, by: str | None) -> None:
-        """The shell that its holder had is no more, and nothing ran there whose end would have told so."""
-        self._unaware = self._holder not in (None, by)
-
-    def asked(self, connection: Connection) -> None:
-        """How the session is: what was told on that connection before is heard before the answer."""
-        self._unaware = self._unaware and connection is not self._connection
-
-    def take_unaware(self) -> bool:
-        """Is the next line of its holder meant for a shell that is no more? That one alone."""
-        unaware, self._unaware = self._unaware, False
-        return unaware
-
     def _free(self, connection: Connection) -> None:
         if self._connection is connection:
             self.end()
@@ -84,7 +69,6 @@ class Hold:
     def end(self) -> None:
         """Nobody holds it any more, or it is there no more: who waits goes on."""
         self._holder = self._connection = None
-        self._unaware = False
         self._session.attached = False
         found, self._found = self._found, None
         if found is not None and not self._session.closed:

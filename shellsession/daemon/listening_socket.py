@@ -13,7 +13,8 @@ from typing import Final
 
 from ..engine.directories import homes
 from ..errors import DaemonUnavailable
-from .endpoint import locked, reach
+from .directory_lock import locked
+from .endpoint import reach
 
 # Clients that connect while the loop is busy wait here.
 _BACKLOG: Final = 4096

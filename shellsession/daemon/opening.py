@@ -1,19 +1,18 @@
-"""What a client opens a session with: its options, and of its process what they do not name.
+"""The options with which a client opens a session, as fields of a message.
 
-Law: what the client means (its directory, home, environment, bash) is said whole; the daemon's own is nothing to it.
+Law: they hold all that the client means (its directory, home, environment, bash); the daemon adds nothing of its own.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..checks import absolute, bash_of, check_options, commands_of, place_of
-from ..engine.processes import umask
 from ..errors import InvalidRequest
 from ..models import Limits, Request, check_flag
+from .inherited import inherited, wire_text
 from .wire import OUTPUT_MAX
 
 if TYPE_CHECKING:
@@ -22,31 +21,19 @@ if TYPE_CHECKING:
 _OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup", "size", "bash"}
 
 
-def _utf8(data: bytes) -> str:
-    """What this process was given, as the wire has it in any locale."""
-    return data.decode("utf-8", "surrogateescape")
-
-
 def _path(path: str) -> str:
-    """From where this process is; the name is what its locale makes of it."""
-    return _utf8(os.fsencode(absolute(path)))
+    """An absolute path for the wire."""
+    return wire_text(os.fsencode(absolute(path)))
 
 
 def limits_fields(limits: Limits) -> dict[str, object]:
-    """``Limits`` for the wire; a place for the spill is the client's own. Raises InvalidRequest."""
+    """``Limits`` for the wire; a path for the spill is relative to the client's directory. Raises InvalidRequest."""
     if limits.max_output > OUTPUT_MAX:
         raise InvalidRequest(
             f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
             " for more"
         )
     return {**vars(limits), "spill": None if limits.spill is None else _path(limits.spill)}
-
-
-def _here() -> str:
-    """This process's directory; "" where that is gone: a session that is there already needs none."""
-    with suppress(OSError):
-        return _utf8(os.getcwdb())
-    return ""
 
 
 def _sandbox_fields(sandbox: object) -> dict[str, object]:
@@ -69,9 +56,10 @@ def opening(
     sandbox: Sandbox | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """What a session is opened with: the options of ``Session``, and of this process what they do not name.
+    """The fields of a request that opens a session: the options of ``Session``, and this process's own directory,
+    environment and umask where these are not among them.
 
-    Raises InvalidRequest; TypeError, as ``Session``, for what is no option.
+    Raises InvalidRequest, and TypeError, as ``Session``, for an unknown option.
     """
     unknown = set(options) - _OPTIONS
     if unknown:
@@ -86,14 +74,11 @@ def opening(
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields: dict[str, Any] = {
-        "cwd": _here() if place is None else _path(place),
-        "env": {_utf8(name): _utf8(value) for name, value in os.environb.items()} if env is None else dict(env),
-        "inherited": env is None,
-        "umask": umask(),
-        "startup": [_utf8(text) for text in commands_of(startup)],
-        **options,
-    }
+    fields = {**inherited(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    if place is not None:
+        fields["cwd"] = _path(place)
+    if env is not None:
+        fields |= {"env": dict(env), "inherited": False}
     if extra_env is not None:
         fields["extra_env"] = dict(extra_env)
     if limits is not None:

@@ -5,12 +5,15 @@ Law: pure. What was said comes out as it went in; what is none of it raises Prot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
-
 from ..errors import CommandError, ProtocolError, ShellSessionError, TooManySessions
-from ..models import Result
-from .wire import READER, WRITER
+from .wire import from_json, to_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, Final
+
+    from ..models import Result
 
 _NONE: Final = type(None)
 # What a result's header holds, as JSON has it; the two streams are its parts. These are always there ...
@@ -35,6 +38,7 @@ _SELDOM: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "stderr_cut": ((int,), 0),
     "ran": ((bool,), True),
 }
+_LOST: Final = ("state_kept", "ran")  # these are there only where they are False
 
 
 def field(header: object, name: str, *kinds: type) -> Any:
@@ -74,7 +78,20 @@ def to_result(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> Result:
     for name in ("killed", "background"):
         if name in values:
             values[name] = _tuple_of(int, name, values[name])
+    from ..models import Result  # dear, and a command line shows what ends well without one
+
     return Result(parts[0], parts[1], **values)
+
+
+def exit_code_of(header: object) -> int | None:
+    """The exit code in the header of a result, of a command that ended by itself and left its shell as usual.
+
+    None for any other, where there is more to say than that.
+    """
+    if not isinstance(header, dict) or header.get("outcome") != "exited" or not header.keys().isdisjoint(_LOST):
+        return None
+    code = header.get("exit_code")
+    return code if type(code) is int else None
 
 
 def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, ...]]:
@@ -116,13 +133,13 @@ def _kinds(root: type[ShellSessionError]) -> Iterator[type[ShellSessionError]]:
 
 def to_part(value: object) -> bytes:
     """A list that may be too long for a header, as a part."""
-    return WRITER.encode(value).encode("ascii")
+    return to_json(value).encode("ascii")
 
 
 def from_part(parts: tuple[bytes, ...]) -> list[Any]:
     """The list again, which is the only part."""
     try:
-        value = READER.decode(parts[0].decode())
+        value = from_json(parts[0].decode())
     except (IndexError, ValueError, RecursionError):
         value = None
     if not isinstance(value, list):

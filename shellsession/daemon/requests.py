@@ -11,12 +11,11 @@ from typing import Annotated, Any, Final, Literal, Union
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import InvalidRequest, VersionMismatch
-from ..models import Limits, OnOverflow, OnTimeout, to_bytes
+from ..models import Limits, OnOverflow, OnTimeout
 from ..policy.sandbox import Sandbox
 from .wire import ID_MAX, OUTPUT_MAX, PROTOCOL
 
 _AGENT_MAX: Final = 256  # characters
-_TERM_MAX: Final = 64
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
 # All are validated as one union, which is built at once: to build each by itself, too, takes 10 ms of a daemon's start.
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
@@ -108,7 +107,6 @@ class Start(OfAgent):
 class Run(OfAgent):
     """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's.
 
-    ``term``: TERM, for the command alone, of the terminal at which a person typed it; it is told and logged without.
     ``live``: its output comes as events, too. ``tell``: so does what keeps it waiting for its turn, after a second.
     """
 
@@ -122,15 +120,8 @@ class Run(OfAgent):
     isolated: bool = False
     limits: LimitsFields | None = None
     echo: bool = False
-    term: str | None = None
     live: bool = False
     tell: bool = False
-
-    @property
-    def terminal_type(self) -> bytes:
-        """``term``; empty, where it names no terminal. (A longer one would not be typed in one piece.)"""
-        term = self.term or ""
-        return to_bytes("term", term) if len(term) <= _TERM_MAX and "\0" not in term else b""
 
 
 class OfCommand(OfAgent):

@@ -16,7 +16,7 @@ from ..engine.keyboard import FULL_PAUSE
 from ..engine.output import counted
 from ..engine.results import result as ended_with_shell
 from ..engine.waiting import drive
-from ..errors import CLOSED, ENDED, NOT_YOURS, RESTARTED, NotRunning, SessionBusy, ShellSessionError
+from ..errors import CLOSED, ENDED, NOT_YOURS, NotRunning, SessionBusy, ShellSessionError
 from ..models import Result
 from ..policy.sandbox import Sandbox
 from ..policy.secrets import Secrets
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Characters of a command that a client is told of that waits for its end.
 _SHOWN: Final = 200
-# Bytes of its output that are shown to who comes to look on.
+# Bytes of its output that a new watcher is shown.
 _TAIL: Final = 2000
 
 
@@ -88,23 +88,18 @@ class SharedSession:
     # -- who looks on
 
     def watch(self, connection: Connection) -> tuple[str, bool]:
-        """What runs; or what has ended, while nobody has heard of that: then its end is told directly behind."""
+        """The command that runs, and whether a person typed it; the connection gets all that happens from now on."""
         self.audience.join(connection)
-        engine = self.engine
-        if engine.unheard is None or engine.last is None:
-            return self.command, self._running[1]
-        self.audience.show_next(connection, "result", end_of(engine.unheard))
-        text, person = self.told(engine.last.request.command)
-        return text.decode("utf-8", "replace"), person
+        return self.command, self._running[1]
 
     @property
     def shown(self) -> bytes:
-        """The last part of what the command that waits or runs on has printed on its terminal, from a line's start."""
-        call = self.engine.call
-        if call is None or not call.terminal:
+        """The last part of what the running command has printed, from the start of a line."""
+        if (call := self.engine.current) is None:
             return b""
-        tail = bytes(call.unseen[-_TAIL:])
-        return tail if len(call.unseen) <= _TAIL else tail.partition(b"\n")[2] or tail
+        printed = bytes(call.unseen) if call.terminal else call.stdout.peek()[0]
+        tail = printed[-_TAIL:]
+        return tail if len(printed) <= _TAIL else tail.partition(b"\n")[2] or tail
 
     # -- its commands
 
@@ -203,9 +198,9 @@ class SharedSession:
             await asyncio.sleep(FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
-    def begin(self, command: bytes, request: str) -> Fanout:
-        """A command is to be run."""
-        fanout = Fanout(self.engine, self.audience, *self.told(command))
+    def begin(self, command: bytes, request: str, viewer: Connection | None) -> Fanout:
+        """A command is to be run. ``viewer``: the connection of the person who typed it."""
+        fanout = Fanout(self.engine, self.audience, *self.told(command), viewer)
         if self.engine.call is None:  # else it is refused, and that one still asked for
             self.outcomes.begin(request)
             fanout.begin()
@@ -284,18 +279,6 @@ class SharedSession:
         if self._unfinished is not None and seconds > 0:
             with suppress(ShellSessionError):
                 self.next_result(self._unfinished.request, await self.session.wait(seconds))
-
-    def restarted(self, by: str | None) -> None:
-        """The shell was, between two commands: who looks on is told, and so is who holds it, before a line of his."""
-        self.audience.show("restarted", {})
-        self.hold.restarted(by)
-
-    def announce_restart(self) -> None:
-        """The next command was perhaps sent for the shell that there was: then it is told of that, and not run."""
-        if self.hold.take_unaware():
-            self.engine.untold = Result(
-                b"", b"", None, None, self.session.cwd, 0.0, "shell_exited", state_kept=False, reason=RESTARTED
-            )
 
     def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""

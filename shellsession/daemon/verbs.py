@@ -106,18 +106,15 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     command = incoming.part
     if request.stdin is not None:
         options["stdin"] = TTY if request.stdin == "tty" else incoming.second
-    if by_person := request.term is not None:
-        # The session's own TERM tells programs that nobody looks (dumb): for his line alone they get his terminal's.
-        options["term"] = request.terminal_type
+    by_person = request.holder is not None
     shared.is_next(command, by_person)
-    shared.announce_restart()
-    fanout = shared.begin(command, request.id)
+    fanout = shared.begin(command, request.id, incoming.connection if by_person else None)
     with shared.attending() as told, _heard(fanout, incoming):
         try:
             asked = shared.session._request(Given(command, on_output=fanout, **options))
             result = await shared.session._run(asked)
         except ShellSessionError as error:
-            shared.audience.show("refused", {"reason": str(error)})
+            shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
             raise
         except asyncio.CancelledError:
             if (partial := shared.session._came_of(command)) is not None:
@@ -244,7 +241,7 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
             if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
                 shared.lose(RESTARTED)
                 if before is not None and not ran:  # else its end tells of it
-                    shared.restarted(incoming.request.holder)
+                    shared.audience.show("restarted", {})
 
 
 async def _close(shared: SharedSession, _: Incoming) -> None:

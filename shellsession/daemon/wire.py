@@ -14,15 +14,17 @@ both halves of a pair as two characters comes out as the one they mean; decoding
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from _json import encode_basestring_ascii, make_encoder, make_scanner  # json loads re first, for nothing that is here
 
 from ..errors import InvalidRequest, ProtocolError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, Final, NoReturn, Self
+
 # Changes with every incompatible change of what is said here.
-PROTOCOL: Final = 9
+PROTOCOL: Final = 10
 
 # A header holds the client's environment: Linux starts no program with more than 2 MiB of arguments and environment
 # (with the usual stack of 8 MiB), and half of that is still far more than anybody has.
@@ -38,27 +40,68 @@ ID_MAX: Final = 128
 _TOO_DEEP: Final = "nested too deeply"
 
 
-class Message(NamedTuple):
-    """One message: its header (without "sizes") and the parts that came with it."""
+class Message(tuple["dict[str, Any]", "tuple[bytes, ...]"]):
+    """One message: its header (without "sizes") and the parts that came with it. (To load NamedTuple takes longer than
+    the rest of a command line's start.)
+    """
 
-    header: dict[str, Any]
-    parts: tuple[bytes, ...]
+    __slots__ = ()
+
+    def __new__(cls, header: dict[str, Any], parts: tuple[bytes, ...]) -> Self:
+        return tuple.__new__(cls, (header, parts))
+
+    @property
+    def header(self) -> dict[str, Any]:
+        return self[0]
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        return self[1]
 
 
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
+class _Reading:
+    """How the scanner of ``json`` reads: nothing that not every reader understands."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_int = int
+
+    @staticmethod
+    def parse_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no JSON")
+
+    @staticmethod
+    def parse_float(text: str) -> float:
+        value = float(text)
+        if value in (_INFINITE, -_INFINITE):  # 1e999 is written as a number, and read as what could not be sent on
+            raise ValueError("a number too large for a float")
+        return value
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):  # 1e999 is written as a number, and read as what could not be sent on
-        raise ValueError("a number too large for a float")
+_BLANK: Final = " \t\n\r"
+_INFINITE: Final = float("inf")
+_scan: Final = make_scanner(_Reading)  # type: ignore[arg-type]  # it reads these attributes, of whatever has them
+
+
+def _refuse(value: object) -> NoReturn:
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def to_json(value: object) -> str:
+    """As ``json.dumps``, without blanks and without NaN. Raises TypeError, ValueError, RecursionError."""
+    return "".join(make_encoder({}, _refuse, encode_basestring_ascii, None, ":", ",", False, False, False)(value, 0))
+
+
+def from_json(text: str) -> Any:
+    """As ``json.loads``, without NaN and infinity. Raises ValueError, RecursionError."""
+    text = text.strip(_BLANK)
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration as stop:
+        raise ValueError(f"no value at character {stop.value}") from None
+    if end != len(text):
+        raise ValueError(f"more than one value, the next at character {end}")
     return value
-
-
-# JSON as it crosses: nothing in it that not every reader understands.
-READER: Final = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite)
-WRITER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def encode(header: Mapping[str, object], *parts: bytes) -> bytes:
@@ -67,7 +110,7 @@ def encode(header: Mapping[str, object], *parts: bytes) -> bytes:
         raise InvalidRequest('a header has no "sizes" of its own: that key announces the parts')
     sizes = [len(part) for part in parts]
     try:
-        line = WRITER.encode({**header, "sizes": sizes} if sizes else {**header}).encode("ascii")
+        line = to_json({**header, "sizes": sizes} if sizes else {**header}).encode("ascii")
     except RecursionError:
         raise InvalidRequest(f"a header that is no JSON: {_TOO_DEEP}") from None
     except (TypeError, ValueError) as error:
@@ -198,7 +241,7 @@ def _unreadable(reason: str) -> ProtocolError:
 
 def _parse(line: bytearray) -> dict[str, Any]:
     try:
-        header = READER.decode(line.decode())
+        header = from_json(line.decode())
     except RecursionError:
         raise _unreadable(f"a line that is no JSON: {_TOO_DEEP}") from None
     except ValueError as error:  # also bad UTF-8, and an integer of more than 4300 digits

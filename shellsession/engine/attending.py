@@ -15,6 +15,7 @@ from .call import Call
 from .core import Core
 from .pump import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
 from .results import HandedBack
+from .shell import Shell
 from .waiting import Steps, T
 
 _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
@@ -32,20 +33,30 @@ def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
     shell = core.shell
     try:
         return (yield from steps)
-    except GeneratorExit:  # perhaps long after: the session may have another shell by now
-        if core.shell is shell:
-            teardown.abandon(core)
+    except GeneratorExit:
+        give_up(core, shell)
         raise
     except BaseException:
-        core.call = None
-        shell, call = core.shell, core.last
-        if shell is not None and shell.busy:
-            assert call is not None
-            call.ending = call.ending or "interrupted"
-            call.mute()
-            end = yield from teardown.or_abandon(core, endings.interrupt(core, call))
-            core.untold = None if end is None or end.state_kept else end
+        yield from end_what_runs(core)
         raise
+
+
+def give_up(core: Core, shell: Shell | None) -> None:
+    """The steps were closed while they waited in that shell: nothing can be waited for any more."""
+    if core.shell is shell:  # they may be collected long after: the session may have another one by now
+        teardown.abandon(core)
+
+
+def end_what_runs(core: Core) -> Steps[None]:
+    """An exception was raised in the steps: end the command that they were at."""
+    core.call = None
+    shell, call = core.shell, core.last
+    if shell is not None and shell.busy:
+        assert call is not None
+        call.ending = call.ending or "interrupted"
+        call.mute()
+        end = yield from teardown.or_abandon(core, endings.interrupt(core, call))
+        core.untold = None if end is None or end.state_kept else end
 
 
 def attend(

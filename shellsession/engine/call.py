@@ -9,9 +9,10 @@ import math
 import os
 import time
 from binascii import hexlify
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from copy import copy
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from ..models import TTY, Outcome, Request, Result, Stream as StreamName
 from .marks import Framer
@@ -22,6 +23,9 @@ from .streams import Stream
 if TYPE_CHECKING:
     from .dialogue import Dialogue
 
+T = TypeVar("T")
+NOBODY: Final[Mapping[int, int]] = MappingProxyType({})
+
 # What expect can look back on, in bytes.
 _UNSEEN_MAX: Final = 1 << 18
 # What waits for who follows a command that is being ended, in bytes: the last that its pipes held. (It is read in any
@@ -29,7 +33,7 @@ _UNSEEN_MAX: Final = 1 << 18
 _LAST_PIECES: Final = 4 << 20
 # A result of more bytes is kept by who asked for it, and a text by who gave it, and not here as well until the next
 # command.
-_LARGE: Final = 1 << 12
+LARGE: Final = 1 << 12
 # How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
@@ -37,9 +41,35 @@ LOOK_PLAIN: Final = 0.1
 _MEAN_AN_END: Final = (GeneratorExit, StopIteration)
 
 
+_NONCES: Final = list[bytes]()
+os.register_at_fork(after_in_child=_NONCES.clear)
+
+
 def fresh_nonce() -> bytes:
-    """One that nobody can guess while its command runs: 56 bits, and 24 that may be seen."""
-    return hexlify(os.urandom(10))
+    """A nonce that nobody can guess while its command runs: 56 bits, and 24 that may be seen.
+
+    From a pool, as one getrandom(2) is as dear as a look at the clock.
+    """
+    try:
+        return _NONCES.pop()
+    except IndexError:
+        random = hexlify(os.urandom(640))
+        _NONCES.extend(random[at : at + 20] for at in range(0, 1280, 20))
+        return _NONCES.pop()
+
+
+class _Made(Generic[T]):
+    """An attribute that is made when it is first asked for. Most commands are over before that."""
+
+    def __init__(self, make: Callable[[Call], T]) -> None:
+        self._make = make
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, call: Call, _: object) -> T:
+        value = call.__dict__[self._name] = self._make(call)
+        return value
 
 
 class Typed(NamedTuple):
@@ -74,7 +104,6 @@ class Call:
     fault: BaseException | None = None  # of a callback that did not run within a verb
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
-    without_term = False  # its request's TERM cannot be set
     begun = False  # beyond doubt bash has begun with its text, which is never to be typed again
     abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
@@ -87,25 +116,35 @@ class Call:
     has_news = False
     own_stdout_closed = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
+    framer = _Made(lambda call: Framer(call.nonce, call.prompt))
+    stdout = _Made(lambda call: call.fresh_capture("stdout"))
+    stderr = _Made(lambda call: call.fresh_capture("stderr"))
+    own_output = _Made(lambda call: call.fresh_capture())  # what was said on bash's own stdout
+    unseen = _Made(lambda call: bytearray())  # for expect: what none has looked at
 
     def __init__(
-        self, request: Request, typed: Typed, older: Mapping[int, int], modes: bytes, spills: Spills = NO_SPILLS
+        self,
+        request: Request,
+        typed: Typed,
+        older: Mapping[int, int] = NOBODY,
+        modes: bytes = b"",
+        spills: Spills = NO_SPILLS,
+        prompt: bytes = b"",
+        nonce: bytes = b"",
     ) -> None:
+        """``prompt``: what bash is known to say before it reads a line. ``nonce``: in place of that of ``typed``."""
         self.request = request
         self.started = self.last_output = started = time.monotonic()
         self.until = None if request.timeout is None else started + request.timeout
         self.terminal = request.stdin is TTY
-        self.typed_as(typed)
+        self.typed = typed
+        self.prompt: bytes = prompt
+        self.nonce: bytes = nonce or typed.nonce
         self.older = older  # what was below bash before (see Family.present): not ours to touch
         self.modes = modes  # the terminal's when it began
         self.spills = spills
-        kept = request.limits.max_output
-        out, err = (spill.write for spill in spills.values()) if spills else (None, None)
-        self.stdout, self.stderr = Capture(kept, out), Capture(kept, err)
-        self.own_output = Capture(kept)  # what was said on bash's own stdout
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
-        self.unseen = bytearray()  # for expect: what none has looked at
 
     @property
     def idle_at(self) -> float:
@@ -114,9 +153,13 @@ class Call:
         return math.inf if idle is None or self.paused else max(self.last_output, self.attended_from) + idle
 
     def typed_as(self, typed: Typed) -> None:
-        """By which mark it ends, and where its output comes out."""
-        self.framer, self.streams, self.grouped = Framer(typed.nonce), typed.streams, typed.grouped
-        self.in_one = typed.in_one
+        """It was typed again: by which mark it ends, and where its output comes out."""
+        self.typed, self.nonce, self.framer = typed, typed.nonce, Framer(typed.nonce, self.prompt)
+
+    @property
+    def streams(self) -> tuple[tuple[StreamName, Stream], ...]:
+        """Where its output comes out."""
+        return self.typed.streams
 
     def feed(self, name: StreamName, data: bytes, now: float) -> None:
         """Output has come."""
@@ -128,6 +171,10 @@ class Call:
         if self.terminal:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
+        self.tell(name, data)
+
+    def tell(self, name: StreamName, data: bytes) -> None:
+        """Call its callback, if it has one."""
         if self.request.on_output is not None:
             try:
                 self.request.on_output(name, data)
@@ -181,7 +228,7 @@ class Call:
     @property
     def is_fed(self) -> bool:
         """Is much held for its stdin?"""
-        return isinstance(stdin := self.request.stdin, bytes) and len(stdin) > _LARGE
+        return isinstance(stdin := self.request.stdin, bytes) and len(stdin) > LARGE
 
     def forget_stdin(self) -> None:
         """Bash has it, in a file, or needs none any more."""
@@ -193,18 +240,19 @@ class Call:
         result, request = self.result, self.request
         if result is None:
             return self
-        is_long = len(request.command) > _LARGE
-        if not is_long and len(result.stdout_bytes) + len(result.stderr_bytes) <= _LARGE:
+        is_long = len(request.command) > LARGE
+        if not is_long and len(result.stdout_bytes) + len(result.stderr_bytes) <= LARGE:
             return self
         light = copy(self)
         light.result = counted(result)
         if is_long:  # not b"": that is the same object everywhere, and a command is known by its very text
-            light.request = request.__replace__(command=request.command[:_LARGE])
+            light.request = request.__replace__(command=request.command[:LARGE])
         return light
 
-    def fresh_capture(self) -> Capture:
-        """For what comes after the call: bounded alike, and counted apart."""
-        return Capture(self.request.limits.max_output)
+    def fresh_capture(self, name: str = "") -> Capture:
+        """As bounded as the command's own. ``name``: of its stream, if what is too much of that is spilled."""
+        spill = self.spills.get(name) if self.spills else None
+        return Capture(self.request.limits.max_output, spill.write if spill else None)
 
     def note_killed(self, pids: Iterable[int]) -> None:
         """Each is told of once, however often it had to be struck."""

@@ -29,15 +29,16 @@ class Control:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self.fd = end.fileno()
-        self.line, self._typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
+        self.line, self.typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
         self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last
+        self.is_bash = True  # that was bash itself
         self.piece = SHORT_READ  # what bash reads at once
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
     def send(self, data: bytes) -> None:
         """Type to bash. The socket holds far more than any of our lines, so this never blocks."""
-        self._typed += data.count(b"\n")
+        self.typed += data.count(b"\n")
         try:
             for start in range(0, len(data), self.piece):
                 self._socket.send(data[start : start + self.piece], socket.MSG_NOSIGNAL)
@@ -58,7 +59,7 @@ class Control:
         """
         data = self.receive()
         if data:
-            framer.feed(data, self._speaker in (b"", self._spoke))
+            framer.feed(data, self.is_bash)
         return data
 
     def receive(self) -> bytes | None:
@@ -72,6 +73,7 @@ class Control:
         except OSError:
             return b""
         self._spoke = told[0][2][:_PID_SIZE] if told else b""
+        self.is_bash = self._spoke == self._speaker or not self._speaker
         return data or (None if told else b"")  # the end is nobody's word: an empty piece is somebody's
 
     def skip(self) -> None:
@@ -87,8 +89,8 @@ class Control:
         """
         if not mark.line:
             return 0
-        before, typed = self.line, self._typed
-        self.line, self._typed = mark.line, 0
+        before, typed = self.line, self.typed
+        self.line, self.typed = mark.line, 0
         return before + typed - mark.line if mark.line > before else 0
 
     def close(self) -> None:

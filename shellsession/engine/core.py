@@ -20,10 +20,16 @@ from .environment import environment
 from .jobs import Job, Reader
 from .shell import Shell
 from .streams import Stream
+from .texts import names_builtins, runs_unseen
 from .unattended import UnattendedReader
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
+# When the name that runs a text is to be proved: a text may have replaced it that only the next one shows, or any
+# later one may.
+NEVER: Final = 0
+ONCE: Final = 1
+ALWAYS: Final = 2
 # How long the end of a session waits for a callback, in seconds.
 _CALLBACK_PATIENCE: Final = 1.0
 
@@ -65,6 +71,7 @@ class Core:
         self.setter = b"s" + fresh_nonce()[:8]  # sets it again, and is a function for that long
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
         self.left: Mapping[int, int] = {}  # what it had left running then, and commands before it (see Family.present)
+        self.guard = ONCE  # is it proved, before a text is run, that it will be run?
         self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
         self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.errexit = False  # `set -e` is on
@@ -170,6 +177,12 @@ class Core:
         if not self.debugging:
             text = request.command.lower()
             self.debugging = any(word in text for word in _MAY_DEBUG)
+
+    def guard_after(self, text: bytes) -> int:
+        """When the name that runs a text is to be proved, behind that text."""
+        if self.guard == ALWAYS or names_builtins(text):
+            return ALWAYS
+        return ONCE if runs_unseen(text) else NEVER
 
     def may_trap(self, request: Request) -> bool:
         """May a trap speak after all else that this command does: an EXIT trap, or one for a signal that has waited?"""

@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import Final
 
 from ..errors import ShellUnavailable
 from . import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Final
 
 # The last host to leave removes what it was in, perhaps each time when we have just made it.
 _ATTEMPTS: Final = 100
@@ -136,22 +138,24 @@ def open_directory(path: str, trusted: bool = True) -> int:
 def make_missing(directory: str) -> None:
     """Make a private directory and those above it, as far as they are missing; what is there stays as it is."""
     for attempt in range(_ATTEMPTS):
-        with suppress(FileExistsError):
-            try:
-                os.mkdir(directory, 0o700)
-                os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves
-            except FileNotFoundError:
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-                make_missing(os.path.dirname(directory))
-                continue
-        return
+        try:
+            os.mkdir(directory, 0o700)
+            os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves
+            return
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            make_missing(os.path.dirname(directory))
 
 
 def _enter(above: int, name: str, mode: int) -> int:
     """A descriptor of a directory of ours, made where it is missing. It belongs to the caller, as ``above`` does."""
-    with suppress(FileExistsError):
+    try:  # noqa: SIM105  # each start of the command line loads this, and contextlib takes long
         os.mkdir(name, mode, dir_fd=above)
+    except FileExistsError:
+        pass  # whose it is, and with which mode, is looked at next
     here = os.open(name, _DIRECTORY, dir_fd=above)
     try:
         found = os.fstat(here)

@@ -16,6 +16,7 @@ from .call import Call
 from .core import Core
 from .framing import GUARDS
 from .ladder import PROMPT, Ladder
+from .marks import one_of
 from .pump import DEAD, MARK
 from .results import leave_jobs, result
 from .shell import Shell, kill
@@ -46,6 +47,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if mark.thrown:
         yield from pump.ask(shell, _FORGET)
     engine.history, engine.functions_trap, engine.errexit = mark.history, b"T" in flags, b"e" in flags
+    engine.guard = engine.guard_after(call.request.command)
     # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
     if mark.status or not is_blank(call.request.command):
         engine.status = mark.status
@@ -53,8 +55,11 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.had_children = engine.had_children and (yield from _has_children_at_prompt(shell, call))
     held = pump.drain(shell, call)
     engine.echoes = echoes = not _TRACING.isdisjoint(flags)
-    noise = call.own_output.total > 0 or (call.framer.has_noise and call.framer.noise_before_mark != b"")
-    if engine.debugging and (call.grouped or call.ending) and not echoes and not call.retyped:
+    said = call.framer.noise_before_mark if call.framer.has_noise else b""
+    if said and not (echoes or call.ending or call.own_output.total) and (yield from _is_prompt(shell, said)):
+        said = b""
+    noise = call.own_output.total > 0 or said != b""
+    if engine.debugging and (call.typed.grouped or call.ending) and not echoes and not call.retyped:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
     elif call.ending is None or echoes:  # else bash has told of its end, and of our questions
         engine.prompt_speaks = echoes or noise
@@ -74,6 +79,18 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     if call.ending is None and call.overflowed:  # so quick that nobody could end it
         outcome, call.reason = "overflow", OVERFLOWED
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
+
+
+def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
+    """Is that what bash says before each line, and nothing else? It is known from then on.
+
+    Asked when it has been said behind two commands in a row: a prompt that changes all the time is noise.
+    """
+    before, shell.noise = shell.noise, one_of(said)
+    if shell.noise and shell.noise == before and not (yield from is_traced(shell)):
+        shell.prompt = shell.noise
+        return True
+    return False
 
 
 def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:

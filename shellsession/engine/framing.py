@@ -56,9 +56,9 @@ NOWHERE: Final = b"/dev/null/"
 # So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
 # `set -o history` keeps it.
 SECRET: Final = 14
-# Read-only, bash would complain of it, and in posix mode not run the text.
-_MAY_SET_TERM: Final = b" && [[ ${TERM+${TERM@a}} != *r* ]]"
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
+# The same words, which bash expands 1.5 us sooner.
+_SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $SHELLOPTS $DIRSTACK"
 # Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
 # $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
 # can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
@@ -76,6 +76,8 @@ def quote(text: bytes) -> bytes:
     Bash reads it by characters, and in some locales (GBK, Shift-JIS) the second byte of one can be a backslash: none of
     ours stands behind a byte that may be a first one.
     """
+    if b"\\" not in text and b"'" not in text and b"\n" not in text:
+        return b"$'" + text + b"'"
     line = b"$'" + text.replace(b"\\", b"\\\\").replace(b"'", b"\\'").replace(b"\n", b"\\n") + b"'"
     return line if line.isascii() or b"\\" not in line else _BEFORE_ESCAPE.sub(_in_hex, line)
 
@@ -107,13 +109,14 @@ def _prefix(spelling: int) -> bytes:
     return b"\\" if spelling % PROVEN else b"\\builtin "
 
 
-def mark_line(nonce: bytes, status: bytes = _STATUSES) -> bytes:
-    """The line whose answer is the mark.
+def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> bytes:
+    """The line whose answer is the mark. ``nounset``: `set -u` may be on, and some of its words unset.
 
     It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
     for no reserved word, whatever it is.
     """
-    return b'\n! ((1)) <"%b%b %b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/%b"\n' % (NOWHERE, nonce, status, nonce)
+    words = b"%b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}" % status if nounset else _SET_WORDS
+    return b'\n! ((1)) <"%b%b %b/%b"\n' % (NOWHERE, nonce, words, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
@@ -134,7 +137,8 @@ class Frame(NamedTuple):
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
-    ``term``: TERM, for the text alone; as the session has it where it is empty.
+    ``guarded``: the name that runs the text is proved to be what it was (see ``Core.guard``).
+    ``nounset``: `set -u` may be on.
     """
 
     nonce: bytes
@@ -148,17 +152,18 @@ class Frame(NamedTuple):
     sourced: bool = False
     setter: bytes = b"s"
     version: int = LONG_READS
-    term: bytes = b""
+    guarded: bool = True
+    nounset: bool = True
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
         """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
 
-        Setting the status takes a function that removes itself; after success there is nothing to set, as the guard
-        leaves 0. The guard reports a function that hides the name we call, or a name that was disabled (then nothing
-        was run). It costs 5 us; a question of its own, a round trip; looking afterwards could not tell whether the text
-        itself has just disabled the name.
+        Setting the status takes a function that removes itself. After success the guard leaves 0; without one `((1))`
+        does, as the last mark has left 1. The guard reports a function that hides the name we call, or a name that was
+        disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
+        not tell whether the text itself has just disabled the name.
         """
-        way = b"\\builtin ." if self.sourced else way_of(self.spelling, self.term)
+        way = b"\\builtin ." if self.sourced else way_of(self.spelling)
         run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
         # Not `builtin exec`, whose redirections end with it.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
@@ -173,6 +178,8 @@ class Frame(NamedTuple):
         if self.ours_in_history:
             prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
+        if not (self.guarded or self.ours_in_history or self.sourced or self.spelling or is_older):
+            return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (
@@ -182,19 +189,15 @@ class Frame(NamedTuple):
         )
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
         guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
-        if self.term:
-            guard += _MAY_SET_TERM + (b"" if self.spelling % PROVEN else b" && \\builtin command")
         words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
         return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
 
 
-def way_of(spelling: int, term: bytes) -> bytes:
-    """How a text is run by that spelling, with that TERM."""
-    way = SPELLINGS[spelling % PROVEN][1]
-    # `builtin eval` hands it to no program, and leaves what the text makes of it; `eval` leaves it in posix mode.
-    return b"TERM=%b %b" % (quote(term), way.replace(b"builtin", b"builtin command")) if term else way
+def way_of(spelling: int) -> bytes:
+    """How a text is run by that spelling."""
+    return SPELLINGS[spelling % PROVEN][1]
 
 
 def _guard(spelling: int) -> bytes:

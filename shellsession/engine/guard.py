@@ -54,16 +54,13 @@ class Guard:
         self.children: set[int] = set()  # the shells' processes that this one has not reaped yet
         self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
 
-    def take(self, bash: str) -> Seat:
-        """A new seat. The first one starts the watcher, and each looks whether it is still there."""
+    def take(self) -> int:
+        """The tag of a new seat: ``furnish`` makes the seat of it, ``leave`` and ``give_back`` end that."""
+        self._refuse_forked()
         with self._lock:
             tag = self._free_tag()
-            self._taken.add(tag)  # first: with the last of the others, which a collection may end below, all else goes
-            try:
-                return Seat(tag, self._make(bash, str(self._next)))
-            except BaseException:
-                self._leave(tag)
-                raise
+            self._taken.add(tag)
+            return tag
 
     def _free_tag(self) -> int:
         """The next one; after the last begins the first again, without those of seats that are still taken."""
@@ -72,20 +69,25 @@ class Guard:
             if (tag := (self._number * _SEATS + self._next) * GENERATIONS) not in self._taken:
                 return tag
 
-    def _make(self, bash: str, name: str) -> str:
-        """The directory of a seat."""
-        if self._directory is None:
-            try:
-                self._directory = self._open(bash)
-            except BaseException:
-                self._close()
-                self._number = _MAGIC | secrets.randbits(32)
-                raise
-        elif self._watcher is None or self._watcher.poll() is not None:  # a command has killed it
-            self._replace_watcher()
-        directory = os.path.join(self._directory, name)
-        make_private(directory, UNLISTED, made=3)  # and those above it: a command may have removed or shut them
-        return directory
+    def furnish(self, tag: int, bash: str) -> Seat:
+        """Make the directory of a seat. The first one starts the watcher, and each looks whether it is still there.
+
+        To be called when bash has been started with that tag, and takes its time to begin; but before anything is typed
+        to it: where the host is killed in between, it ends by itself, as nobody has its input any more.
+        """
+        with self._lock:
+            if self._directory is None:
+                try:
+                    self._open(bash)
+                except BaseException:
+                    self._close()
+                    raise
+            if self._watcher is None or self._watcher.poll() is not None:  # a command has killed it
+                self._replace_watcher()
+            assert self._directory is not None
+            directory = os.path.join(self._directory, str(tag // GENERATIONS % _SEATS))
+            make_private(directory, UNLISTED, made=3)  # and those above it: a command may have removed or shut them
+            return Seat(tag, directory)
 
     def watch_over(self, bash: str, socket: str, file: int) -> Seat:
         """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed.
@@ -94,7 +96,12 @@ class Guard:
         next one at once, on some file systems.
         """
         self._socket = socket, file
-        return self.take(bash)
+        tag = self.take()
+        try:
+            return self.furnish(tag, bash)
+        except BaseException:
+            self.leave(tag)
+            raise
 
     @property
     def socket(self) -> str | None:
@@ -107,15 +114,17 @@ class Guard:
         if seat.tag in self._taken and not os.access(above, os.X_OK):
             _unshut(os.path.dirname(above), above)
         _remove(seat.directory)
+        self.leave(seat.tag)
+
+    def leave(self, tag: int) -> None:
+        """The tag is free; with the last one all else of this process goes."""
         with self._lock:
-            self._leave(seat.tag)
+            self._taken.discard(tag)
+            if not self._taken:
+                self._close()
 
-    def _leave(self, tag: int) -> None:
-        self._taken.discard(tag)
-        if not self._taken:
-            self._close()
-
-    def _open(self, bash: str) -> str:
+    def _open(self, bash: str) -> None:
+        """Make the directory of this host."""
         home = own_home()
         if processes.available():
             sweep(home)
@@ -131,16 +140,17 @@ class Guard:
         name = f"{self._number:x}-{processes.namespace()}-{pid}-{start}"
         directory = os.path.join(home, name)
         make_private(directory, made=2)
-        self._directory = directory
-        self._bash = bash
-        self._watcher = self._watch()
-        return directory
+        self._directory, self._bash = directory, bash
 
-    def _watch(self) -> subprocess.Popen[bytes]:
-        # A signal handler of the host has forked where a seat was taken, and the child goes on: a watcher of its own
-        # would end the parent's shells with it.
+    def _refuse_forked(self) -> None:
+        """A signal handler of the host has forked where a seat was taken, and the child goes on: a watcher of its own
+        would end the parent's shells with it.
+        """
         if self._owner != os.getpid():
             raise SessionClosed(FORKED)
+
+    def _watch(self) -> subprocess.Popen[bytes]:
+        self._refuse_forked()
         script = str(Path(__file__).with_name("watcher.bash"))
         pid = os.getpid()
         tags = (self._number * _TAGS, (self._number + 1) * _TAGS - 1)
@@ -157,7 +167,7 @@ class Guard:
         )
 
     def _close(self) -> None:
-        if self._owner != os.getpid():  # in a forked child: see _watch
+        if self._owner != os.getpid():  # in a forked child: see _refuse_forked
             return
         if self._watcher is not None:
             _dismiss(self._watcher)

@@ -68,8 +68,8 @@ class Launch:
         )
 
 
-def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
-    """How to launch bash with these options. Raises InvalidRequest, SandboxUnavailable.
+def plan(options: Options, bash: str, cwd: str, seat: Seat | None) -> Launch:
+    """How to launch bash with these options; in a sandbox, with that seat. Raises InvalidRequest, SandboxUnavailable.
 
     Who launches it removes its control groups.
     """
@@ -78,6 +78,7 @@ def plan(options: Options, bash: str, cwd: str, seat: Seat) -> Launch:
         umask = b"\\umask %04o\n" % options.umask  # not `builtin`, which may be a function of the environment's
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
+    assert seat is not None
     rules = _filter()
     facts, command = _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS]
     with ExitStack() as on_failure:

@@ -162,8 +162,9 @@ class LoopPoller:
         for fd in wait.write:  # rare: when a peer is slow to take what it gets
             loop.add_writer(fd, _resolve, future, (fd,))
         timer = None
-        if wait.until is not None:
-            timer = loop.call_later(max(0.0, wait.until - time.monotonic()), _resolve, future, ())
+        if wait.within or wait.until is not None:
+            left = wait.within or max(0.0, (wait.until or 0.0) - time.monotonic())
+            timer = loop.call_later(left, _resolve, future, ())
         try:
             return await future
         finally:

@@ -51,9 +51,11 @@ class Framer:
     _skipped = False
     _others = 0  # so many bytes of the noise, from its beginning, may hold what others than bash have said
 
-    def __init__(self, nonce: bytes) -> None:
+    def __init__(self, nonce: bytes, prompt: bytes = b"") -> None:
+        """``prompt``: what bash is known to say on its own stderr before it reads a line; that is no noise."""
         self.nonce = nonce
         self._fence = b"/" + nonce
+        self._prompt = prompt
 
     def feed(self, data: bytes, by_bash: bool = True) -> Mark | None:
         """Take the next bytes; the mark once it is whole. What follows a mark is noise, and what is not ``by_bash``."""
@@ -79,13 +81,22 @@ class Framer:
                 return False
             self.mark = mark = _read(noise[body:end])
             if mark is not None:
-                # Before an ordinary mark stands nothing but bash's name.
-                self.has_noise = start != _AT
+                # Before an ordinary mark stands nothing but prompts and bash's name.
+                self.has_noise = start != _AT and self._without_prompts(noise[:start]) != _BEFORE
                 if self.has_noise and not mark.thrown and self._tells_of_skipping():
                     self.mark = self._borne_out(mark, noise[body:end])
                 return True
             start = end
         return False
+
+    @property
+    def noise_without_prompts(self) -> bytes:
+        return self._without_prompts(self.noise)
+
+    def _without_prompts(self, said: bytes) -> bytes:
+        while self._prompt and said.startswith(self._prompt):
+            said = said[len(self._prompt) :]
+        return said
 
     def _tells_of_skipping(self) -> bool:
         return self._skipped or NOWHERE + self.nonce[SECRET:] + b"0/" in self.noise
@@ -102,7 +113,7 @@ class Framer:
     def noise_before_mark(self) -> bytes:
         """What was said on bash's stderr besides the mark."""
         at = self.noise.find(self._fence, self._others) if self.mark is not None else len(self.noise)
-        said = self.noise[:at].removesuffix(_BEFORE)
+        said = self._without_prompts(self.noise[:at]).removesuffix(_BEFORE)
         return b"" if said == b"\n" else said  # after SIGINT bash begins a new line
 
     @property
@@ -113,6 +124,26 @@ class Framer:
     def complains_of(self, path: bytes) -> bool:
         """Did bash fail to open ``path``? Then our line did not run, in whatever language it says so."""
         return b": " + path + b": " in self.noise
+
+
+def one_of(said: bytes) -> bytes:
+    """What was said two or three times in a row; b"" if nothing was.
+
+    Bash reads three lines for each command, the first of which it has asked for before.
+    """
+    for times in (3, 2):
+        once = said[: len(said) // times]
+        if once and said == once * times:
+            return once
+    return b""
+
+
+def plain_mark(said: bytes, nonce: bytes) -> Mark | None:
+    """The mark, if that is all that was said."""
+    fence = b"/" + nonce
+    start = _AT + len(fence)
+    end = said.find(fence, start)
+    return _read(said[start:end]) if end > 0 and said.startswith(_BEFORE + fence) else None
 
 
 def _read(body: bytes) -> Mark | None:

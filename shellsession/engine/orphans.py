@@ -19,10 +19,10 @@ _LOOKS: Final = 20  # other processes may start all the time
 
 
 class Orphans:
-    """Finds the orphans of one bash. Made when the process ``child`` has started, before anything is typed to bash."""
+    """Finds the orphans of one bash. Made when its process has started, before anything is typed to bash."""
 
-    def __init__(self, child: int) -> None:
-        self._born = processes.start_time(child)
+    def __init__(self) -> None:
+        self._born = processes.time_now()
         self._before = processes.adopting_lists()
 
     def find(self, tags: range, directories: Collection[str], besides: Collection[int]) -> Iterator[int]:

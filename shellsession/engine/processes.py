@@ -6,15 +6,15 @@ also where the host has no free descriptor, or what is to be ended would pass fo
 
 from __future__ import annotations
 
-import fcntl
-import itertools
 import os
-import struct
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
 
 from .spare import SPARE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 _AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
 _TICKS = os.sysconf("SC_CLK_TCK")  # in a second
@@ -31,7 +31,10 @@ def _pages(path: str, most: int) -> list[bytes]:
     def look() -> list[bytes]:
         # A file object, which a signal's handler that raises cannot leave open: it may strike before any `try`.
         with open(path, "rb", buffering=0) as file:
-            return list(itertools.takewhile(len, (os.read(file.fileno(), _AT_ONCE) for _ in range(most))))
+            pages: list[bytes] = []
+            while len(pages) < most and (page := os.read(file.fileno(), _AT_ONCE)):
+                pages.append(page)
+            return pages
 
     try:
         return SPARE.look(look)
@@ -330,6 +333,9 @@ def resolve(path: str, root: str = "") -> tuple[str, list[str]]:
 
 def exit_status(pidfd: int) -> int | None:
     """How a process ended that somebody else has reaped, as wait(2) has it; None before Linux 6.15, which tells it."""
+    import fcntl  # a command line's start does without them
+    import struct
+
     if pidfd < 0:
         return None
     info = bytearray(struct.pack("Q", _PIDFD_INFO_EXIT).ljust(64, b"\0"))

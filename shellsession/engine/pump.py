@@ -46,7 +46,7 @@ _QUESTIONS: Final = 2
 
 # Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
 # Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
-_QUICK: Final = 0.005
+QUICK: Final = 0.005
 _LOOK_MOST: Final = 1.0
 # A stream nobody holds reports "hung up" without end: leave it out for so long.
 _HUNG_PAUSE: Final = 0.02
@@ -67,7 +67,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         return MARK
     now = time.monotonic()
     control = shell.control.fd
-    quick = now + _QUICK if until is None else min(until, now + _QUICK)
+    quick = now + QUICK if until is None else min(until, now + QUICK)
     while not call.control_closed and (yield Wait((control,), quick, SOON)):
         if _read_control(shell, call):
             return MARK
@@ -98,7 +98,13 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
 
 def _read_control(shell: Shell, call: Call) -> bool:
-    data = shell.control.hear(call.framer)
+    return take_words(shell, call, shell.control.receive())
+
+
+def take_words(shell: Shell, call: Call, data: bytes | None) -> bool:
+    """Bash's socket gave that. Is it the mark, or its end?"""
+    if data:
+        call.framer.feed(data, shell.control.is_bash)
     if data == b"":
         call.control_closed = True
     elif data and (mark := call.framer.mark) is not None:
@@ -286,7 +292,7 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
-    framer = Framer(fresh_nonce())
+    framer = Framer(fresh_nonce(), shell.prompt)
     shell.ours_in_history += 2 if line else 1
     shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
@@ -296,4 +302,4 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
         if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
     shell.control.lines_taken(framer.mark)
-    return framer.noise
+    return framer.noise_without_prompts

@@ -125,8 +125,8 @@ def result(
         stderr_omitted,
         out_file,
         err_file,
-        stdout_cut,
-        stderr_cut,
+        stdout_cut if stdout_omitted else 0,
+        stderr_cut if stderr_omitted else 0,
         not call.not_run,
     )
     if final:

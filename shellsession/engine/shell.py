@@ -58,6 +58,8 @@ class Shell:
         self.control = Control(control)
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
         self.ours_in_history = 0
+        self.prompt = b""  # what bash is known to say on its own stderr before it reads a line: PS1
+        self.noise = b""  # what may be that: it was said behind the last command
         self.version = 0  # bash's, times 100, once it has told
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it
@@ -82,7 +84,7 @@ class Shell:
         self.busy = b""  # the nonce of the command it is at
         self._reaped = False
         self.family = Family(self.pid, seat.tag)
-        self._orphans = Orphans(self._child)
+        self._orphans = Orphans()
         self._names = self._own_names()
 
     def find_bash(self) -> None:
@@ -134,6 +136,12 @@ class Shell:
 
         One poll(2) tells both. ``has_terminal``: False while a job reads the terminal.
         """
+        is_quiet = self.child_fd >= 0
+        for _, event in self.streams.poll.poll(0):
+            is_quiet = is_quiet and event == select.POLLHUP
+        return is_quiet or self._drop_what_came(has_terminal)
+
+    def _drop_what_came(self, has_terminal: bool) -> bool:
         events = self.streams.glance()
         for stream in (self.terminal, *self.streams):
             if events.get(stream.fd, 0) & select.POLLIN and (has_terminal or stream is not self.terminal):

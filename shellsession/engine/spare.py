@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, TypeVar
+from _thread import RLock  # what threading has, too; a command line's start does without that
 
-T = TypeVar("T")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Final, TypeVar
+
+    T = TypeVar("T")
 
 _FULL: Final = {errno.EMFILE, errno.ENFILE}  # no descriptor is left, for this process or for all
 # Another thread may be quicker to take what was given up. One that looks has done so in a moment: in seconds, and how
@@ -26,7 +28,7 @@ class Spare:
     """Safe from many threads: one at a time has what the spare descriptor makes room for."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
+        self._lock = RLock()  # reentrant: a collection can strike inside and end a session
         self._wanted: set[object] = set()  # by whom
         self._fd = -1
         self._is_lent = False
@@ -69,14 +71,16 @@ class Spare:
 
     def forget(self) -> None:
         """In a forked child: it has no shell yet. Another thread of the parent may have had the lock."""
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._wanted, self._is_lent = set(), False
         self._give_up()
 
     def _keep(self, attempts: int) -> None:
         if self._fd < 0:
-            with suppress(OSError):
+            try:
                 self._fd = _at_last(lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), attempts)
+            except OSError:
+                return  # it is tried again after the next use
 
     def _give_up(self) -> bool:
         """Was there one?"""

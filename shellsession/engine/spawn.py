@@ -23,10 +23,10 @@ from ..checks import absolute
 from ..errors import NO_PROCESS, InvalidRequest, LimitReached, ShellUnavailable
 from ..models import Options
 from . import activity, cgroups, tags, vfork
-from .guard import the_guard
+from .guard import Seat, the_guard
 from .launch import Launch, plan
 from .shell import Shell
-from .signals import SIGNALS
+from .signals import SIGNALS, changed
 from .streams import open_terminal
 
 # Descriptors that one session may need at its busiest, and what a host needs beside them.
@@ -85,13 +85,16 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             on_failure.callback(ours.close)
             on_failure.callback(os.close, own_stdout)
             _check_descriptors(ours.fileno())
-            seat = guard.take(bash)
-            on_failure.callback(guard.give_back, seat)
+            tag = guard.take()
+            on_failure.callback(guard.leave, tag)
+            # A sandbox is made around the seat; else that is made while bash starts.
+            seat = None if options.sandbox is None else _furnished(tag, bash, on_failure)
             launch = plan(options, bash, cwd, seat)
             for group in launch.groups:
                 on_failure.callback(cgroups.remove, group)
-            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, seat.tag, cwd)
+            process = _start(launch, options.size, env, theirs.fileno(), their_stdout, tag, cwd)
             on_failure.callback(_kill, process)
+            seat = seat or _furnished(tag, bash, on_failure)
             os.set_blocking(own_stdout, False)
             shell = Shell(process, ours, own_stdout, guard, seat, cwd, options.size, launch)
             on_failure.pop_all()
@@ -99,6 +102,13 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             return shell
     except OSError as error:
         raise _refusal(bash, error) from error
+
+
+def _furnished(tag: int, bash: str, on_failure: ExitStack) -> Seat:
+    guard = the_guard()
+    seat = guard.furnish(tag, bash)
+    on_failure.callback(guard.give_back, seat)
+    return seat
 
 
 def _refusal(bash: str, error: OSError) -> ShellUnavailable:
@@ -206,10 +216,8 @@ def _if_it_can_be(tag: int) -> Iterator[vfork.Call]:
 
 def _to_its_surroundings(cwd: str) -> Iterator[vfork.Call]:
     # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
-    ignored = activity.ignored()
-    for number in SIGNALS:
-        if number in ignored or signal.getsignal(number) != signal.SIG_DFL:
-            yield "signal", (number, signal.SIG_DFL)
+    for number in (activity.ignored() | changed()).intersection(SIGNALS):
+        yield "signal", (number, signal.SIG_DFL)
     if _usual is not None:
         yield "setrlimit", (resource.RLIMIT_NOFILE, _rlimit(*_usual))
     yield "chdir", (os.fsencode(cwd),)

@@ -24,11 +24,12 @@ from ..errors import (
 )
 from ..models import OnTimeout, Request, Result, Stream
 from . import endings, processes, pump, teardown, typist
-from .attending import attend, guarded
+from .attending import attend, end_what_runs, give_up, guarded
 from .call import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .handshake import handshake
 from .keyboard import FULL_PAUSE
+from .ordinary import Ordinary
 from .pump import DEAD, INTERRUPT, MARK
 from .results import announced, said_of, startup_failure
 from .signals import undisturbed
@@ -42,6 +43,8 @@ class Superseded(Exception):
 
 class Engine(Core):
     """The verbs of one session."""
+
+    _ordinary: Ordinary | None = None  # how ordinary commands are typed, while nothing is unusual
 
     # -- open
 
@@ -101,7 +104,25 @@ class Engine(Core):
         """Run one command until it ends, is handed back, or is ended."""
         if self.shell is None or self.call is not None or self.closed:
             yield from self._ready()
-        return (yield from guarded(self, self._begin_and_stay(request)))
+        shell, ordinary = self.shell, self._ordinary
+        try:
+            if ordinary is not None and (call := ordinary.send(self, request)) is not None:
+                while (yield ordinary.wait) and ordinary.hears_prompt():
+                    pass
+                if (result := ordinary.read(self, call)) is not None:
+                    return result
+                self._ordinary = None
+            else:
+                call = yield from self._begin(request)
+            result = call.result or said_of(self, call, (yield from attend(self, call, call.until)))
+            self._ordinary = Ordinary.after(self, call, ordinary)
+            return result
+        except GeneratorExit:
+            give_up(self, shell)
+            raise
+        except BaseException:
+            yield from end_what_runs(self)
+            raise
 
     def follow(self, request: Request) -> Steps[Call]:
         """Start a command that is followed bit by bit, with ``news``."""
@@ -159,7 +180,7 @@ class Engine(Core):
 
     def _begin(self, request: Request) -> Steps[Call]:
         """Type the command; nothing is typed when the shell is found dead, and the call says so."""
-        shell = self.live()
+        shell, self._ordinary = self.live(), None
         self.forget_left()
         self.unheard, self.unread = None, b""
         if shell.busy:  # the last one was struck where nothing could be done about it
@@ -172,7 +193,7 @@ class Engine(Core):
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from endings.is_traced(shell))
             return typist.start(self, shell, request)
-        call = self.last = Call(request, Typed(), self.left, b"")
+        call = self.last = Call(request, Typed(), self.left)
         call.not_run = True
         call.reason = GONE
         if untold is None:
@@ -181,10 +202,6 @@ class Engine(Core):
             self.untold = None
             call.end(announced(untold))
         return call
-
-    def _begin_and_stay(self, request: Request) -> Steps[Result]:
-        call = yield from self._begin(request)
-        return call.result or said_of(self, call, (yield from attend(self, call, call.until)))
 
     def _stay(self, call: Call, until: float | None) -> Steps[Result]:
         return said_of(self, call, (yield from attend(self, call, until, "yield")))

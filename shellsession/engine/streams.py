@@ -189,9 +189,9 @@ class Streams:
         self.size = size
         self.devices = -1  # the shell's /dev/pts, where that is not ours
         self._known: dict[str, Stream] = {}
-        self._poll = select.poll()
+        self.poll = select.poll()  # of all of them, and of what is read together with them
         for fd in others:
-            self._poll.register(fd, select.POLLIN)
+            self.poll.register(fd, select.POLLIN)
 
     def __iter__(self) -> Iterator[Stream]:
         return iter(self._known.values())
@@ -206,7 +206,7 @@ class Streams:
         if kind not in self._known:
             with undisturbed():
                 stream = self._known[kind] = self._make(kind)
-                self._poll.register(stream.fd, select.POLLIN)
+                self.poll.register(stream.fd, select.POLLIN)
         return self._known[kind]
 
     def _make(self, kind: str) -> Stream:
@@ -226,20 +226,31 @@ class Streams:
                 gone.append(stream)
         return gone
 
+    def are_in_place(self, *streams: Stream) -> bool:
+        """Are these still the shell's own, and would bash find them?"""
+        known = self._known.values()
+        try:
+            for stream in streams:
+                if stream not in known or (stream.inode and os.lstat(stream.path).st_ino != stream.inode):
+                    return False
+        except OSError:
+            return False
+        return True
+
     def glance(self) -> dict[int, int]:
         """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
 
         One call for all of them (2 us), as most commands leave nothing to read. The kernel hands over what was
         written to a terminal before it answers, so nothing is missed.
         """
-        return dict(self._poll.poll(0))
+        return dict(self.poll.poll(0))
 
     def part_with(self, stream: Stream) -> bool:
         """Hand a stream over for good (a child holds it); False for what is none of these, which stays the shell's."""
         for kind, known in list(self._known.items()):
             if known is stream:
                 del self._known[kind]
-                self._poll.unregister(stream.fd)
+                self.poll.unregister(stream.fd)
                 return True
         return False
 
@@ -247,7 +258,7 @@ class Streams:
         """Close all: the next command gets new ones."""
         for kind, stream in list(self._known.items()):
             with suppress(KeyError):  # it was struck before it was registered, or after this
-                self._poll.unregister(stream.fd)
+                self.poll.unregister(stream.fd)
             stream.close()
             self._known.pop(kind, None)
 

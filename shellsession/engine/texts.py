@@ -30,6 +30,16 @@ _OPEN: Final = re.compile(rb"(?:&&|\||\|&|\([ \t]*+\)|\bfunction[ \t]+[^\s()]++)
 _UNFINISHED_ENDS: Final = 500  # 5.0
 
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
+_NAMES_BUILTINS: Final = re.compile(
+    rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
+)
+_RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\A|[\s;&|({`!])\.[ \t]")
+# A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words
+# of the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
+UNUSUAL: Final = re.compile(
+    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|history|ulimit)\b"
+    rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
+)
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
 
 
@@ -80,6 +90,16 @@ def sets_errexit(text: bytes) -> bool:
 def closes_descriptors(text: bytes) -> bool:
     """May it close a descriptor whose number it does not show (`eval "exec $n>&-"`)?"""
     return b"&-" in text
+
+
+def names_builtins(text: bytes) -> bool:
+    """May it change what `builtin` or `eval` is, now or when a function of it is called?"""
+    return _NAMES_BUILTINS.search(text) is not None
+
+
+def runs_unseen(text: bytes) -> bool:
+    """May it run what it does not show: a file, or words that it puts together?"""
+    return _RUNS_UNSEEN.search(text) is not None
 
 
 def replaces_the_shell(text: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 from ..models import TTY, Request, Stream as StreamName
 from . import activity, processes
 from .call import Call, Typed, fresh_nonce
-from .core import Core
+from .core import NEVER, Core
 from .framing import READ_MAX, SOURCE, WAYS, Frame, from_file, leaving, quote, way_of
 from .marks import Framer, Mark
 from .pump import BROKEN, STOLEN, ask
@@ -62,7 +62,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
     try:
         modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
         typed = _put(engine, shell, request)
-        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits))
+        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
         if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
@@ -98,19 +98,9 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
         out.settle()
-    redirections = _redirections(shell, request, out)
-    errors = b"2>" + (err.word if err else b"&1")
-    ours = 1 + shell.ours_in_history if engine.history else 0
-    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
-    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
-    reserved = _reserved(engine, shell, request, grouped)
-    sourced = _must_source(engine, shell.version, request)
-    frame = Frame(
-        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
-        *(engine.setter, shell.version, request.term),
-    )
-    for argument, status in _arguments(engine, shell, request, sourced):
-        lines = frame.lines(argument, status)
+    made = frame(engine, shell, request, nonce, out, err)
+    for argument, status in _arguments(engine, shell, request, made.sourced):
+        lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
     streams: tuple[tuple[StreamName, Stream], ...] = (("stdout", out),)
@@ -118,7 +108,22 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
         streams += (("stderr", err),)
     if not terminal and engine.terminal_job is None:
         streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
-    return Typed(lines, nonce, streams, grouped, len(lines) <= shell.control.piece)
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.piece)
+
+
+def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
+    """What stands around the text of a command that prints to those streams."""
+    redirections = _redirections(shell, request, out)
+    errors = b"2>" + (err.word if err else b"&1")
+    ours = 1 + shell.ours_in_history if engine.history else 0
+    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
+    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
+    reserved = _reserved(engine, shell, request, grouped)
+    sourced = _must_source(engine, shell.version, request)
+    return Frame(
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
+        *(engine.setter, shell.version, engine.guard != NEVER),
+    )
 
 
 def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
@@ -154,7 +159,7 @@ def _arguments(engine: Core, shell: Shell, request: Request, sourced: bool) -> I
         text = _ended(text)
     if sourced:
         # `||`: for `set -e` and an ERR trap, the file has no status of its own.
-        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling, request.term), quote(text))
+        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling), quote(text))
         yield quote(shell.files.write("text", lines)), status
         return
     if engine.spelling == SOURCE:
@@ -198,10 +203,8 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
         shell.signal(signal.SIGKILL)
         call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
         return True
-    if mark.skipped and call.request.term and not call.without_term:  # perhaps that cannot be set here
-        call.without_term, call.retyped = True, call.retyped - 1
-    elif mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
-        engine.spelling, call.without_term = (engine.spelling + 1) % WAYS, False
+    if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
+        engine.spelling = (engine.spelling + 1) % WAYS
     elif not call.begun and _is_something_gone(shell, call):  # somebody removed our files since we looked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
@@ -211,7 +214,7 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
     shell.read_own_stdout()  # the guard's `declare` named the function
     call.own_output.take()
     call.retyped += 1
-    typed = _put(engine, shell, call.request.__replace__(term=b"") if call.without_term else call.request)
+    typed = _put(engine, shell, call.request)
     call.typed_as(typed)
     _send(shell, typed)
     return True
@@ -237,7 +240,7 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
     if stolen is not False:
         # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
-        return STOLEN if stolen and (call.in_one or not call.idle_looks) else BROKEN
+        return STOLEN if stolen and (call.typed.in_one or not call.idle_looks) else BROKEN
     if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0

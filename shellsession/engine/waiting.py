@@ -7,41 +7,52 @@ waiting (Ctrl-C, a cancelled task) is thrown into the steps, which may go on wai
 
 from __future__ import annotations
 
-import math
 import os
 import select
-import threading
 import time
-from collections.abc import Collection, Generator
-from types import GeneratorType
-from typing import NamedTuple, TypeVar
+from _thread import _count as threads_beside  # threading counts them too; a command line's start does without that
 
-T = TypeVar("T")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator
+    from typing import TypeVar
+
+    T = TypeVar("T")
+    Ready = Collection[int]
+    Steps = Generator["Wait", Ready, T]
+else:  # as names alone: only a type checker reads what they stand for
+    Ready = Steps = T = object
 
 
-class Wait(NamedTuple):
+class Wait:
     """Resume me when one of these can be read (or written), or at the moment ``until`` (``time.monotonic``).
 
     ``keen``: it is to be expected within so many seconds, a thousandth at the most. ``shielded``: by who puts things in
-    order, after whatever it was that struck; a task's cancellation is told behind that. ``output``: as ``read``, but it
-    may be left for later: whoever writes it stands still meanwhile.
+    order, after whatever it was that struck; a task's cancellation is told behind that. ``within``: in place of
+    ``until``, in seconds from now, so that one and the same Wait can be used again. ``output``: as ``read``, but it may
+    be left for later: whoever writes it stands still meanwhile.
     """
 
-    read: tuple[int, ...] = ()
-    until: float | None = None
-    keen: float = 0.0
-    write: tuple[int, ...] = ()
-    shielded: bool = False
-    output: tuple[int, ...] = ()
+    __slots__ = ("keen", "output", "read", "shielded", "until", "within", "write")
 
-
-Ready = Collection[int]
-Steps = Generator[Wait, Ready, T]
+    def __init__(
+        self,
+        read: tuple[int, ...] = (),
+        until: float | None = None,
+        keen: float = 0.0,
+        write: tuple[int, ...] = (),
+        shielded: bool = False,
+        within: float = 0.0,
+        output: tuple[int, ...] = (),
+    ) -> None:
+        self.read, self.until, self.keen, self.output = read, until, keen, output
+        self.write, self.shielded, self.within = write, shielded, within
 
 
 # One poll(2) is no longer than this, in seconds: Ctrl-C between Python's last look for signals and the system call is
 # only heard when that returns.
 _LONGEST = 1.0
+_ENDLESS = float("inf")
 # How long to look again and again before going to sleep, in seconds. To wake a core that has gone to sleep costs 20 to
 # 40 us in a virtual machine, as much as the command itself: `true` took 87 us instead of 112, `echo hi` 104 instead of
 # 130. Where bash and we share a core it costs 4 us instead, as sched_yield does not always hand over at once; and all
@@ -63,15 +74,16 @@ class Poller:
         self._was_quick = True  # what came the last time it was to be expected soon
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen, write, _, output = wait
-        read += output
+        read, until, keen, write = wait.read + wait.output, wait.until, wait.keen, wait.write
         begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
+        if wait.within:
+            until = begun + wait.within
         poll = self._known.get((read, write)) or self._learn(read, write)
         while True:
-            left = math.inf if until is None else until - time.monotonic()
-            came = dict(poll.poll(max(0, math.ceil(min(left, _LONGEST) * 1000))))
+            left = _ENDLESS if until is None else until - time.monotonic()
+            came = dict(poll.poll(max(0, -int(-min(left, _LONGEST) * 1000 // 1))))  # rounded up, not to look too soon
             if came or left <= _LONGEST:
                 break
         if keen:
@@ -92,7 +104,7 @@ class Poller:
                 return ready
             before, now = now, time.monotonic()
             if now - before > _AWAY:
-                if now - before > _TAKEN and threading.active_count() > 1:
+                if now - before > _TAKEN and threads_beside():
                     self._calm = _CALM
                 break
         return ()
@@ -129,7 +141,7 @@ def drive(steps: Steps[T], poller: Poller | None = None) -> T:
             return result
         except BaseException as error:
             # Ctrl-C strikes anywhere. What came out of the steps has ended them; anything else they must hear of.
-            if not isinstance(steps, GeneratorType) or steps.gi_frame is None:
+            if getattr(steps, "gi_frame", None) is None:
                 raise
             struck = error
 
@@ -140,7 +152,7 @@ def shielded(steps: Steps[T]) -> Steps[T]:
         wait = next(steps)
         while True:
             try:
-                ready = yield wait._replace(shielded=True)
+                ready = yield Wait(wait.read, wait.until, wait.keen, wait.write, True, wait.within, wait.output)
             except BaseException as error:
                 wait = steps.throw(error)
             else:

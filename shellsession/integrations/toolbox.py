@@ -176,7 +176,7 @@ class Toolbox:
             return [seen(job) for job in session.jobs()]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # Many questions, each of which would keep the loop from all others.
-            return await asyncio.to_thread(control.jobs, session.agent, session._path, output=True)
+            return await asyncio.to_thread(control.jobs, session.agent, output=True, transport=session._transport)
         return []
 
     @asynccontextmanager

@@ -1,6 +1,6 @@
-"""Policy: what may run, what it may see of the environment, and what of its words is shown.
+"""Policy: what tools may run, what they see of the environment, and what they show of its secrets.
 
-It keeps honest mistakes from happening, and asks before a command that somebody wants to be asked about. It is not a
-security boundary: a program that may run can do all that the user may (``python -c``, a Makefile, a script that was
-written a moment ago). What really confines a command is the kernel: see ``sandbox.Sandbox``. See ``rules.Policy``.
+A policy catches mistakes, and asks a person before certain commands. It is no security boundary: a program that may run
+can do what its user can (``python -c``, a Makefile, a script that was just written). To confine commands, use a
+sandbox (``sandbox.Sandbox``). The entry point is ``rules.Policy``.
 """

@@ -1,226 +1,211 @@
-"""What a text of bash runs: the commands in it, and those that these start (``env``, ``sudo``, ``bash -c``, ...).
+"""What a text of bash runs: the commands in it, and those that they start (``env``, ``sudo``, ``bash -c``).
 
-Law: what cannot be known before it runs is said to be unknown, and never taken for nothing.
+What is known only at run time is noted as unknown, and never taken for nothing.
 """
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
-from .findings import Assigns, Finding, Reads, Renames, Runs, Starts, Untold
-from .git import setting
-from .grammar import Simple, parse
-from .special import special_of
-from .started import started
-from .subcommands import PATTERN, without_patterns
-from .variables import ran_by
-from .words import BLANK, ESCAPED, Word, known
+from .grammar import Document, TooMuch, parse
+from .programs import ASSIGNMENT, SHELLS, Starter, base_name, option_of, starter_of
+from .words import UNKNOWN
 
-# Texts within texts (bash -c 'bash -c ...'): whoever needs more has something else in mind.
+# Texts in texts (bash -c "bash -c ..."), and characters of all texts and commands together.
 _DEEPEST: Final = 8
-# Bytes of all texts and words of all commands together: what is within another one is read again.
 _MOST: Final = 1 << 20
 
+# Keywords that the grammar takes for names, if it does not know what stands before them (time if a; then b; fi).
+_BEFORE_COMMAND: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do"})
+_NO_COMMAND: Final = frozenset({"}", "fi", "done", "esac", "for", "case", "select", "function"})
+_ASSIGNING: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "env"})
+# These variables change which program a name means.
+_RENAMING: Final = re.compile(r"PATH|ENV|BASH_ENV|LD_\w+")
+_STDIN: Final = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Run:
     """What a text runs, as far as the text says.
 
-    ``commands``: the words of each; a word that is known at run time only is None. They are also those of a text that
-    is known in part (``bash -c "cd $X && rm y"``), by the rest of it. ``unknown``: what cannot be known, in words.
-    ``fault``: what of the text is no bash, in words ("" when all of it is). ``unread``: why not all of it was looked at
-    ("" when it was). ``renaming``: the variable that makes names mean other programs ("": there is none).
+    ``commands``: the words of each command; ``UNKNOWN`` stands for what is known only at run time. ``unknown``: what
+    runs and is not in the text. ``fault``: where the text could not be read as bash. ``unread``: why it was not read to
+    its end. ``renaming``: a variable in it that changes what names mean. The last three are "" if there is none.
     """
 
-    commands: tuple[tuple[Word, ...], ...]
-    unknown: tuple[str, ...] = ()
+    commands: list[tuple[str, ...]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
     fault: str = ""
     unread: str = ""
     renaming: str = ""
 
 
-# Half of a setting of git: its name or its value, by a number.
-_GIT_SETTING: Final = re.compile(r"GIT_CONFIG_(KEY|VALUE)_(\d+)")
-_READING: Final = frozenset({"read", "mapfile", "readarray"})
-# Those that make names mean other programs: what is allowed by name is not what it was.
-_RENAMING: Final = re.compile(r"PATH|LD_\w+|ENV")
+def run_of(text: str) -> Run:
+    """What the text runs. Raises InvalidRequest if the parser is not installed."""
+    reader = _Reader()
+    try:
+        reader.read(text, 0)
+    except TooMuch as reason:
+        reader.run.unread = str(reason)
+    return reader.run
 
 
-def commands(source: bytes) -> Run:
-    """What the text runs. Raises InvalidRequest where the parser is missing."""
-    reader, marked = _Reader(), _Reader(blanked=True)
-    run = reader.read(source)
-    if not run.unknown and not reader.doubts:
-        return run
-    likely = marked.read(source)
-    known = set(run.commands)
-    more = dict.fromkeys(words for words in likely.commands if words[0] is not None and words not in known)
-    doubts = reader.doubts if likely.fault or likely.unread else marked.doubts
-    unknown = tuple(dict.fromkeys((*run.unknown, *doubts)))
-    return replace(run, commands=(*run.commands, *more), unknown=unknown, unread=run.unread or likely.unread)
-
-
-class _TooMuch(Exception):
-    """So much is not read."""
+def shown(words: Sequence[str]) -> str:
+    """A command in one line for messages and patterns; ``?`` is what is known only at run time."""
+    return " ".join(words).replace(UNKNOWN, "?")
 
 
 class _Reader:
-    """Reads texts, and the texts in them. ``blanked``: with a mark in place of what is known at run time only, so that
-    a text with such a part is read, too; what it would not tell is the other reading's to say."""
+    """Follows a text into all that it runs."""
 
-    def __init__(self, blanked: bool = False) -> None:
-        self._blanked = blanked
+    def __init__(self) -> None:
+        self.run = Run()
+        self._documents: dict[str, Document] = {}
         self._spent = 0
-        self._started: set[tuple[tuple[Word, ...], str | None]] = set()
-        self._of_git: dict[tuple[str, str], Word] = {}
-        self._functions: frozenset[str] = frozenset()
-        self._aliases: dict[str, str] = {}
-        self.commands: list[tuple[Word, ...]] = []
-        self.unknown: list[str] = []
-        self.doubts: list[str] = []  # which only the reading with marks can tell
-        self.fault = ""
-        self.unread = ""
-        self.renaming = ""
 
-    def read(self, source: bytes) -> Run:
-        try:
-            self._text(source, 0)
-        except _TooMuch:
-            self.unread = f"it has over {_MOST} bytes, or so many within others"
-        unknown = tuple(dict.fromkeys(self.unknown))
-        return Run(tuple(self.commands), unknown, self.fault, self.unread, self.renaming)
+    def read(self, text: str, depth: int, stdin: str | None = None) -> None:
+        """Add what the text runs. ``stdin``: what its commands read if it gives them nothing else. Raises TooMuch."""
+        self._spend(len(text))
+        if depth > _DEEPEST:
+            raise TooMuch(f"over {_DEEPEST} texts, one within the other")
+        script = parse(text, self._documents)
+        self.run.fault = self.run.fault or script.fault
+        self._assigned(script.assigned)
+        for words, own in script.commands:
+            todo: list[Sequence[str]] = [words]
+            while todo:
+                todo += self._started(todo.pop(), stdin if own is None else own, depth)
 
     def _spend(self, size: int) -> None:
         self._spent += size
         if self._spent > _MOST:
-            raise _TooMuch
+            raise TooMuch(f"over {_MOST} characters, with the texts within it")
 
-    def _text(self, source: bytes, depth: int, fed: str | None = None) -> None:
-        """``fed``: what its commands read, as far as that is told, where they have nothing of their own."""
-        self._spend(len(source))
-        if depth > _DEEPEST:
-            self.unread = "a text within too many others"
+    def _assigned(self, names: Sequence[str]) -> None:
+        for name in names:
+            if _RENAMING.fullmatch(name):
+                self.run.renaming = self.run.renaming or name
+
+    def _started(self, words: Sequence[str], stdin: str | None, depth: int) -> Iterator[Sequence[str]]:
+        """Add a command and the texts that it runs; the commands that it starts."""
+        while words and (words[0] in _BEFORE_COMMAND or ASSIGNMENT.match(words[0])):
+            words = words[1:]
+        if not words or words[0] in _NO_COMMAND:
             return
-        text = parse(source, self._blanked)
-        self.fault = self.fault or text.fault
-        self.unread = self.unread or text.unread
-        self.unknown += text.unknown
-        self._functions |= text.functions
-        for name, value in text.assignments:
-            self._follow(Assigns(name, value), Simple(("",)), depth)
-        for simple in text.commands:
-            passed = replace(simple, fed=fed, live=True) if simple.fed is None and fed is not None else simple
-            self._command(passed, depth)
+        self._spend(sum(map(len, words)))
+        self.run.commands.append(tuple(words))
+        if UNKNOWN in words[0]:
+            self.run.unknown.append("the name of a command")
+        name = base_name(words[0])
+        if name in _ASSIGNING:
+            self._assigned([word.partition("=")[0] for word in words[1:] if "=" in word])
+        for found in started_by(words):
+            if isinstance(found, tuple):
+                yield found
+            elif found is not None:
+                self._text(name, found, depth, stdin)
+            elif stdin is not None:
+                self._text(name, stdin, depth)
+            else:
+                self.run.unknown.append(f"what {name} reads")
 
-    def _command(self, simple: Simple, depth: int) -> None:
-        self._as_aliased(simple, depth)
-        todo = [simple.words]
-        while todo:
-            words = _named(todo.pop() if self._blanked else tuple(map(_told, todo.pop())))
-            if not words:
-                continue
-            given = words = without_patterns(words)
-            words = tuple(map(known, words))
-            self.commands.append(tuple(map(_told, words)))
-            if words[0] is None:
-                self.unknown.append("the name of a command")
-                continue
-            name = words[0].rpartition("/")[2]
-            if name in _READING and simple.fed is not None:
-                self._assigned(name, simple.fed, depth)
-                self._assigned(name, ESCAPED.sub(r"\1", simple.fed), depth)  # as read has it without -r
-            for word in words[1:] if name in self._functions else ():
-                self._assigned("1", word, depth)
-            special = special_of(name)
-            for finding in chain(special(name, given) if special is not None else (), started(given)):
-                if not isinstance(finding, Starts):
-                    self._follow(finding, simple, depth)
-                    continue
-                inner = _matching(finding.words)
-                if (inner, simple.fed) not in self._started:  # find -exec find -exec ... starts each again
-                    self._spend(len(inner))
-                    self._started.add((inner, simple.fed))
-                    todo.append(inner)
+    def _text(self, name: str, text: str, depth: int, stdin: str | None = None) -> None:
+        if UNKNOWN in text:
+            self.run.unknown.append(f"the text that {name} runs")
+        if text.strip() != UNKNOWN:
+            self.read(text, depth + 1, stdin)
 
-    def _as_aliased(self, simple: Simple, depth: int) -> None:
-        """What an alias of the text makes of this command, if it does: text, which may begin or end with a part of one
-        (``alias n='if a; then b;'``)."""
-        name = simple.words[0] if simple.words else None
-        if name is None or (text := self._aliases.pop(name, None)) is None:  # in its own text it is none
+
+# The words of a command, a text for a shell, or None for a shell that reads its input.
+Started = tuple[str, ...] | str | None
+
+
+def started_by(words: Sequence[str]) -> Iterator[Started]:
+    """What a command of these words starts."""
+    name = base_name(words[0])
+    if name in SHELLS:
+        yield from _by_shell([*words[1:]])
+    elif name in ("source", "."):
+        yield from _by_file([word for word in words[1:] if word != "--"])
+    elif name == "trap":
+        operands = [word for word in words[1:] if word and not word.startswith("-")]
+        yield from operands[:1] if len(operands) > 1 else ()
+    elif name == "alias":
+        yield from (text for _, is_set, text in (word.partition("=") for word in words[1:]) if is_set)
+    else:
+        starter, words = starter_of(words)
+        if starter is not None:
+            yield from _by_words(starter, words) if starter.begins else _by_options(starter, words)
+
+
+def _by_shell(words: list[str]) -> Iterator[Started]:
+    letters = ""
+    while words and words[0][:1] in ("-", "+") and words[0] != "-":
+        option = words.pop(0)
+        if option == "--":
+            break
+        if option in ("--version", "--help"):
             return
-        rest = shlex.join(BLANK if word is None else word for word in map(known, simple.words[1:]))
-        self._script("an alias", f"{text} {rest}", depth, simple.fed)
-        self._aliases.setdefault(name, text)
-
-    def _follow(self, finding: Finding, simple: Simple, depth: int) -> None:
-        match finding:
-            case Runs(what, text):
-                self._script(what, text, depth, simple.fed)
-            case Untold(what, marked):
-                (self.doubts if marked else self.unknown).append(what)
-            case Reads(known):
-                self._input(simple, known, depth)
-            case Assigns(name, value):
-                self._assigned(name, value, depth)
-            case Renames(name, text):
-                self._aliases[name] = text
-            case Starts(words):
-                self._command(Simple(_matching(words)), depth)
-
-    def _assigned(self, name: str, value: Word, depth: int) -> None:
-        value = known(value)
-        if _RENAMING.fullmatch(name):
-            self.renaming = self.renaming or name
-        if (half := _GIT_SETTING.fullmatch(name)) is not None:
-            self._of_git[half[1], half[2]] = value
-            if ("KEY", half[2]) in self._of_git and ("VALUE", half[2]) in self._of_git:
-                for finding in setting(self._of_git["KEY", half[2]], self._of_git["VALUE", half[2]]):
-                    self._follow(finding, Simple(("git",)), depth)
-        for finding in ran_by(name, value):
-            self._follow(finding, Simple((name,)), depth)
-
-    def _script(self, what: str, text: Word, depth: int, fed: str | None = None) -> None:
-        if (text := known(text)) is None:
-            self.unknown.append(f"the text that {what} runs")
+        if option.startswith("--"):
+            del words[: option in ("--rcfile", "--init-file")]
         else:
-            self._text(text.encode("utf-8", "surrogateescape"), depth + 1, fed)
-
-    def _input(self, simple: Simple, known: bool, depth: int) -> None:
-        """What a shell reads, when it is no file with a name."""
-        name = (simple.words[0] or "").rpartition("/")[2]
-        if not known or simple.fed is None:
-            self.unknown.append(f"what {name} reads")
-            return
-        self._script(name, simple.fed, depth)
-        if simple.live:
-            self.unknown.append(f"all that {name} reads")
+            letters += option[1:]
+            del words[: option.count("o") + option.count("O")]  # each takes a word
+    if "c" in letters:
+        yield from words[:1]
+    elif "s" in letters or not words:
+        yield None
+    else:
+        yield from _by_file(words)
 
 
-def _told(word: Word) -> Word:
-    return None if word is not None and BLANK in word else word
+def _by_file(operands: Sequence[str]) -> Iterator[Started]:
+    """What a shell runs from a file. A file with a name is not looked into."""
+    for path in operands[:1]:
+        if path in _STDIN:
+            yield None
+        elif UNKNOWN in path:
+            yield UNKNOWN
 
 
-def _matching(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The words; of a name that is a pattern (``env /bin/r? x``) comes out what it is only when it runs."""
-    if not words or words[0] is None:
-        return words
-    return (PATTERN.sub(BLANK, words[0]), *words[1:])
+def _by_words(starter: Starter, words: Sequence[str]) -> Iterator[Started]:
+    begins, rest = starter.begins.split(), iter(words)
+    for word in rest:
+        if word in begins:
+            command = takewhile(lambda one: one not in (";", "+"), rest)
+            yield tuple(one.replace("{}", UNKNOWN) for one in command)
 
 
-def _named(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The words; of a name with a mark only what follows its last slash is known (``$HOME/bin/x``), if that is."""
-    if not words or words[0] is None or BLANK not in words[0]:
-        return words
-    name = words[0].rpartition("/")[2]
-    return (None if BLANK in name else name, *words[1:])
-
-
-def shown(run: Run) -> Iterator[str]:
-    """Each command in one line, as it is told to people; a word that is not known is ``?``."""
-    for words in run.commands:
-        yield " ".join("?" if word is None else word for word in words)
+def _by_options(starter: Starter, words: Sequence[str]) -> Iterator[Started]:
+    texts, idle = {*starter.texts.split()}, {*starter.idle.split()}
+    takes = {*starter.takes.split()} | texts
+    operands, at, is_option, has_text = starter.operands, 1, True, False
+    while at < len(words):
+        word = words[at]
+        if is_option and word.startswith("-"):
+            is_option = word != "--"
+            flags, name, value, follows = option_of(word, takes)
+            at += follows
+            if idle & {*flags, name}:
+                return
+            if name in texts:
+                has_text = True
+                yield from words[at : at + 1] if follows else (value,)
+        elif not (starter.assigns and "=" in word):
+            if not operands:
+                break
+            operands -= 1
+        at += 1
+    command = words[at:]
+    if not command:
+        yield from (None,) if starter.shell and not has_text else ()
+    elif starter.joined:
+        yield " ".join(takewhile(lambda word: word != ":::", command))  # behind which parallel has its arguments
+    elif starter.appends:
+        yield (*(word.replace("{}", UNKNOWN) for word in command), UNKNOWN)
+    else:
+        yield tuple(command)

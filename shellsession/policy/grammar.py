@@ -1,181 +1,98 @@
-"""The commands that stand in a text of bash, as a real grammar of bash finds them (tree-sitter-bash).
+"""The commands in a text of bash, as tree-sitter-bash finds them.
 
-Law: what a word means is told only where the text alone says it; a word that is known at run time only is None.
+The grammar does not know all of bash. Where its tree has an error, the text has a ``fault``, and the commands around
+the error still count. Some of its misreadings show no error; those that ordinary commands meet are put right here:
+
+* here-documents are cut out before the grammar reads the text;
+* a simple command ends where its line ends (``a | b | c``, and ``d 2>f`` in the next line);
+* text between backticks is read on its own (``echo `a` `b```);
+* words behind a redirection belong to the command (``git >out push``).
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..errors import InvalidRequest
-from .feeds import fed, strays, target
-from .heredocs import Document
-from .lexer import NOTHING, cut
-from .lines import LITERAL, tree
-from .words import (
-    BLANK,
-    ESCAPED,
-    QUOTED,
-    Place,
-    Word,
-    argument_of,
-    expansions,
-    groups,
-    is_dollar,
-    is_in_backticks,
-    name_of,
-    places_of,
-    substitutions,
-    text_of,
-    word_of,
-)
+from .words import UNKNOWN, ansi_quoted, double_quoted, expanded, unquoted
 
 if TYPE_CHECKING:
-    from tree_sitter import Language, Node
+    from tree_sitter import Language, Node, Parser
 
-# Bytes beside here-documents: more is not read, as some texts take time that grows with the square of their length.
-MAX_READ: Final = 1 << 16
-_NOT_WORDS: Final = frozenset({"file_redirect", "herestring_redirect", "comment", "subshell"})
-_KEYWORDS: Final = frozenset({"!", "[[", "]]", "{", "}", "if", "then", "elif", "else", "fi", "case", "esac"}) | {
-    *("for", "select", "while", "until", "do", "done", "function")
-}
-# An element of an array, by an index that is computed, and computing may run something.
-_ELEMENT: Final = re.compile(r"\w\[")
+# Bytes without here-documents. The grammar takes quadratic time for some texts that are no bash: seconds for this size.
+_MOST: Final = 1 << 16
 
-_ASSIGNED: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^]]*\])?\+?=", re.ASCII)
+# The operator of a here-document and its delimiter.
+_HEREDOC: Final = re.compile(
+    r"""(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|"([^"\\`$\n]+)"|(\\?)([^\s;&|<>()'"\\`$#]+))(?=[\s;&|<>)])"""
+)
+_LINE: Final = re.compile(r"(?:[^\n\\]|\\.)*\n", re.DOTALL)
+_TABS: Final = re.compile(r"^\t+", re.MULTILINE)
+# Begins the name of the file that stands for a here-document.
+_DOCUMENT: Final = "\ue001"
+
+_EXPANSIONS: Final = frozenset(
+    {"simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"}
+)
+_REDIRECTS: Final = frozenset({"file_redirect", "herestring_redirect", "heredoc_redirect"})
+_ASSIGNMENTS: Final = frozenset({"variable_assignment", "variable_assignments"})
+_NOT_WORDS: Final = _REDIRECTS | _ASSIGNMENTS | {"comment", "subshell"}
+_LITERAL: Final = frozenset({"raw_string", "ansi_c_string", "comment"})
+# A redirection behind one of these is part of the last command in it.
+_SEQUENCES: Final = frozenset({"list", "pipeline", "negated_command"})
+_SEPARATORS: Final = re.compile(r"[;&|()`\n]")
 
 
-@dataclass(frozen=True, slots=True)
-class Simple:
-    """One command of a text: its words, the first of which names it; and the text it is fed, where that stands there.
-
-    ``fed``: the body of its here-document or here-string, or what a pipe brings (None: nothing that the text tells);
-    ``live``: not all of it is told, as it has expansions, or was passed on by others.
-    """
-
-    words: tuple[Word, ...]
-    fed: str | None = None
-    live: bool = False
+class TooMuch(Exception):
+    """The text is too long to be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """What stands in a text of bash: its commands, what it assigns, by name and value, and names of its functions;
-    ``fault`` says what of it is none ("" when all of it is), ``unread`` why not all of it was looked at, ``unknown``
-    what it runs untold."""
+class Command(NamedTuple):
+    """One command: its words, and the text that it reads from its standard input (None: not known)."""
 
-    commands: tuple[Simple, ...]
+    words: tuple[str, ...]
+    stdin: str | None = None
+
+
+@dataclass(slots=True)
+class Script:
+    """What a text of bash runs, the variables that it sets, and where the grammar failed ("": nowhere)."""
+
+    commands: list[Command] = field(default_factory=list)
+    assigned: list[str] = field(default_factory=list)
     fault: str = ""
-    assignments: tuple[tuple[str, Word], ...] = ()
-    unread: str = ""
-    unknown: tuple[str, ...] = ()
-    functions: frozenset[str] = frozenset()
 
 
-def parse(source: bytes, blanked: bool = False) -> Text:
-    """The commands of the text, from the outer to the inner ones. ``blanked``: a mark (``BLANK``) stands for each
-    expansion in a word, which is a text then. Raises InvalidRequest where the parser is missing."""
-    text = _parsed(source, blanked, spares=True)
-    return _parsed(source, blanked, spares=False) if text.fault else text  # of what is faulty it finds more as it is
+class Document(NamedTuple):
+    """The body of a here-document with its expansions marked, and the texts of the command substitutions in it."""
+
+    body: str
+    substitutions: Sequence[str] = ()
 
 
-def _parsed(source: bytes, blanked: bool, spares: bool) -> Text:
-    text = _Text(blanked, spares)
-    todo = [source.decode("utf-8", "surrogateescape")]
+def parse(text: str, documents: dict[str, Document]) -> Script:
+    """The commands of the text, and of the substitutions in it.
+
+    ``documents`` collects here-documents by name. A text in quotes may need one that was cut out of the text around it.
+    Raises TooMuch; InvalidRequest if the parser is not installed.
+    """
+    parser, script = _parser(), Script()
+    todo = [text]
     while todo:
-        todo += text.read(todo.pop())
-    commands, assignments, functions = tuple(text.commands), tuple(text.assignments), frozenset(text.functions)
-    return Text(commands, text.fault, assignments, text.unread, tuple(text.unknown), functions)
-
-
-class _Text:
-    """What has been found in a text, and in those that stand in it."""
-
-    def __init__(self, blanked: bool, spares: bool) -> None:
-        self._blanked, self._spares = blanked, spares
-        self.commands: list[Simple] = []
-        self.assignments: list[tuple[str, Word]] = []
-        self.fault = ""
-        self.unread = ""
-        self.unknown: list[str] = []
-        self.functions: list[str] = []
-        self._documents: dict[str, Document] = {}
-
-    def read(self, source: str) -> list[str]:
-        """The texts within this one that are to be read as well."""
-        text = cut(source, self._unused(source), self._spares)
-        self._documents |= text.documents
-        rest = text.text.encode("utf-8", "surrogateescape")
-        if len(rest) > MAX_READ:
-            self.unread = f"it has over {MAX_READ} bytes beside here-documents"
-            return []
-        root, swallowed = _tree(rest)
-        if self._blanked:
-            root, swallowed = _tree(_without_expansions(root))
-        if swallowed:
-            self._faults(f"two lines as one, near {swallowed[:40]!r}")
-        inner: list[str] = []
-        found: list[str] = []
-        for place in places_of(root):
-            node = place.node
-            if not node.is_named and not node.is_missing:
-                continue  # a sign: what it is a part of tells what it means
-            inner += _overlooked(place)
-            if node.child_count:
-                self._compound(place)
-                found += [name for name in [target(node)] if name in text.documents]
-            if not self.fault and (node.is_error or node.is_missing or _is_doubtful(place)):
-                self._faults(f"line {node.start_point.row + 1}, near {text_of(node)[:40]!r}")
-        for gap in _gaps(root):
-            self._faults(f"near {gap[:40]!r}")
-        if text.doubt or sorted(found) != sorted(text.documents):
-            self._faults(text.doubt or "a here-document stands in a strange place")
-        for document in text.documents.values():
-            if (live := [] if document.literal else substitutions(document.body)) is None:
-                self._faults("a substitution in a here-document does not end")
-            if not document.literal and "@P}" in document.body and "${" in ESCAPED.sub("", document.body):
-                self.unknown.append("what ${...@P} in a here-document runs")
-            inner += live or []
-        return inner
-
-    def _compound(self, place: Place) -> None:
-        """What a node with others in it is."""
-        node = place.node
-        self.commands += _commands(place, self._documents)
-        self.assignments += [*_assignments(node), *(_late(place)[0] if _is_nameless(node) else ())]
-        if node.type == "function_definition":
-            self.functions.append(text_of(node.named_children[0]))
-        if node.type == "expansion" and [child.type for child in node.children[-3:]] == ["@", "P", "}"]:
-            self.unknown.append(f"what {text_of(node)[:40]} runs")  # it is read as a prompt
-
-    def _faults(self, fault: str) -> None:
-        self.fault = self.fault or fault
-
-    def _unused(self, source: str) -> str:
-        """The beginning of a name that is no other word's."""
-        name = f"document{len(self._documents)}"
-        while name in source:
-            name += "_"
-        return f"{name}_"
-
-
-def _tree(source: bytes) -> tuple[Node, str]:
-    language = _language()
-    from tree_sitter import Parser
-
-    parser = Parser(language)  # one for each text: they are not for many threads
-    return tree(source, lambda text: parser.parse(text).root_node)
-
-
-def _without_expansions(root: Node) -> bytes:
-    text = bytearray(root.text or b"")
-    for node in sorted(expansions(root), key=lambda one: one.start_byte, reverse=True):
-        text[node.start_byte - root.start_byte : node.end_byte - root.start_byte] = BLANK.encode()
-    return bytes(text)
+        rest, cut = _without_documents(todo.pop(), documents)
+        source = rest.encode("utf-8", "surrogateescape")
+        if len(source) > _MOST:
+            raise TooMuch(f"over {_MOST} bytes without here-documents")
+        reader = _Reader(source, script, documents)
+        reader.read(parser.parse(source).root_node)
+        todo += reader.inner
+        for document in cut:
+            todo += document.substitutions
+    return script
 
 
 @functools.cache
@@ -190,118 +107,223 @@ def _language() -> Language:
     return tree_sitter.Language(tree_sitter_bash.language())
 
 
-def _gaps(root: Node) -> Iterator[str]:
-    """Text that is in no node: the grammar knows some things that it does not tell."""
-    source, at = root.text or b"", root.start_byte
-    todo = [root]
-    while todo:
-        node = todo.pop()
-        if node.child_count:
-            todo += reversed(node.children)
+def _parser() -> Parser:
+    language = _language()
+    from tree_sitter import Parser
+
+    return Parser(language)  # a new one, as threads must not share one
+
+
+def _without_documents(text: str, documents: dict[str, Document]) -> tuple[str, list[Document]]:
+    """The text with ``<NAME`` in place of each here-document, and these here-documents.
+
+    Quotes are not looked at: an operator counts if its delimiter stands alone in a later line. All others are left to
+    the grammar.
+    """
+    cut: list[Document] = []
+    at = 0
+    while (operator := _HEREDOC.search(text, at)) is not None:
+        at = operator.end()
+        tabs, single, double, backslash, bare = operator.groups()
+        pattern = ("^\t*" if tabs else "^") + re.escape(single or double or bare) + r"(?:\n|\Z)"
+        line = _LINE.match(text, at)
+        end = line and re.compile(pattern, re.MULTILINE).search(text, line.end())
+        if line is None or end is None:
             continue
-        gap = source[at - root.start_byte : node.start_byte - root.start_byte].replace(b"\\\n", b"").strip(b" \t\n")
-        if gap:
-            yield gap.decode("utf-8", "surrogateescape")
-        at = max(at, node.end_byte)
+        body = text[line.end() : end.start()]
+        body = _TABS.sub("", body) if tabs else body
+        cut.append(Document(body) if backslash or bare is None else Document(*expanded(body)))
+        name = f"{_DOCUMENT}{len(documents)}"
+        documents[name] = cut[-1]
+        at = operator.start()
+        text = f"{text[:at]}<{name} {text[operator.end() : line.end()]}{text[end.end() :]}"
+    return text, cut
 
 
-def _overlooked(place: Place) -> list[str]:
-    """Texts that run, and that the grammar takes for plain words, or does not always see."""
-    node = place.node
-    if is_in_backticks(node):
-        return substitutions(text_of(node).lstrip()) or []
-    value = (word_of([node]) if node.type in QUOTED else None) or ""
-    is_live = "$(" in value or "`" in value
-    if is_live and (_is_index(place) or (_ELEMENT.search(value) and "test_command" in place.within)):
-        return substitutions(value) or []
-    processes = _has_processes(place)
-    is_plain = node.child_count == 0 and node.is_named and node.type not in LITERAL
-    is_live = is_plain and (processes or "`" in text_of(node))
-    return substitutions(text_of(node), processes) or [] if is_live else []
+class _Place(NamedTuple):
+    """A node, what the commands in it read, and redirections of the last command in it."""
+
+    node: Node
+    stdin: str | None = None
+    redirects: Sequence[Node] = ()
 
 
-def _has_processes(place: Place) -> bool:
-    """Does ``<(`` begin a substitution in this plain word of ``${...}``? The grammar does not see all of them."""
-    return "expansion" in place.within and "string" not in place.within
+class _Reader:
+    """Adds what one text runs to a script."""
 
+    def __init__(self, source: bytes, script: Script, documents: dict[str, Document]) -> None:
+        self._source, self._script, self._documents = source, script, documents
+        self.inner: list[str] = []  # texts that run, too, and that the tree does not show
 
-def _is_index(place: Place) -> bool:
-    """Does this stand where the index of an element is computed, whatever its quotes?"""
-    is_first = place.before is not None and place.before.child_count == 0 and text_of(place.before) == "["
-    return "subscript" in place.within or (is_first and "array" in place.within)
+    def read(self, root: Node) -> None:
+        has_error = root.has_error
+        todo = [_Place(root)]  # a list, as trees can be too deep for recursion
+        while todo:
+            place = todo.pop()
+            node = place.node
+            if has_error and (node.is_error or node.is_missing):
+                self._fault(node)
+            children = node.children
+            if children:
+                todo += reversed([*self._parts(place, children)])
+            else:
+                self._leaf(node)
 
+    def _fault(self, node: Node) -> None:
+        self._script.fault = self._script.fault or f"line {node.start_point.row + 1}, near {self._text(node)[:40]!r}"
 
-def _is_doubtful(place: Place) -> bool:
-    """Does the grammar take for a plain word what may be a substitution, a keyword, or more than one line?"""
-    node = place.node
-    if node.type == "heredoc_redirect":  # one that was not seen before
-        return True
-    if node.type == "test_command" and text_of(node)[:2].rstrip() == "[":  # a command as others: keywords.COMMAND
-        return True
-    if is_in_backticks(node):
-        return substitutions(text_of(node).lstrip()) is None
-    if node.type == "command_name":
-        return text_of(node) in _KEYWORDS
-    if node.child_count:
-        return False
-    text = text_of(node)
-    text = ESCAPED.sub("", text) if "\\" in text else text
-    if node.type in ("raw_string", "ansi_c_string"):  # which are none within double quotes: "${x:-'$(rm y)'}"
-        return ("$(" in text or "`" in text) and "string" in place.within
-    if node.type == "word" and "\n" in text:
-        return True
-    is_plain = node.is_named and node.type not in LITERAL
-    return is_plain and ("$(" in text or substitutions(text, _has_processes(place)) is None)
+    def _text(self, node: Node) -> str:
+        return self._source[node.start_byte : node.end_byte].decode("utf-8", "surrogateescape")
 
+    def _leaf(self, node: Node) -> None:
+        """Find substitutions that the grammar takes for part of a plain word (``${x:-`date`}``)."""
+        text = self._source[node.start_byte : node.end_byte]
+        if (b"`" in text or b"(" in text) and node.is_named and node.type not in _LITERAL:
+            self.inner += expanded(self._text(node), is_word=node.type == "word")[1]
 
-def _commands(place: Place, documents: Mapping[str, Document]) -> list[Simple]:
-    """The command that this node is."""
-    node = place.node
-    if node.type == "command":
-        # An operator is a word here, as in `expr 1 == 2`; the dollar of $"..." is none.
-        parts = [one for one in node.children if one.type not in _NOT_WORDS and not is_dollar(one)]
-        while parts and parts[0].type in ("variable_assignment", "variable_assignments"):
-            parts.pop(0)
-        return _made(groups(parts), place, documents)
-    if node.type in ("declaration_command", "unset_command"):
-        return [Simple((text_of(node.children[0]), *map(argument_of, groups(node.named_children))))]
-    return _made([], place, documents) if _is_nameless(node) else []
+    def _parts(self, place: _Place, children: list[Node]) -> Iterable[_Place]:
+        """Note what this node runs, and return the nodes in it."""
+        node, stdin, redirects = place
+        kind = node.type
+        if kind == "command":
+            self._script.commands += self._commands(children, redirects, stdin)
+            for child in children:
+                if child.type == "regex" and _SEPARATORS.search(self._text(child)):
+                    self._fault(child)  # in $( ) it reads on behind == as in [[ ]]
+                    self.inner.append(self._text(child))
+            return map(_Place, children)
+        if kind == "redirected_statement":
+            own = [child for child in children if child.type in _REDIRECTS]
+            if children[0].type in _REDIRECTS:
+                self._script.commands += self._commands((), own, stdin)
+            return [
+                _Place(one) if one.type in _REDIRECTS else _Place(one, stdin, [*own, *redirects]) for one in children
+            ]
+        if kind in _SEQUENCES:
+            return self._sequence(place, children)
+        if kind in _ASSIGNMENTS:
+            self._script.commands += self._commands((), redirects, stdin)
+            if kind == "variable_assignment":
+                self._script.assigned.append(self._text(children[0]).partition("[")[0])
+        elif kind in ("declaration_command", "unset_command"):
+            self._script.commands += [Command(words) for words in self._words(children)]
+        elif kind == "test_command" and children[0].type == "[":
+            self._script.commands.append(Command(tuple(self._text(node).split())))
+        elif kind == "command_substitution" and children[0].type == "`":
+            texts = expanded(self._text(node))[1]
+            if not texts:  # the backtick is not closed
+                self._fault(node)
+            self.inner += texts
+            return ()
+        elif kind == "heredoc_redirect":
+            self._fault(node)
+        stdin = self._stdin(redirects, stdin)
+        return [_Place(child, stdin) for child in children]
 
+    def _sequence(self, place: _Place, children: list[Node]) -> Iterator[_Place]:
+        stdin = place.stdin
+        for child in children[:-1]:
+            yield _Place(child, stdin)
+            if place.node.type == "pipeline" and child.is_named:
+                stdin = self._output(child, stdin)
+        yield _Place(children[-1], stdin, place.redirects)
 
-def _is_nameless(node: Node) -> bool:
-    """Are the words of the command, if it has any, taken for more targets of its redirections?"""
-    if node.type == "redirected_statement":
-        return node.named_children[0].type in _NOT_WORDS
-    return node.type in ("variable_assignment", "variable_assignments")
+    def _commands(self, nodes: Iterable[Node], redirects: Iterable[Node], stdin: str | None) -> Iterator[Command]:
+        """The command of these nodes, or one for each line."""
+        parts: list[Node] = []
+        own: list[Node] = []
+        for node in nodes:
+            kind = node.type
+            if kind in _REDIRECTS:
+                own.append(node)
+            elif kind not in _NOT_WORDS:
+                parts.append(node)
+        own += redirects
+        for redirect in own:
+            if redirect.type == "file_redirect":  # to the grammar the words behind it are more targets
+                parts += redirect.children_by_field_name("destination")[1:]
+        stdin = self._stdin(own, stdin)
+        return (Command(words, stdin) for words in self._words(parts))
 
+    def _stdin(self, redirects: Iterable[Node], stdin: str | None) -> str | None:
+        """What a command with these redirections reads, if it reads ``stdin`` without them."""
+        for redirect in redirects:
+            if redirect.type == "herestring_redirect":
+                stdin = next(iter(self._words(redirect.named_children)), ("",))[0]
+            elif redirect.type == "file_redirect" and any(child.type in ("<", "<&") for child in redirect.children):
+                descriptor = redirect.child_by_field_name("descriptor")
+                target = redirect.child_by_field_name("destination")
+                if target is not None and (descriptor is None or self._text(descriptor) == "0"):
+                    stdin = self._content(self._text(target))
+        return stdin
 
-def _late(place: Place) -> tuple[list[tuple[str, Word]], list[list[Node]]]:
-    """What stands after a redirection: assignments, by name and value, and the words of the command."""
-    words, assigned = strays(place), list[tuple[str, Word]]()
-    while words and (found := _ASSIGNED.match(text_of(words[0][0]))) is not None:
-        value = word_of(words.pop(0))
-        assigned.append((found[1], value and value.partition("=")[2]))
-    return assigned, words
+    def _content(self, path: str) -> str | None:
+        document = self._documents.get(path)
+        return document.body if document is not None else "" if path == "/dev/null" else None
 
+    def _output(self, node: Node, stdin: str | None) -> str | None:
+        """What a command writes, as far as its words say."""
+        redirects: Sequence[Node] = ()
+        if node.type == "redirected_statement":
+            node, *redirects = node.children
+        if node.type != "command":
+            return None
+        words, stdin = next(self._commands(node.children, redirects, stdin), Command(()))
+        match words:
+            case ("cat",) | ("cat", "-"):
+                return stdin
+            case ("echo", *said):
+                while said and said[0] in ("-e", "-n", "-ne", "-en", "-E"):
+                    del said[0]
+                return " ".join(said).replace("\\n", "\n")
+            case ("printf", *said):  # each of them may be a line
+                return "\n".join(said).replace("\\n", "\n")
+        return None
 
-def _assignments(node: Node) -> list[tuple[str, Word]]:
-    """Each value that this node assigns, by the name of the variable: those of an array, and of a loop, are many."""
-    if node.type == "for_statement":
-        name, among = text_of(node.named_children[0]), groups(node.children_by_field_name("value"))
-        return [(name, word_of(group)) for group in among] or [(name, None)]
-    if node.type == "expansion" and any(child.type in (":=", "=") for child in node.children[2:3]):
-        return [(text_of(node.children[1]).partition("[")[0], word_of(node.children[3:-1]))]
-    if node.type != "variable_assignment":
-        return []
-    name, values = text_of(node.children[0]).partition("[")[0], list(node.children[2:])
-    if values and values[0].type == "array":
-        return [(name, word_of(group)) for group in groups(values[0].named_children)]
-    return [(name, word_of(values))]
+    def _words(self, parts: Iterable[Node]) -> Iterator[tuple[str, ...]]:
+        """The words of these nodes, line by line."""
+        words: list[str] = []
+        end = 0
+        for part in parts:
+            start = part.start_byte
+            gap = self._source[end:start].replace(b"\\\n", b"") if words else b" "
+            if words and (b"\n" in gap or self._source.startswith(b"\n", start)):  # some words begin with a newline
+                yield tuple(words)
+                words = []
+            if gap or not words:
+                words.append(self._value(part, is_name=not words))
+            else:
+                words[-1] += self._value(part, is_name=len(words) == 1)
+            end = part.end_byte
+        if words:
+            yield tuple(words)
 
+    def _value(self, node: Node, is_name: bool) -> str:
+        """The value of a word, or of a part of one."""
+        kind = node.type
+        if kind in _EXPANSIONS:
+            return UNKNOWN
+        if kind == "string":
+            return self._string(node)
+        text = self._text(node)
+        if kind == "raw_string":
+            return text[1:-1]
+        if kind == "ansi_c_string":
+            return ansi_quoted(text[2:-1])
+        children = node.children
+        if not children:
+            return "" if kind == "$" else unquoted(text.lstrip("\n"), is_name)  # the dollar of $"..."
+        if kind == "concatenation" and "{" in text:
+            bare = "".join(self._text(child) for child in children if child.type == "word")
+            if UNKNOWN in unquoted(bare):
+                return UNKNOWN
+        return "".join([self._value(child, is_name) for child in children])
 
-def _made(groups: list[list[Node]], place: Place, documents: Mapping[str, Document]) -> list[Simple]:
-    groups = [*groups, *(strays(place) if groups else _late(place)[1])]
-    groups = [group for group in groups if text_of(group[0]) != NOTHING]
-    if not groups:
-        return []
-    return [Simple((name_of(groups[0]), *map(argument_of, groups[1:])), *fed(place, documents))]
+    def _string(self, node: Node) -> str:
+        pieces, at = list[bytes](), node.start_byte + 1
+        for child in node.children:
+            if child.type in _EXPANSIONS:
+                pieces += [self._source[at : child.start_byte], UNKNOWN.encode()]
+                at = child.end_byte
+        pieces.append(self._source[at : node.end_byte - 1])
+        return double_quoted(b"".join(pieces).decode("utf-8", "surrogateescape"))

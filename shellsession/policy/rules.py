@@ -1,6 +1,6 @@
-"""Policy: what may run, for how long, with what of the environment, and what of it is shown.
+"""Policy: what may run and for how long, what it sees of the environment, and what is shown of that.
 
-Law: a command is refused before it runs or not at all, and the reason is told; nothing here touches the system.
+A command is refused before it runs or not at all. Nothing here touches the system.
 """
 
 from __future__ import annotations
@@ -15,26 +15,29 @@ from typing import Any, Final
 
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, check_flag, check_seconds, to_bytes
-from .commands import Run, commands, shown
+from .commands import Run, run_of, shown
+from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
-from .subcommands import subcommands
-from .words import Word
+from .words import UNKNOWN
 
 Pattern = str | re.Pattern[str]
 UNCONFIRMED: Final = "it was not confirmed"
 _COROUTINE: Final = "a coroutine function can be asked only by an async tool: bind it to AsyncSession or AsyncAgents"
+_REWRITE: Final = "split it, or write it more simply"
+_QUOTES: Final = re.compile(r"[\\'\"]")
+_BETWEEN: Final = re.compile(r"[\s;&|<>(){}`$=]+")
 _SHOWN: Final = 80  # characters of a command that a reason quotes
 
 
 class PolicyRefused(ShellSessionError):
-    """The policy does not let this command run; nothing was run. The message says why."""
+    """The policy does not let this command run. Nothing was run; the message says why."""
 
     code = "policy_refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The request as it may run; where ``question`` is not empty, only if ``confirm`` says yes to it."""
+    """The request as it may run. If ``question`` is not empty, ``confirm`` must say yes to it first."""
 
     request: Request
     question: str = ""
@@ -42,44 +45,44 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What may run. It catches mistakes and asks people; it is not a security boundary: what may run may do anything.
+    """What may run. A policy catches mistakes and asks people; it is no security boundary.
 
-    ``deny``: texts that no command may contain, wherever they stand (also in quotes), and regular expressions
-    (``re.compile(...)``) that are searched in the text and, with any of the next three, in each command of it.
-    ``deny_commands``, ``allow``: commands by name, as ``"sudo"`` or ``"git push"``; words may be patterns (``*``,
-    ``?``, ``[...]``). They are about what the text runs, in ``a && b``, ``$(b)``, ``<(b)``, ``env X=1 b`` and ``bash -c
-    'b'``, and behind what else starts others (``sudo``, ``ssh``, ``docker exec``: ``policy.starters``), not about what
-    it only mentions, in quotes or here-documents. A variable that makes bash or a program run something is read, too
-    (``PS1``, ``PAGER``: ``policy.variables``). What an interpreter runs (``perl -e``, ``awk``, ``make``, ``gdb -ex``,
-    and by its own variables, as ``NODE_OPTIONS``) is not looked into, nor is a file with its words (``sed -f``,
-    ``apt-get -c``): an allow list without it refuses it. A script of sed is read, but an expansion in its patterns and
-    texts (``"s/a/$B/"``) is taken for a part of these. A name without a slash means every path to it; what an alias or
-    a function of an earlier text stands for is not known. An allowed command begins with these words. Of a denied one,
-    a second word that begins with a letter is the subcommand, which is the
-    first word that is no option (``policy.subcommands`` knows which options take a word; one that is not there may, or
-    not, and both are denied): "git push" is not about ``git stash push``, nor is "rm x" about ``rm y x``,
-    and "make install" is not about ``make all install``. Any other second word (``--force``, ``/etc``, ``*``), and each
-    further one, may stand anywhere after it, in this order.
-    ``allow``: every command must be allowed, or it is refused; with ``confirm``, somebody is asked.
-    ``confirm``: a function, for async tools also a coroutine function, of (command, agent, cwd), all texts: it is asked
-    about every command, or with ``allow`` about every other one; unless it says yes, and within ``confirm_timeout``
-    seconds (None: whenever it does), the command is refused.
-    ``PATH=``, ``ENV=`` and ``LD_*=`` make names mean other programs: what has them is not allowed.
-    Of a text, 65536 bytes beside its here-documents are looked at, and 2^20 bytes of all that it runs. What is over
-    that is refused, with ``deny_commands`` and ``strict``, and never allowed.
-    ``strict``: refuse what cannot be read as bash, and what runs something that the text does not tell (``$CMD x``,
-    ``curl x | bash``). Without it such parts are not denied; they are never allowed. Of a text with expansions in it
-    (``ssh h "cd $X && sudo y"``) the rest is read, and may be denied. What arithmetic computes is read where the text
-    gives it to a variable or an argument in one word (``x='a[$(y)]'``, ``printf -v``, ``read <<<``, ``bash -c``), not
-    where a command prints it, a loop reads it, or other variables put it together.
-    ``max_command``: bytes. ``min_timeout``, ``max_timeout``: every time limit is brought between these, in seconds.
-    ``hide_prefixes``, ``hide_names``, ``hide_values``: the beginning of a name, patterns in a name, patterns in a value
-    of variables that are not in the environment of an agent's bash.
-    ``mask_secrets``: in results and logs of tools, ``***`` stands for the secrets of the host's environment (known by
-    names, as TOKEN, and passwords in URLs) and for what is hidden, where these have six characters or more.
-    ``secrets``: values for which it always does, with ``mask_secrets`` or without, however short they are.
-    Files are left as they are, also the output file of a phoenix command in the background.
-    Raises InvalidRequest, also where a parser of bash is needed and missing (the extra ``policy``).
+    **Rules about commands.** ``deny_commands`` and ``allow`` hold commands by name, as ``"sudo"`` or ``"git push"``.
+    Each word may be a pattern (``*``, ``?``, ``[...]``). A name without a slash means every path to it. The rules are
+    about all that a text runs: in ``a && b``, ``$(b)``, loops and functions, here-documents that a shell reads, and
+    behind programs that start others (``env X=1 b``, ``bash -c 'b'``, ``ssh host b``; ``policy.programs`` lists them).
+    They are not about what a text only mentions, in quotes or comments. They do not see into files, interpreters
+    (``python -c``, ``awk``, ``make``), and words that are put together at run time.
+
+    * ``deny_commands``: commands that must not run. A second word that begins with a letter is the subcommand, the
+      first word that is no option: "git push" matches ``git -C x push``, and not ``git stash push``. Other words
+      (``--force``, ``/etc``, ``*``) may stand anywhere behind it, in the order of the rule.
+    * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other is refused,
+      or asked about if there is a ``confirm``. So is a text that sets PATH, ENV or LD_*, which change what names mean.
+    * ``strict``: refuse a text that cannot be read as bash, and one that runs what it does not say (``$CMD x``,
+      ``curl x | bash``). Without it such parts are not denied. They are never allowed.
+    * ``deny``: texts that a command must not contain, also in quotes; and regular expressions (``re.compile(...)``).
+      These are searched in the text and, with any of the rules above, in each command of it.
+
+    ``allow`` and ``strict`` refuse a text that cannot be read as bash; ``deny_commands`` refuses it if one of its rules
+    stands anywhere in it. All three refuse a text of over 65536 bytes without its here-documents, or 2^20 in all.
+
+    **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
+    asked about every command, or with ``allow`` about those that are not allowed. The command is refused unless it
+    returns True within ``confirm_timeout`` seconds (None: no limit).
+
+    **Limits.** ``max_command``: bytes of a command. ``min_timeout``, ``max_timeout``: bounds of every time limit, in
+    seconds.
+
+    **Environment.** ``hide_prefixes``, ``hide_names``, ``hide_values``: variables that an agent's bash does not get, by
+    the beginning of a name, and by patterns in names and in values.
+
+    **Secrets.** ``mask_secrets``: results and logs of tools show ``***`` for hidden values and for secrets of the
+    host's environment (by names, as TOKEN, and passwords in URLs), if they have six characters or more. ``secrets``:
+    values that are masked always, however short. Files keep what is written to them, also the output file of a phoenix
+    command in the background.
+
+    Raises InvalidRequest, also if a parser of bash is needed and not installed (the extra ``policy``).
     """
 
     deny: Sequence[Pattern] = ()
@@ -123,19 +126,19 @@ class Policy:
         for name in ("hide_names", "hide_values"):
             object.__setattr__(self, name, tuple(_compiled(name, one) for one in getattr(self, name)))
         if self._reads:
-            commands(b"")  # a missing parser is told here
+            run_of("")  # raises if the parser is missing
 
     @property
     def _reads(self) -> bool:
         return bool(self.deny_commands) or self.allow is not None or self.strict
 
     def check(self, request: Request, agent: str = "", cwd: str = "") -> Request:
-        """The request as it may run, with its time limit. For sessions that are used without a tool:
+        """The request as it may run, with its time limit. For sessions without a tool:
 
             session.run((request := policy.check(Request(b"make"))).command, timeout=request.timeout)
 
-        ``confirm`` is asked here and now, for as long as it takes. Raises PolicyRefused; InvalidRequest where
-        ``confirm`` is a coroutine function, which only async tools can ask.
+        Calls ``confirm``, and waits for it without a limit. Raises PolicyRefused; InvalidRequest if ``confirm`` is a
+        coroutine function, which only async tools can call.
         """
         verdict = self.judge(request)
         if verdict.question and (self.confirm is None or not yes(ask(self.confirm, (verdict.question, agent, cwd)))):
@@ -143,14 +146,14 @@ class Policy:
         return verdict.request
 
     def judge(self, request: Request) -> Verdict:
-        """What is to be said without asking anybody. Raises PolicyRefused."""
+        """The verdict of the rules, before ``confirm`` is called. Raises PolicyRefused."""
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
         limited = replace(request, timeout=self._limit(request.timeout))
         text = request.command.decode("utf-8", "surrogateescape")
         if not text:
             return Verdict(limited)  # it runs nothing
-        run = commands(request.command) if self._reads else Run(())
+        run = run_of(text) if self._reads else Run()
         self._deny(text, run)
         objection = self._objection(run)
         if objection and self.confirm is None:
@@ -159,7 +162,7 @@ class Policy:
         return Verdict(limited, text if asks else "")
 
     def _deny(self, text: str, run: Run) -> None:
-        lines = [text, *shown(run)]
+        lines = [text, *map(shown, run.commands)]
         for pattern in self.deny:
             if isinstance(pattern, str):
                 if pattern in text:
@@ -167,27 +170,31 @@ class Policy:
             elif any(map(pattern.search, lines)):
                 raise refused(f"it matches {pattern.pattern!r}")
         if run.unread and (self.strict or self.deny_commands):
-            raise refused(f"it is too much to be looked at ({run.unread}): put it into a file")
+            raise refused(f"it is too long to be read ({run.unread}): put it into a file")
         if self.strict and run.fault:
-            raise refused(f"it cannot be read as bash ({run.fault}): write it in a simpler way")
+            raise refused(f"{_unreadable(run)}: {_REWRITE}")
         if self.strict and run.unknown:
-            raise refused(f"it does not say {run.unknown[0]}: write that out")
+            raise refused(f"{run.unknown[0]} is known only at run time: write it out")
         for rule in self.deny_commands:
             if any(_denies(rule.split(), words, self.strict) for words in run.commands):
                 raise refused(f"{rule!r} is denied")
+            if run.fault and _is_mentioned(rule.split(), text):
+                raise refused(f"{_unreadable(run)}, and it names {rule!r}, which is denied: {_REWRITE}")
 
     def _objection(self, run: Run) -> str:
-        """Why not all of it is allowed; "" when it is."""
+        """Why not all of it is allowed, or ""."""
         if self.allow is None:
             return ""
-        for words, line in zip(run.commands, shown(run), strict=True):
-            if not any(_allows(rule.split(), words) for rule in self.allow):
-                return f"{line[:_SHOWN]!r} is not allowed; {', '.join(self.allow) or 'nothing'} is"
-        if run.unread or run.renaming:
-            return f"{run.renaming} says what names mean" if run.renaming else f"not all was read: {run.unread}"
         if run.fault:
-            return f"it cannot be read as bash ({run.fault})"
-        return f"it does not say {run.unknown[0]}" if run.unknown else ""
+            return f"{_unreadable(run)}: {_REWRITE}"
+        for words in run.commands:
+            if not any(_allows(rule.split(), words) for rule in self.allow):
+                return f"{shown(words)[:_SHOWN]!r} is not allowed; {', '.join(self.allow) or 'nothing'} is"
+        if run.renaming:
+            return f"{run.renaming} changes what names mean"
+        if run.unread:
+            return f"it is too long to be read: {run.unread}"
+        return f"{run.unknown[0]} is known only at run time" if run.unknown else ""
 
     def _limit(self, timeout: float | None) -> float | None:
         if self.max_timeout is not None:
@@ -195,7 +202,7 @@ class Policy:
         return timeout if timeout is None or self.min_timeout is None else max(timeout, self.min_timeout)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment without what is hidden: what tools over Agents give to an agent's bash."""
+        """The environment without hidden variables, as tools over Agents give it to an agent's bash."""
         return {name: value for name, value in environ.items() if not self._hides(name, value)}
 
     def _hides(self, name: str, value: str) -> bool:
@@ -206,7 +213,7 @@ class Policy:
         )
 
     def known_secrets(self, *environs: Mapping[str, str]) -> Secrets:
-        """What is masked, by these environments."""
+        """What is masked in results and logs, for these environments."""
         if not self.mask_secrets:
             return Secrets({}, named=self.secrets)
         hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
@@ -214,26 +221,26 @@ class Policy:
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """A function's answer, here and now. Raises InvalidRequest for a coroutine function: a coroutine is no answer, and
-    would count as a yes."""
+    """Call ``confirm`` and return its answer. Raises InvalidRequest for a coroutine function: a coroutine would count
+    as a yes."""
     if not inspect.iscoroutinefunction(function):
         answer = function(*arguments)
         if not inspect.isawaitable(answer):
             return answer
         if inspect.iscoroutine(answer):
-            answer.close()  # nobody will await it
+            answer.close()  # else Python warns that it was never awaited
     raise InvalidRequest(_COROUTINE)
 
 
 def yes(answer: object) -> bool:
-    """An answer. Raises InvalidRequest for what is neither True nor False: "no" would count as a yes."""
+    """The answer as a bool. Raises InvalidRequest for other values: the text "no" would count as a yes."""
     if answer and answer is not True:
-        raise InvalidRequest(f"who was asked for a yes or no said {answer!r:.60}: return True or False")
+        raise InvalidRequest(f"confirm returned {answer!r:.60}: return True or False")
     return bool(answer)
 
 
 def refused(reason: str) -> PolicyRefused:
-    """The error for this reason."""
+    """The error to raise, with this reason."""
     return PolicyRefused(f"refused by policy: {reason}")
 
 
@@ -248,45 +255,53 @@ def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
         raise InvalidRequest(f"{name} is a list, not {type(values).__name__}")
     for value in values:
-        if not isinstance(value, kinds) or value == "":  # not shown: it may be a secret of the wrong type
+        if not isinstance(value, kinds) or value == "":  # not shown, as it may be a secret of the wrong type
             found = "one that is empty" if value == "" else type(value).__name__
             raise InvalidRequest(f"{name} are texts{' or patterns' if re.Pattern in kinds else ''}, not {found}")
         if isinstance(value, re.Pattern) and not isinstance(value.pattern, str):
             raise InvalidRequest(f"{name}: {value!r} is a pattern of bytes, not of text")
 
 
-def _is_named(pattern: str, word: Word) -> bool:
-    if word is None:
-        return False
-    return fnmatch.fnmatchcase(word if "/" in pattern else word.rpartition("/")[2], pattern)
+def _is_named(pattern: str, word: str) -> bool:
+    """Does this word name the program? A pattern without a slash means every path to it."""
+    name = word if "/" in pattern else base_name(word)
+    return UNKNOWN not in name and fnmatch.fnmatchcase(name, pattern)
 
 
-def _denies(rule: list[str], words: tuple[Word, ...], strict: bool) -> bool:
-    """Is this the command? When strict, a word that is not known may be any."""
+def _denies(rule: list[str], words: Sequence[str], strict: bool) -> bool:
+    """Is this the command? If strict, a word that is not known may be any."""
     if not _is_named(rule[0], words[0]):
         return False
     if len(rule) == 1 or not rule[1][0].isalpha():
         return _follow(rule[1:], words[1:], strict)
     return any(
-        _may_be(words[at : at + 1], rule[1], strict) and _follow(rule[2:], words[at + 1 :], strict)
-        for at in subcommands(words, known=not strict)
+        _may_be(words[at], rule[1], strict) and _follow(rule[2:], words[at + 1 :], strict)
+        for at in subcommands(base_name(words[0]), words)
     )
 
 
-def _follow(wanted: list[str], words: tuple[Word, ...], strict: bool) -> bool:
+def _follow(wanted: Sequence[str], words: Sequence[str], strict: bool) -> bool:
     """Do these stand among the words, in this order?"""
     others = iter(words)
-    return all(any(_may_be((word,), one, strict) for word in others) for one in wanted)
+    return all(any(_may_be(word, one, strict) for word in others) for one in wanted)
 
 
-def _may_be(word: tuple[Word, ...], pattern: str, strict: bool) -> bool:
-    return any(strict if one is None else fnmatch.fnmatchcase(one, pattern) for one in word)
+def _may_be(word: str, pattern: str, strict: bool) -> bool:
+    return strict if UNKNOWN in word else fnmatch.fnmatchcase(word, pattern)
 
 
-def _allows(rule: list[str], words: tuple[Word, ...]) -> bool:
+def _allows(rule: list[str], words: Sequence[str]) -> bool:
     """Does the command begin with these words?"""
-    if len(words) < len(rule) or not _is_named(rule[0], words[0]):
+    if len(words) < len(rule) or UNKNOWN in words[0] or not _is_named(rule[0], words[0]):
         return False
-    return all(
-        word is not None and fnmatch.fnmatchcase(word, one) for one, word in zip(rule[1:], words[1:], strict=False)
-    )
+    return all(_may_be(word, one, False) for one, word in zip(rule[1:], words[1:], strict=False))
+
+
+def _is_mentioned(rule: list[str], text: str) -> bool:
+    """Do the words of the rule stand in the text, in this order, whatever they are there?"""
+    words = iter(_BETWEEN.split(_QUOTES.sub("", text)))
+    return any(_is_named(rule[0], word) for word in words if word) and _follow(rule[1:], [*words], strict=False)
+
+
+def _unreadable(run: Run) -> str:
+    return f"it cannot be read as bash ({run.fault})"

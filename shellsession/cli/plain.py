@@ -1,0 +1,141 @@
+"""``shellsession run [-s AGENT] [--timeout S] [--] COMMAND...`` where a daemon listens: the common call, at once.
+
+Law: it takes only words that mean the same to the parser of ``run``, and sends what ``run`` sends; all else is left to
+``run`` before anything was sent. To load the parser, and what shows any end but the ordinary one, would take longer
+than Python's own start.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..daemon.endpoint import socket_path
+from ..daemon.exchange import Backend, Cancelled, Exchange
+from ..daemon.inherited import inherited
+from ..daemon.link import Link
+from ..daemon.records import closed_meanwhile, exit_code_of, field, to_result
+from ..daemon.transport import UnixTransport
+from ..daemon.wire import Message
+from ..engine.waiting import Poller
+from ..errors import NoSuchAgent, SessionClosed, ShellSessionError
+from .passed import Passed
+from .words import default_agent, name, script
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Any, Final
+
+_OPTIONS: Final = ("-s", "--session", "--timeout")
+_DIGITS: Final = 9  # of seconds; more than the parser allows have more
+
+
+class Call:
+    """What the words of a call ask for."""
+
+    def __init__(self, agent: str | None, timeout: float | None, command: Sequence[str]) -> None:
+        self.agent, self.timeout, self.command = agent, timeout, command
+
+
+def understood(words: Sequence[str]) -> Call | None:
+    """What these words behind ``run`` ask for; None where that is for the parser to say."""
+    agent, timeout, at = None, None, 0
+    while at + 1 < len(words) and words[at] in _OPTIONS:
+        option, value = words[at : at + 2]
+        if option == "--timeout":
+            if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS and int(value)):
+                return None
+            timeout = float(value)
+        elif not value or value[0] == "-":
+            return None
+        else:
+            agent = name(value)
+        at += 2
+    command = words[at:]
+    if command and command[0][:1] == "-":
+        if command[0] != "--":
+            return None
+        command = command[1:]
+    return None if list(command) in ([], ["-"]) else Call(agent, timeout, command)
+
+
+def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
+    """The exit status; None where it is left to ``run``. ``begin`` is called before anything is sent."""
+    if (call := understood(words)) is None:
+        return None
+    transport = UnixTransport(socket_path())
+    if (channel := transport.reach()) is None:
+        return None
+    backend = Backend()
+    backend.pool.give_back(Link(channel, Poller()))
+    try:
+        begin()
+        return _run(call, backend, transport)
+    finally:
+        backend.pool.close()
+
+
+def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
+    agent = default_agent() if call.agent is None else call.agent
+    opening = Message({"verb": "open", "agent": agent, **inherited()}, ())
+    *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)
+    incarnation = field(opened.header, "id", str).partition(".")[0]
+    header: dict[str, Any] = {"verb": "run", "agent": agent, "tty": False, "idle_timeout": None, "live": True}
+    if call.timeout is not None:
+        header["timeout"] = call.timeout
+    if os.isatty(2):
+        header["tell"] = True
+    request = Message(header, (script(call.command),))
+    passed, interrupted = Passed(), False
+    with Cancelled() as cancelled:
+        messages = _messages(Exchange(backend, transport, request, incarnation, start=True), backend)
+        try:
+            try:
+                for message in messages:
+                    if message.header.get("event") == "output":
+                        passed(message.header["stream"], message.parts[0])
+                    elif message.header.get("event") == "waits":
+                        from .results import tell_of_waiting
+
+                        tell_of_waiting(agent, message)
+            finally:
+                messages.close()
+        except KeyboardInterrupt:
+            if (ended := cancelled.result) is None:  # behind the import it may have come, and nobody waits for it
+                raise
+            from .results import by_ctrl_c
+
+            result, interrupted = by_ctrl_c(ended), True
+        except NoSuchAgent:
+            raise SessionClosed(closed_meanwhile(agent)) from None
+    if not interrupted:
+        if (code := exit_code_of(message.header.get("result"))) is not None:
+            return code
+        result = to_result(field(message.header, "result", dict), message.parts)
+    from .results import conclude
+
+    return conclude(result, agent, passed, interrupted)
+
+
+def _messages(exchange: Exchange, backend: Backend) -> Generator[Message]:
+    """Every event of a request and, last, its reply. A request that is left before that is cancelled.
+
+    ``Remote`` does the same, and more. No function could do it for both: Ctrl-C may come as that is called.
+    """
+    replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
+    try:
+        while not exchange.done:
+            yield backend.give(exchange.next())
+        replied = True
+    except ShellSessionError:
+        replied = True
+        raise
+    finally:
+        if not (replied or exchange.cancelled):
+            try:
+                backend.give(exchange.cancel())
+            except BaseException:
+                if not exchange.cancelled:  # a second Ctrl-C came before that
+                    backend.give(exchange.cancel())
+                raise
+        exchange.close()

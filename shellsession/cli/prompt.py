@@ -1,0 +1,185 @@
+"""The prompt of ``attach``: reads a person's next command, of as many lines as bash needs for it.
+
+Where prompt_toolkit is installed it edits the command, and keeps a history; else the kernel edits line by line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ..daemon.audit import default_path
+from ..engine.directories import make_private
+from ..models import to_bytes
+from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, Terminal, encoded
+
+if TYPE_CHECKING:
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyPressEvent
+
+_MORE: Final = "> "
+_LINE_END: Final = re.compile(b"[\n" + re.escape(CTRL_C + CTRL_D + LEAVE) + b"]")
+# Keys that are no text, such as Up: the kernel edits with a few of them only, and no command contains one.
+_NO_TEXT: Final = re.compile(ESCAPE.pattern + b"|[\0-\x02\x05-\x08\x0b-\x1c\x1e\x1f\x7f]")
+# What bash says of a text that stops too early, at the start of a line: further on is what was typed.
+_STOPS_EARLY: Final = re.compile(
+    rb"^bash: line \d+: (?:(?:syntax error: )?unexpected (?:end of file|EOF )"
+    rb"|(?:syntax error near )?unexpected token `EOF'"
+    rb"|warning: here-document at line \d+ delimited by end-of-file)",
+    re.MULTILINE,
+)
+
+
+def open_prompt(terminal: Terminal, fd: int, receive: Callable[[], None]) -> Prompt:
+    """The best prompt that there is. It calls ``receive`` when the descriptor can be read while a person types."""
+    if os.environ.get("TERM", "dumb") != "dumb":
+        with suppress(ImportError):
+            return EditingPrompt(terminal, fd, receive)
+    return Prompt(terminal, fd, receive)
+
+
+class Prompt:
+    """Reads commands in the terminal's line mode."""
+
+    def __init__(self, terminal: Terminal, fd: int, receive: Callable[[], None]) -> None:
+        self._terminal, self._fd, self._receive = terminal, fd, receive
+        self.ahead = b""  # what was typed before there was a prompt for it, and no command has read
+
+    def type_ahead(self, keys: bytes) -> None:
+        """Take keys that are for the next prompt."""
+        self.ahead += _NO_TEXT.sub(b"", keys.replace(b"\r", b"\n"))
+
+    def read(self, prompt: str) -> bytes | None:
+        """The next command; None when the person leaves."""
+        self._terminal.line_mode()
+        try:
+            return self._read(prompt)
+        finally:
+            self._terminal.raw_mode()
+
+    def _read(self, prompt: str) -> bytes | None:
+        command = b""
+        while True:
+            line, end = self._read_line(_MORE if command else prompt)
+            if end in (LEAVE, CTRL_D):
+                return None
+            if end == CTRL_C:
+                command = self.ahead = b""
+            elif is_complete(command + line):
+                return command + line
+            else:
+                command += line + b"\n"
+
+    def _read_line(self, prompt: str) -> tuple[bytes, bytes]:
+        """The next line, and the key that ended it."""
+        terminal = self._terminal
+        terminal.begin_line()
+        terminal.show(encoded(prompt) + self.ahead.partition(b"\n")[0])
+        typed_here = False  # and so echoed
+        while (end := _LINE_END.search(self.ahead)) is None:
+            ready = terminal.wait(self._fd)
+            if self._fd in ready:
+                self._receive()
+                terminal.begin_line()
+                terminal.show(encoded(prompt) + self.ahead)
+            if STDIN in ready:
+                self.type_ahead(terminal.read() or CTRL_D)
+                typed_here = True
+        line, self.ahead = self.ahead[: end.start()], self.ahead[end.end() :]
+        if typed_here:
+            terminal.note_shown(end[0])
+        terminal.begin_line()
+        return line, end[0]
+
+
+class EditingPrompt(Prompt):
+    """Reads commands with prompt_toolkit. Raises ImportError where that is not installed."""
+
+    def __init__(self, terminal: Terminal, fd: int, receive: Callable[[], None]) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.enums import DEFAULT_BUFFER
+        from prompt_toolkit.filters import has_focus
+        from prompt_toolkit.key_binding import KeyBindings
+
+        super().__init__(terminal, fd, receive)
+        keys = KeyBindings()
+        keys.add("enter", filter=has_focus(DEFAULT_BUFFER))(_press_enter)
+        keys.add("c-]", eager=True)(lambda event: event.app.exit(exception=EOFError))
+        # Else it asks the terminal where the cursor is, and the answer could be taken for keys.
+        os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
+        self._session: PromptSession[str] = PromptSession(
+            multiline=True, prompt_continuation=_MORE, key_bindings=keys, history=_history()
+        )
+
+    def read(self, prompt: str) -> bytes | None:
+        """As in Prompt. What was typed ahead is there to be edited."""
+        begun, self.ahead = self.ahead.strip(b"\n").decode("utf-8", "surrogateescape"), b""
+        self._terminal.begin_line()
+        try:
+            return to_bytes("command", self._session.prompt(prompt, default=begun, pre_run=self._listen))
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            return b""
+        finally:
+            self._terminal.note_shown(b"\n")
+
+    def _listen(self) -> None:
+        """Show above the prompt what arrives, once."""
+        app = self._session.app
+        loop = app.loop
+        assert loop is not None  # it runs
+
+        def arrived() -> None:
+            loop.remove_reader(self._fd)
+            app.create_background_task(self._show_what_arrived())
+
+        loop.add_reader(self._fd, arrived)
+
+    async def _show_what_arrived(self) -> None:
+        from prompt_toolkit.application import run_in_terminal
+
+        try:
+            await run_in_terminal(self._receive)
+            self._listen()
+        except Exception as error:  # the session is closed, or the daemon has ended
+            self._session.app.exit(exception=error)
+
+
+def _press_enter(event: KeyPressEvent) -> None:
+    buffer = event.current_buffer
+    if is_complete(to_bytes("command", buffer.text)):
+        buffer.validate_and_handle()
+    else:
+        buffer.insert_text("\n")
+
+
+def _history() -> History:
+    """The commands of earlier times, in a file that is its owner's alone; in memory where there can be none."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    path = os.path.join(os.path.dirname(default_path()), "attach_history")
+    try:
+        make_private(os.path.dirname(path))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(path)
+
+
+def is_complete(command: bytes) -> bool:
+    """Would bash at a terminal run this text, rather than ask for more? Another bash reads it, and runs nothing."""
+    import subprocess  # slow to load, and not needed to watch
+
+    if (len(command) - len(command.rstrip(b"\\"))) % 2:
+        return False
+    words = ["bash", "-n", "-O", "extglob"]
+    env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    try:
+        said = subprocess.run(words, input=command + b"\n", env=env, capture_output=True, check=False).stderr
+    except OSError:  # there is no bash here; the session has its own
+        return True
+    return _STOPS_EARLY.search(said) is None
