@@ -170,7 +170,7 @@ def test_no_client_says_anything_to_a_listener_in_a_sandbox(
     monkeypatch.setattr(exchange, "_TRIED", 0.0)
     (ours / "listens.py").write_text(_LISTENS.format(ends=ends, protocol=PROTOCOL))
     with sandboxed(ours) as sh:
-        sh.run(f"{sys.executable} listens.py &")
+        sh.run(f"{os.path.realpath(sys.executable)} -I listens.py &")
         wait_until((ours / "ready").exists, "the listener")
         with pytest.raises(DaemonUnavailable, match="ends them at once" if ends else "runs in a sandbox"):
             connect("a", ours / "socket", False)
