@@ -16,7 +16,7 @@ from benchmarks.measure import Contender, Row
 from benchmarks.report import text, write
 
 # Each section runs in a process of its own: what one imports or leaves in memory must not weigh on the next.
-SECTIONS = ("latency", "throughput", "commands", "scale", "daemon", "ends")
+SECTIONS = ("latency", "throughput", "limits", "commands", "scale", "daemon", "ends")
 CONTEST = "contest"
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple
 
 import pytest
-from support import PATIENCE
+from support import PATIENCE, descriptors_left
 
 from shellsession.engine.loop_waiting import LoopPoller
 from shellsession.engine.waiting import Ready, Wait
@@ -97,6 +97,18 @@ def soon() -> float:
     return time.monotonic() + 0.005
 
 
+def to_read(fd: int, until: float | None = None) -> Wait:
+    return Wait((fd,), until)
+
+
+def output(fd: int, until: float | None = None) -> Wait:
+    return Wait((), until, output=(fd,))
+
+
+either_kind = pytest.mark.parametrize("kind", [to_read, output])
+Kind = Callable[[int, float | None], Wait]
+
+
 def test_what_was_waited_for_stays_registered(loop: Watched, bells: list[Bell]) -> None:
     """As a command is first waited for by its mark alone, then by all that can happen to it."""
     first, *others = [bell.fd for bell in bells]
@@ -137,20 +149,23 @@ def test_what_is_ready_while_another_is_awaited_is_put_out_and_found_later(loop:
     assert run(loop, main()) == ([awaited.fd], [other.fd])
 
 
-def test_what_is_ready_while_nobody_waits_is_told_of_once_and_found_later(loop: Watched, bells: list[Bell]) -> None:
+@either_kind
+def test_what_is_ready_while_nobody_waits_is_told_of_once_and_found_later(
+    loop: Watched, bells: list[Bell], kind: Kind
+) -> None:
     unawaited = list[int]()
 
     async def main() -> list[int]:
         poller = LoopPoller()
         poller.on_unawaited = lambda: unawaited.append(1)
-        assert not await poller.wait(Wait((bells[0].fd,), soon()))
+        assert not await poller.wait(kind(bells[0].fd, soon()))
         bells[0].ring()
         while not unawaited:  # noqa: ASYNC110 - the loop's own turns
             await asyncio.sleep(0)
         for _ in range(10):
             await asyncio.sleep(0)
         assert unawaited == [1]
-        return told(await poller.wait(Wait((bells[0].fd,))))
+        return told(await poller.wait(kind(bells[0].fd, None)))
 
     assert run(loop, main()) == [bells[0].fd]
 
@@ -204,18 +219,19 @@ def test_who_waits_to_write_is_not_told_of_what_could_be_read(loop: Watched, bel
     assert run(loop, main()) == ([bell.fd], [bell.fd])
 
 
-def test_a_number_that_has_a_new_owner_is_waited_for_anew(loop: Watched, bells: list[Bell]) -> None:
+@either_kind
+def test_a_number_that_has_a_new_owner_is_waited_for_anew(loop: Watched, bells: list[Bell], kind: Kind) -> None:
     async def main() -> list[int]:
         poller = LoopPoller()
         before = bells.pop()
-        assert not await poller.wait(Wait((before.fd,), soon()))
+        assert not await poller.wait(kind(before.fd, soon()))
         poller.forget(before.fd)
         number = before.fd
         before.close()
         bells.append(after := Bell())
         assert after.fd == number
         after.ring()
-        return told(await poller.wait(Wait((number,))))
+        return told(await poller.wait(kind(number, None)))
 
     number = bells[-1].fd
     assert run(loop, main()) == [number]
@@ -238,15 +254,16 @@ def test_another_loop_gets_what_the_first_one_had(loop: Watched, bells: list[Bel
     run(loop, quiet())  # and the first one again, when the second is closed
 
 
-def test_a_forked_child_puts_nothing_out_of_its_parents_loop(loop: Watched, bells: list[Bell]) -> None:
+@either_kind
+def test_a_forked_child_puts_nothing_out_of_its_parents_loop(loop: Watched, bells: list[Bell], kind: Kind) -> None:
     poller = LoopPoller()
 
     async def quiet() -> None:
-        assert not await poller.wait(Wait((bells[0].fd,), soon()))
+        assert not await poller.wait(kind(bells[0].fd, soon()))
 
     async def rung() -> list[int]:
         bells[0].ring()
-        return told(await poller.wait(Wait((bells[0].fd,))))
+        return told(await poller.wait(kind(bells[0].fd, None)))
 
     run(loop, quiet())
     if (child := os.fork()) == 0:
@@ -254,3 +271,41 @@ def test_a_forked_child_puts_nothing_out_of_its_parents_loop(loop: Watched, bell
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert run(loop, rung()) == [bells[0].fd]
+
+
+def test_output_waits_for_all_else_and_is_read_in_rotation(loop: Watched) -> None:
+    """What is always ready must not keep the loop from what is late: a time limit, or the end of a command."""
+    loud, quiet, reads = [Bell() for _ in range(20)], Bell(), list[int]()
+
+    async def listen(bell: Bell) -> None:
+        poller = LoopPoller()
+        while True:
+            reads.extend(await poller.wait(output(bell.fd)))
+
+    async def main() -> None:
+        for bell in (*loud, quiet):
+            bell.ring()
+        listening = [asyncio.ensure_future(listen(bell)) for bell in loud]
+        while len(reads) < 2 * len(loud):  # noqa: ASYNC110 - the loop's own turns
+            await asyncio.sleep(0)
+        assert len(set(reads[: len(loud)])) == len(loud)
+        poller = LoopPoller()
+        for wait in (Wait(until=time.monotonic()), to_read(quiet.fd)):
+            before = len(reads)
+            await poller.wait(wait)
+            assert len(reads) - before <= 3
+        for task in listening:
+            task.cancel()
+
+    run(loop, main())
+    for bell in (*loud, quiet):
+        bell.close()
+
+
+def test_output_is_read_where_no_descriptor_is_free(loop: Watched, bells: list[Bell]) -> None:
+    async def main() -> list[int]:
+        bells[0].ring()
+        with descriptors_left(0):
+            return told(await LoopPoller().wait(output(bells[0].fd)))
+
+    assert run(loop, main()) == [bells[0].fd]

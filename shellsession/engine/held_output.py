@@ -51,8 +51,8 @@ def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
             return INTERRUPT
         if (what := pump.happened(call, until, now)) is not None:
             return what
-        fds = (shell.wake_fd, *pump.open_streams(call, now))
-        ready = yield Wait(fds, min(now + _TICK, end, math.inf if until is None else until))
+        moment = min(now + _TICK, end, math.inf if until is None else until)
+        ready = yield Wait((shell.wake_fd,), moment, output=tuple(pump.open_streams(call, now)))
         now = time.monotonic()
         if shell.wake_fd in ready:
             shell.clear_wake()

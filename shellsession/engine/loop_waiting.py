@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import time
+import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,63 @@ if TYPE_CHECKING:
 # commands: 0.1 %).
 _IN_A_ROW = 10
 _IN_VAIN = 20
+_ONCE = select.EPOLLIN | select.EPOLLONESHOT
+
+
+class _Output:
+    """The output of all sessions of one loop, of which each turn of the loop reads one stream, in rotation.
+
+    Asyncio runs all that is ready before it looks at the time again, and a process that prints without end is always
+    ready. When a turn read all of 200 such streams it took 0.3 s, and a time limit, which needs about ten turns, came
+    3 s late. The streams have an epoll of their own, which rotates through what is ready: epoll_wait(2).
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, epoll: select.epoll) -> None:
+        self._loop, self._owner, self._epoll = loop, os.getpid(), epoll
+        self._registered: set[int] = set()
+        self._callbacks: dict[int, Callable[[int], object]] = {}  # of those that are watched now
+        loop.add_reader(epoll.fileno(), _read_next, weakref.ref(self))  # weakly: this ends with the last session
+
+    def __del__(self) -> None:
+        if self._owner == os.getpid() and not self._loop.is_closed():
+            self._loop.remove_reader(self._epoll.fileno())
+
+    def read_next(self) -> None:
+        for fd, _ in self._epoll.poll(0, 1):
+            if (callback := self._callbacks.pop(fd, None)) is not None:
+                callback(fd)
+
+    def watch(self, fd: int, callback: Callable[[int], object]) -> None:
+        """Call that once, in a turn in which the stream can be read and is the next.
+
+        Not watched while it is read: with two epolls in a row, a wake-up for each write of 8 KiB took a fifth of the
+        throughput.
+        """
+        if fd not in self._callbacks:
+            (self._epoll.modify if fd in self._registered else self._epoll.register)(fd, _ONCE)
+            self._registered.add(fd)
+            self._callbacks[fd] = callback
+
+    def remove(self, fd: int) -> None:
+        self._registered.discard(fd)
+        self._callbacks.pop(fd, None)
+        self._epoll.unregister(fd)
+
+
+_OUTPUTS: weakref.WeakValueDictionary[asyncio.AbstractEventLoop, _Output] = weakref.WeakValueDictionary()
+
+
+def _output_of(loop: asyncio.AbstractEventLoop) -> _Output | None:
+    """None where the host has no free descriptor for one: then the loop itself watches the stream."""
+    if (output := _OUTPUTS.get(loop)) is None:
+        with suppress(OSError):
+            output = _OUTPUTS[loop] = _Output(loop, select.epoll())
+    return output
+
+
+def _read_next(output: weakref.ref[_Output]) -> None:
+    if (found := output()) is not None:
+        found.read_next()
 
 
 class LoopPoller:
@@ -35,6 +93,8 @@ class LoopPoller:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = 0  # the process whose loop that is
         self._readers: set[int] = set()
+        self._output: _Output | None = None  # of that loop
+        self._outputs: set[int] = set()  # that are registered there
         self._awaited: tuple[int, ...] = ()
         self._ready: list[int] = []  # of those
         self._future: asyncio.Future[Ready] | None = None
@@ -62,9 +122,26 @@ class LoopPoller:
             self._loop, self._owner = loop, os.getpid()
         return loop
 
+    def _register(self, loop: asyncio.AbstractEventLoop, wait: Wait) -> None:
+        read = wait.read
+        if wait.output:
+            if (output := self._output or _output_of(loop)) is None:
+                read += wait.output
+            else:
+                self._output = output
+                for fd in wait.output:
+                    output.watch(fd, self._came)
+                self._outputs.update(wait.output)
+        for fd in read:
+            if fd not in self._readers:
+                loop.add_reader(fd, self._wake, fd)
+                self._readers.add(fd)
+
     def _wake(self, fd: int) -> None:
-        if not _can_be_read(fd):  # the loop has told of it a second time before who waited came to read it
-            return
+        if _can_be_read(fd):  # else the loop has told of it a second time before who waited came to read it
+            self._came(fd)
+
+    def _came(self, fd: int) -> None:
         future = self._future
         if future is not None and fd in self._awaited:
             self._ready.append(fd)
@@ -80,11 +157,8 @@ class LoopPoller:
             return ready
         loop = self._enter()
         future: asyncio.Future[Ready] = loop.create_future()
-        self._future, self._awaited, self._ready = future, wait.read, []
-        for fd in wait.read:
-            if fd not in self._readers:
-                loop.add_reader(fd, self._wake, fd)
-                self._readers.add(fd)
+        self._future, self._awaited, self._ready = future, wait.read + wait.output, []
+        self._register(loop, wait)
         for fd in wait.write:  # rare: when a peer is slow to take what it gets
             loop.add_writer(fd, _resolve, future, (fd,))
         timer = None
@@ -102,15 +176,20 @@ class LoopPoller:
 
     def forget(self, fd: int) -> None:
         """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
+        ours = self._owner == os.getpid()  # a forked child has the parent's loop, and would put it out of its epolls
         if fd in self._readers:
             self._readers.discard(fd)
-            # A forked child has the parent's loop, and would put it out of the parent's epoll.
-            if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
+            if ours and self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(fd)
+        if fd in self._outputs:
+            self._outputs.discard(fd)
+            if ours and self._output is not None:
+                self._output.remove(fd)
 
     def forget_all(self) -> None:
-        for fd in list(self._readers):
+        for fd in (*self._readers, *self._outputs):
             self.forget(fd)
+        self._output = None
 
 
 def _can_be_read(fd: int) -> bool:

@@ -74,7 +74,8 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         if time.monotonic() >= quick:  # who talks there without end is no reason to forget the time
             break
     while True:
-        ready = yield Wait(_listening(shell, call, now), _wake(call, until, now))
+        urgent, output = _listening(shell, call, now)
+        ready = yield Wait(urgent, _wake(call, until, now), output=output)
         now = time.monotonic()
         if ready:
             if control in ready and _read_control(shell, call):
@@ -122,12 +123,16 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
         call.last_output = now
 
 
-def _listening(shell: Shell, call: Call, now: float) -> tuple[int, ...]:
+def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What must not wait (the mark, the end of bash, a wake-up), and output."""
     fds = [] if call.control_closed else [shell.control.fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
-    fds += (shell.wake_fd,) if call.own_stdout_closed else (shell.wake_fd, shell.own_stdout)
-    return (*fds, *open_streams(call, now))
+    fds.append(shell.wake_fd)
+    output = open_streams(call, now)
+    if not call.own_stdout_closed:
+        output.append(shell.own_stdout)
+    return tuple(fds), tuple(output)
 
 
 def open_streams(call: Call, now: float) -> list[int]:

@@ -29,10 +29,11 @@ class Wait:
 
     ``keen``: it is to be expected within so many seconds, a thousandth at the most. ``shielded``: by who puts things in
     order, after whatever it was that struck; a task's cancellation is told behind that. ``within``: in place of
-    ``until``, in seconds from now, so that one and the same Wait can be used again.
+    ``until``, in seconds from now, so that one and the same Wait can be used again. ``output``: as ``read``, but it may
+    be left for later: whoever writes it stands still meanwhile.
     """
 
-    __slots__ = ("keen", "read", "shielded", "until", "within", "write")
+    __slots__ = ("keen", "output", "read", "shielded", "until", "within", "write")
 
     def __init__(
         self,
@@ -42,8 +43,9 @@ class Wait:
         write: tuple[int, ...] = (),
         shielded: bool = False,
         within: float = 0.0,
+        output: tuple[int, ...] = (),
     ) -> None:
-        self.read, self.until, self.keen = read, until, keen
+        self.read, self.until, self.keen, self.output = read, until, keen, output
         self.write, self.shielded, self.within = write, shielded, within
 
 
@@ -72,7 +74,7 @@ class Poller:
         self._was_quick = True  # what came the last time it was to be expected soon
 
     def wait(self, wait: Wait) -> Ready:
-        read, until, keen, write = wait.read, wait.until, wait.keen, wait.write
+        read, until, keen, write = wait.read + wait.output, wait.until, wait.keen, wait.write
         begun = time.monotonic()
         if keen and self._was_quick and (ready := self.look(read, keen)):
             return ready
@@ -150,7 +152,7 @@ def shielded(steps: Steps[T]) -> Steps[T]:
         wait = next(steps)
         while True:
             try:
-                ready = yield Wait(wait.read, wait.until, wait.keen, wait.write, True, wait.within)
+                ready = yield Wait(wait.read, wait.until, wait.keen, wait.write, True, wait.within, wait.output)
             except BaseException as error:
                 wait = steps.throw(error)
             else:
