@@ -10,16 +10,13 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
 from ..engine import processes
 from ..errors import ProtocolError, ShellSessionError
 from .endpoint import peer
 from .records import from_error
 from .wire import ID_MAX, Decoder, Message, encode
-
-if TYPE_CHECKING:
-    from .server import Server
 
 LOG: Final = logging.getLogger("shellsession.daemon")
 
@@ -36,10 +33,26 @@ IN_FLIGHT: Final = 32
 _INBOX: Final = memoryview(bytearray(1 << 16))
 
 
+class Host(Protocol):
+    """Who serves what a connection brings: the server."""
+
+    def admit(self, connection: Connection) -> ShellSessionError | None:
+        """Note a new connection; the error, if there may be no more."""
+
+    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
+        """Serve one message, or answer it again."""
+
+    def leave(self, connection: Connection) -> None:
+        """The connection has ended."""
+
+    def may_be_idle(self, connection: Connection) -> None:
+        """It has sent all that was waited for."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """Reads requests for ``server`` and writes what it answers."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None

@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..models import VERSION
 from . import requests
+from .administration import OF_DAEMON
 from .audit import Audit
 from .connection import LOG, Connection
 from .eager import begin
@@ -177,7 +178,10 @@ class Server:
         try:
             if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
                 raise DaemonUnavailable("the daemon is ending, and takes up nothing more: try again when it has ended")
-            header, parts = await serve(self, incoming)
+            if isinstance(incoming.request, requests.OfAgent) and not isinstance(incoming.request, requests.Open):
+                header, parts = await serve(self.sessions, incoming)
+            else:
+                header, parts = await OF_DAEMON[type(incoming.request)](self, incoming)
         except ShellSessionError as error:
             refusal, parts = from_error(error)
             header = {"error": refusal}

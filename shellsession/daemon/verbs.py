@@ -16,7 +16,6 @@ from ..engine.dialogue import glimpse
 from ..errors import RESTARTED, InvalidRequest, SessionBusy, SessionClosed, ShellSessionError, ShellUnavailable
 from ..models import TTY, Result, Stream, check_seconds
 from . import requests
-from .administration import OF_DAEMON
 from .audience import Fanout
 from .beside import BESIDE
 from .incoming import Answer, Incoming, answer_with, of_the_daemon
@@ -29,7 +28,7 @@ from .shared import SharedSession
 if TYPE_CHECKING:
     from ..engine.call import Call
     from ..engine.output import Capture
-    from .server import Server
+    from .sessions import Sessions
 
 
 # How long a request waits for its turn until its client is told of that, in seconds.
@@ -38,40 +37,38 @@ _TELL_AFTER: Final = 1.0
 _NO_OPTIONS: Final = {"protocol", "id", "key", "agent", "verb", "holder", "live", "tell", "turn_within"}
 
 
-async def serve(server: Server, incoming: Incoming) -> Answer:
-    """Do what is asked."""
+async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
+    """Carry out the request of one agent's session."""
     request = incoming.request
-    if isinstance(request, requests.OfAgent) and not isinstance(request, requests.Open):
-        shared = server.sessions.of(request.agent)
-        if type(request) in _ATTENDING:
-            looks_on = isinstance(request, requests.Watch | requests.Hold)
-            refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
-        if getattr(request, "tell", False):
-            asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
-        if (seconds := request.turn_within) is not None:
-            check_seconds("turn_within", seconds)
-            incoming.listener.give_up_in(seconds)
+    shared = sessions.of(request.agent)
+    if type(request) in _ATTENDING:
+        looks_on = isinstance(request, requests.Watch | requests.Hold)
+        refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
+    if getattr(request, "tell", False):
+        asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
+    if (seconds := request.turn_within) is not None:
+        check_seconds("turn_within", seconds)
+        incoming.listener.give_up_in(seconds)
+    try:
+        shared.users += 1
         try:
-            shared.users += 1
-            try:
-                if type(request) not in _UNHELD:
-                    await shared.hold.enter(request, incoming.listener)
-                answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
-            finally:
-                shared.users -= 1
-        except ShellUnavailable as error:
-            if not (shared.opened or shared.users) and shared.session.state == "new":  # it would take up a place
-                await shared.session.close()
-                server.sessions.dismiss(shared)
-            raise of_the_daemon(error) from error
-        except SessionClosed as error:  # while it waited for its turn
-            raise SessionClosed(closed_meanwhile(shared.agent)) from error
-        answer.header.setdefault("pid", shared.session.pid)
-        shared.opened = shared.opened or shared.session.pid is not None
-        if shared.session.closed:
-            server.sessions.dismiss(shared)
-        return answer
-    return await OF_DAEMON[type(request)](server, incoming)
+            if type(request) not in _UNHELD:
+                await shared.hold.enter(request, incoming.listener)
+            answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
+        finally:
+            shared.users -= 1
+    except ShellUnavailable as error:
+        if not (shared.opened or shared.users) and shared.session.state == "new":  # it would take up a place
+            await shared.session.close()
+            sessions.dismiss(shared)
+        raise of_the_daemon(error) from error
+    except SessionClosed as error:  # while it waited for its turn
+        raise SessionClosed(closed_meanwhile(shared.agent)) from error
+    answer.header.setdefault("pid", shared.session.pid)
+    shared.opened = shared.opened or shared.session.pid is not None
+    if shared.session.closed:
+        sessions.dismiss(shared)
+    return answer
 
 
 # -- verbs of a session
