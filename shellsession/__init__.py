@@ -11,15 +11,12 @@ may change in any release.
 
 TYPE_CHECKING = False  # to load ``typing`` for that would take most of the time that this takes
 if TYPE_CHECKING:
-    from .agents import Agents, AsyncAgents
+    from .agents import AgentInfo, Agents, AsyncAgents
     from .async_session import AsyncSession
-    from .daemon.async_client import AsyncRemoteSession, aconnect
-    from .daemon.client import RemoteSession, connect
-    from .engine.jobs import Job
+    from .daemon.client.async_session import AsyncRemoteSession, aconnect
+    from .daemon.client.session import RemoteSession, connect
+    from .engine.verbs.command import Job
     from .errors import (
-        CommandError,
-        CommandFailed,
-        CommandTimeout,
         ContractError,
         DaemonUnavailable,
         InvalidRequest,
@@ -38,20 +35,16 @@ if TYPE_CHECKING:
         TooManySessions,
         VersionMismatch,
     )
-    from .models import TTY, Limits, Result
-    from .policy.sandbox import Sandbox
-    from .registry import AgentInfo
+    from .models import TTY, CommandError, CommandFailed, CommandTimeout, Limits, Result
+    from .sandbox import Sandbox
     from .session import Session
 
 _HOMES = {
-    "daemon.client": ("RemoteSession", "connect"),
-    "daemon.async_client": ("AsyncRemoteSession", "aconnect"),
-    "agents": ("Agents", "AsyncAgents"),
-    "engine.jobs": ("Job",),
+    "daemon.client.session": ("RemoteSession", "connect"),
+    "daemon.client.async_session": ("AsyncRemoteSession", "aconnect"),
+    "agents": ("AgentInfo", "Agents", "AsyncAgents"),
+    "engine.verbs.command": ("Job",),
     "errors": (
-        "CommandError",
-        "CommandFailed",
-        "CommandTimeout",
         "ContractError",
         "DaemonUnavailable",
         "InvalidRequest",
@@ -70,9 +63,8 @@ _HOMES = {
         "TooManySessions",
         "VersionMismatch",
     ),
-    "models": ("TTY", "Limits", "Result"),
-    "policy.sandbox": ("Sandbox",),
-    "registry": ("AgentInfo",),
+    "models": ("TTY", "CommandError", "CommandFailed", "CommandTimeout", "Limits", "Result"),
+    "sandbox": ("Sandbox",),
     "async_session": ("AsyncSession",),
     "session": ("Session",),
 }

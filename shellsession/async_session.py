@@ -9,28 +9,173 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from .any_session import LoopSession, Seconds, Text
-from .async_output import Outlet, Pieces, in_a_while
 from .base import HEARD, LOOK_PATIENCE, Base
-from .engine.dialogue import expect, late
-from .engine.draining import LoopDrainer
-from .engine.loop_waiting import LoopPoller, adrive, to_its_end
-from .engine.steps import Superseded
-from .engine.waiters import LoopWaiter
-from .engine.waiting import Steps, T
+from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
+from .engine.io.threads import Steps, T
+from .engine.verbs.expect import expect, late
+from .engine.verbs.verbs import Superseded
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
-from .models import Request, Result, Stream, to_bytes
-from .turns import Turns
+from .models import OnOutput, Request, Result, Stream, to_bytes
+from .signatures import LoopSession, Seconds, Text
 
 if TYPE_CHECKING:
     import asyncio
 
-    from .engine.call import Call
-    from .engine.steps import Engine
+    from .engine.verbs.command import Call
+    from .engine.verbs.verbs import Engine
+
+
+# A loop that ends when an iterator was left has ended by then, in seconds, also on a busy machine.
+_LOOP_PATIENCE: Final = 0.5
+
+
+class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
+    """What ``AsyncSession.stream`` gives. Asyncio closes a generator that was left by ``break`` some time later; this
+    knows at once that nobody holds it any more."""
+
+    def __init__(self, pieces: AsyncGenerator[tuple[Stream, bytes] | Result], followed: list[Call]) -> None:
+        self._pieces, self._followed = pieces, followed
+
+    async def __anext__(self) -> tuple[Stream, bytes] | Result:
+        return await self._pieces.__anext__()
+
+    async def aclose(self) -> None:
+        """Interrupt the command, unless it has ended."""
+        await self._pieces.aclose()
+
+    def __del__(self) -> None:
+        for call in self._followed:
+            call.abandoned = True
+
+
+def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callable[[], bool]) -> None:
+    """End what was left, unless that has ended by then, or its loop has: then who uses the session next does it.
+
+    Asyncio closes an iterator in a task that no end of a loop waits for. Begun there, and cut off, it cost the shell.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    loop.call_later(_LOOP_PATIENCE, lambda: loop.create_task(begin()) if is_left() else None)
+
+
+class Outlet:
+    """An ``on_output`` that may be a coroutine function. While it is awaited nothing more is read: who takes the output
+    slowly slows the command down, and nothing piles up."""
+
+    def __init__(self, take: OnOutput, engine: Engine) -> None:
+        self._take, self._engine = take, engine
+        self._pieces: deque[Awaitable[object]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self.call: Call | None = None  # of whose output it awaits, once there is any
+
+    def __call__(self, stream: Stream, data: bytes) -> None:
+        came = self._take(stream, data)
+        if isinstance(came, Awaitable):
+            self._pieces.append(came)
+            self.call = call = self._engine.last
+            if call is not None and (self._task is None or self._task.done()):
+                import asyncio
+
+                self._engine.pause(call)
+                self._task = asyncio.get_running_loop().create_task(self._work(call))
+
+    async def _work(self, call: Call) -> None:
+        import asyncio
+
+        # Its own to tell: an eager task (asyncio.eager_task_factory) may run to its end before who makes it knows it.
+        me = asyncio.current_task()
+        self._engine.callback_tasks.add(me)
+        fault: BaseException | None = None
+        try:
+            while self._pieces:
+                await self._pieces.popleft()
+        except BaseException as error:
+            call.mute()
+            # Who was cancelled has heard so: another task that is at the command later was not.
+            fault = None if isinstance(error, asyncio.CancelledError) else error
+            while self._pieces:
+                _discard(self._pieces.popleft())
+        self._engine.callback_tasks.discard(me)
+        self._engine.go_on(call, fault)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Does it await the callback just now? One of a loop that was stopped does for ever."""
+        import asyncio
+
+        task = self._task
+        return task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
+
+    async def finish(self, until: float | None = None) -> bool:
+        """The command has come back: everything it printed is to be taken, too. Was it, by that moment?
+
+        Raises what the callback raised.
+        """
+        if self._task is not None and self.is_at_work and not await ends_by(self._task, until):
+            return False
+        if self.call is not None:
+            self.call.raise_fault()
+        return True
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _discard(piece: Awaitable[object]) -> None:
+    if isinstance(piece, Coroutine):
+        piece.close()
+
+
+class Turns:
+    """An asyncio.Lock does not know who is to come first."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.taken = False  # somebody has the turn, or is about to
+        self._restarts: deque[asyncio.Future[None]] = deque()
+        self._others: deque[asyncio.Future[None]] = deque()
+
+    async def take(self, first: bool = False, again: bool = False) -> None:
+        """Wait for the turn. ``again``: who had it, and let a restart go first, keeps its place."""
+        if not self.taken:
+            self.taken = True
+            return
+        line = self._restarts if first else self._others
+        turn = self.loop.create_future()
+        (line.appendleft if again else line.append)(turn)
+        await self._until(turn, line)
+        while self._restarts and not first:  # one came while we were on our way
+            line.appendleft(turn := self.loop.create_future())
+            self.give_up()
+            await self._until(turn, line)
+
+    async def _until(self, turn: asyncio.Future[None], line: deque[asyncio.Future[None]]) -> None:
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():  # it came, and is not wanted any more
+                self.give_up()
+            with suppress(ValueError):
+                line.remove(turn)
+            raise
+
+    def give_up(self) -> None:
+        """The next one's turn."""
+        if self.loop.is_closed():  # who had it is collected long after: those who wait there cannot be woken any more
+            return
+        for line in (self._restarts, self._others):
+            while line:
+                if not (turn := line.popleft()).done():
+                    turn.set_result(None)
+                    return
+        self.taken = False
 
 
 # How long `interrupt` waits for a callback that is awaited, in seconds.

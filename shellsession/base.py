@@ -11,29 +11,18 @@ import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .any_session import AnySession, Given, Seconds, Text, fed
-from .checks import absolute, bash_of, check_options, check_size, commands_of, place_of
-from .engine.call import Call
-from .engine.jobs import Job
-from .engine.signals import undisturbed
-from .engine.spill import settled
-from .engine.steps import Engine
-from .engine.waiters import LoopWaiter, Waiter
-from .engine.waiting import drive
+from .engine.io.background import Waiter
+from .engine.io.loop import LoopWaiter
+from .engine.io.output import settled
+from .engine.io.threads import drive
+from .engine.kernel.signals import undisturbed
+from .engine.verbs.command import Call, Job
+from .engine.verbs.verbs import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
-from .models import (
-    TTY,
-    Limits,
-    OnTimeout,
-    Options,
-    Request,
-    Result,
-    State,
-    check_flag,
-    check_seconds,
-    to_bytes,
-)
-from .policy.sandbox import Sandbox
+from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, to_bytes
+from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
+from .sandbox import Sandbox
+from .signatures import AnySession, Given, Seconds, Text, fed
 
 # How long who only looks may be waited for, in seconds.
 LOOK_PATIENCE = 0.02

@@ -29,11 +29,10 @@ Law: a message says what happened, with what, and what to do next.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # each start of the command line loads this: typing alone would take a quarter of it
+TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Final
-
-    from .models import Result
 
 
 class ShellSessionError(Exception):
@@ -175,28 +174,3 @@ class ContractError(ShellSessionError):
     """What a tool's document calls an error; its message is the document's."""
 
     code = "contract"
-
-
-class CommandError(ShellSessionError):
-    """A command that did not do well, raised because ``check=True`` asked for it."""
-
-    code = "command"
-
-    def __init__(self, message: str, result: Result) -> None:
-        super().__init__(message)
-        self.result = result
-
-    def __reduce__(self) -> tuple[type[CommandError], tuple[str, Result]]:
-        return type(self), (str(self), self.result)  # to cross processes with its result
-
-
-class CommandFailed(CommandError):
-    """The command ended with a status other than 0, or was not run; ``result`` has its output, and says which."""
-
-    code = "command_failed"
-
-
-class CommandTimeout(CommandError, TimeoutError):
-    """The time limit passed; ``result`` has the output so far and what was killed."""
-
-    code = "command_timeout"

@@ -14,19 +14,20 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
-from .any_session import Output, Seconds, Text, ThreadSession
 from .base import HEARD, LOOK_PATIENCE, Base
-from .engine.call import LARGE
-from .engine.dialogue import expect, late
-from .engine.steps import Superseded
-from .engine.waiters import Waiter, is_owned
-from .engine.waiting import Poller, Steps, T, drive
+from .engine.io.background import Waiter, is_owned
+from .engine.io.threads import Poller, Steps, T, drive
+from .engine.verbs.command import LARGE
+from .engine.verbs.expect import expect, late
+from .engine.verbs.verbs import Superseded
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
+from .signatures import Output, Seconds, Text, ThreadSession
 
 if TYPE_CHECKING:
-    from .engine.call import Call
-    from .engine.steps import Engine
+    from .engine.verbs.command import Call
+    from .engine.verbs.verbs import Engine
+
 
 # How long a thread waits for another's restart until it looks again, in seconds.
 _RESTART_PATIENCE = 1.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shellsession import Result
-from shellsession.daemon.audit import Audit, read
+from shellsession.daemon.server.audit import Audit, read
 from shellsession.policy.secrets import Secrets
 
 NOTHING = Secrets({})

@@ -9,7 +9,7 @@ import pytest
 
 from shellsession import Agents
 from shellsession.contracts import bashtool
-from shellsession.contracts.binding import Tool
+from shellsession.contracts.tool import Tool
 
 Bash = Tool[bashtool.Payload]
 

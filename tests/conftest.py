@@ -22,7 +22,7 @@ from persons import Person, Sits, Tmux
 from support import PATIENCE
 
 from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
-from shellsession.daemon.control import Visit
+from shellsession.daemon.client.admin import Visit
 
 # The SDKs' own tests are for `make test-integrations`, which installs the SDKs.
 collect_ignore = [] if importlib.util.find_spec("mcp") else ["integrations"]

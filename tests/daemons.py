@@ -21,10 +21,10 @@ import pytest
 from support import PATIENCE, stat_fields, wait_until
 
 from shellsession import AsyncAgents, RemoteSession, SessionBusy
-from shellsession.daemon.connection import Connection
-from shellsession.daemon.records import from_part
-from shellsession.daemon.server import Server
-from shellsession.daemon.wire import PROTOCOL, Decoder, Message, encode
+from shellsession.daemon.protocol.messages import from_part
+from shellsession.daemon.protocol.wire import PROTOCOL, Decoder, Message, encode
+from shellsession.daemon.server.connection import Connection
+from shellsession.daemon.server.server import Server
 
 # A daemon keeps all others of its user from its descriptors, environment and directory.
 looks_into_it = pytest.mark.skipif(os.getuid() != 0, reason="only root may look into a daemon's process")

@@ -10,7 +10,7 @@ from daemons import Raw
 from support import wait_until
 
 from shellsession import Result, aconnect, connect
-from shellsession.daemon.wire import Message, encode
+from shellsession.daemon.protocol.wire import Message, encode
 
 
 class Gate:

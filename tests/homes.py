@@ -19,7 +19,7 @@ from support import PATIENCE, command_line, wait_until, with_argument
 CLIENT = """
 import sys
 from shellsession import connect, errors
-from shellsession.daemon.wire import Message
+from shellsession.daemon.protocol.wire import Message
 print("ready", flush=True)
 sys.stdin.readline()
 with connect("shared") as session:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from shellsession import AsyncSession, Session, aconnect, connect
-from shellsession.any_session import AsyncOutput
+from shellsession.signatures import AsyncOutput
 
 
 class Blocking:

@@ -26,8 +26,9 @@ if os.getuid() == 0:
 raise SystemExit(shellsession.__main__.main())
 """
 _MODULES: Final = {
-    "serve": "shellsession.cli.serve, shellsession.daemon.service, shellsession.cli.logs, shellsession.engine.dialogue",
-    "run": "shellsession.cli.run, shellsession.daemon.client, encodings.ascii",
+    "serve": "shellsession.cli.serve, shellsession.daemon.server.service, shellsession.daemon.server.log,"
+    " shellsession.engine.verbs.expect",
+    "run": "shellsession.cli.run, shellsession.daemon.client.session, encodings.ascii",
 }
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from shellsession import Agents
 from shellsession.contracts import phoenix
-from shellsession.contracts.binding import Tool
 from shellsession.contracts.phoenix import ToolResult
+from shellsession.contracts.tool import Tool
 
 Bash = Tool[ToolResult]
 

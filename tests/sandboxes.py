@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 # Loaded before anybody becomes another user: Python itself may be where only root looks.
-import shellsession.engine.dialogue  # noqa: F401
+import shellsession.engine.verbs.expect  # noqa: F401
 from shellsession import Sandbox, Session
 
 needs_bwrap: Final = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

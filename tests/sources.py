@@ -13,7 +13,6 @@ import pytest
 import shellsession
 
 ROOT: Final = Path(shellsession.__file__).parent
-PACKAGES: Final = ("", "engine", "daemon", "contracts", "integrations", "policy", "cli")
 TREES: Final = dict[str, ast.Module]()  # each module, packages too; see ``trees``
 # Types alone: who names them touches nothing.
 _NO_IO: Final = {("os", "PathLike")}
@@ -24,7 +23,8 @@ def _name(path: Path) -> str:
 
 
 _PATHS: Final = {_name(path): path for path in sorted(ROOT.rglob("*.py"))}
-ROOMS: Final = sorted(_PATHS.keys() - set(PACKAGES))
+PACKAGES: Final = tuple(name for name, path in _PATHS.items() if path.name == "__init__.py")
+MODULES: Final = sorted(_PATHS.keys() - set(PACKAGES))
 
 
 class Import(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from shellsession import Agents
 from shellsession.contracts import strands
-from shellsession.contracts.binding import Tool
+from shellsession.contracts.tool import Tool
 
 Bash = Tool[strands.Payload]
 NOTHING = {"output": "", "error": ""}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support import PATIENCE, in_thread, wait_until
 
-from shellsession.engine.alarm import Alarm
+from shellsession.engine.io.background import Alarm
 
 
 def test_one_that_rings_before_its_setting_returns_can_be_set_again(monkeypatch: pytest.MonkeyPatch) -> None:

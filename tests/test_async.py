@@ -14,7 +14,7 @@ from loops import PATIENCE, seen, session
 from support import unique_seconds, until, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Result, SessionBusy
-from shellsession.engine.streams import Streams
+from shellsession.engine.io.streams import Streams
 
 
 def test_tasks_on_one_session_are_served_one_after_the_other(place: Path) -> None:

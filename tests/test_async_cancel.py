@@ -15,7 +15,7 @@ from loops import PATIENCE, seen, session
 from support import stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning, aconnect
-from shellsession.engine.waiters import LoopWaiter
+from shellsession.engine.io.loop import LoopWaiter
 
 
 def test_cancelling_interrupts_the_command_and_keeps_the_shell(place: Path) -> None:

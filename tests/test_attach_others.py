@@ -17,7 +17,7 @@ from persons import CTRL_C, LEAVE, Sits
 from support import PATIENCE, stat_fields, unique_seconds, wait_until
 
 from shellsession import TTY, RemoteSession, SessionBusy
-from shellsession.daemon import control
+from shellsession.daemon.client import admin
 
 Elsewhere = Callable[..., Future[Any]]
 
@@ -43,7 +43,7 @@ def test_the_agents_own_calls_are_refused(sits: Sits, client: RemoteSession) -> 
 
 def test_ls_shows_that_a_person_is_attached(sits: Sits, client: RemoteSession, daemon: Daemon) -> None:
     def seen() -> tuple[object, bool]:
-        (listed,) = [one for one in control.agents(daemon.socket) if one["agent"] == client.agent]
+        (listed,) = [one for one in admin.agents(daemon.socket) if one["agent"] == client.agent]
         return listed["attached"], ", attached " in cli(daemon.socket, "ls").stdout.decode()
 
     assert seen() == (False, False)

@@ -19,8 +19,8 @@ from audits import DONE, NOTHING, commands, mode, say
 from hypothesis import given, strategies as st
 
 from shellsession import Result
-from shellsession.cli.logs import PrivateFile
-from shellsession.daemon.audit import KEPT, Audit, default_path, read
+from shellsession.daemon.server.audit import KEPT, Audit, default_path, read
+from shellsession.daemon.server.log import PrivateFile
 from shellsession.policy.secrets import MASK, Secrets
 
 log = audits.log

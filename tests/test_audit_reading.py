@@ -13,7 +13,7 @@ import audits
 import pytest
 from audits import commands, say
 
-from shellsession.daemon.audit import Audit, read
+from shellsession.daemon.server.audit import Audit, read
 
 log = audits.log
 
@@ -82,5 +82,5 @@ def test_the_last_ones_are_all_that_is_held(log: Path) -> None:
 
 @pytest.mark.parametrize("library", ["asyncio", "pydantic", "logging"])
 def test_it_is_cheap_to_read(library: str) -> None:
-    program = f"import sys; from shellsession.daemon.audit import read; sys.exit({library!r} in sys.modules)"
+    program = f"import sys; from shellsession.daemon.server.audit import read; sys.exit({library!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

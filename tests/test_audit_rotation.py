@@ -12,7 +12,7 @@ import audits
 import pytest
 from audits import commands, mode, say
 
-from shellsession.daemon.audit import Audit
+from shellsession.daemon.server.audit import Audit
 
 log = audits.log
 
@@ -83,8 +83,8 @@ def test_what_another_daemon_has_just_rotated_is_not_rotated_again(log: Path, mo
 WRITER = """
 import sys
 from shellsession import Result
-from shellsession.cli.logs import PrivateFile
-from shellsession.daemon.audit import Audit
+from shellsession.daemon.server.log import PrivateFile
+from shellsession.daemon.server.audit import Audit
 from shellsession.policy.secrets import Secrets
 path, name, count, limit = sys.argv[1:]
 audit = Audit(path, max_bytes=int(limit), files=1000)

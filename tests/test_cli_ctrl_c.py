@@ -18,8 +18,8 @@ from daemons import Daemon
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Result
-from shellsession.cli.passed import Passed
-from shellsession.daemon.control import stats
+from shellsession.cli.output import Passed
+from shellsession.daemon.client.admin import stats
 
 
 @pytest.mark.parametrize("more", [[], ["--no-start"]], ids=["plain", "parsed"])

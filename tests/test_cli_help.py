@@ -17,9 +17,8 @@ from daemons import Daemon
 from support import PATIENCE
 
 from shellsession import connect
-from shellsession.cli import listing
-from shellsession.cli.arguments import VERBS, parser_of
-from shellsession.cli.listing import escaped, span
+from shellsession.cli import arguments
+from shellsession.cli.arguments import VERBS, escaped, parser_of, span
 from shellsession.cli.main import main
 from shellsession.models import VERSION
 
@@ -226,7 +225,16 @@ def test_a_name_with_a_colon_is_completed_at_a_prompt(daemon: Daemon, program: P
 
 # -- what a call loads
 
-HEAVY = {"asyncio", "pydantic", "pexpect", "ptyprocess", "subprocess", "logging", "shutil", "shellsession.engine.shell"}
+HEAVY = {
+    "asyncio",
+    "pydantic",
+    "pexpect",
+    "ptyprocess",
+    "subprocess",
+    "logging",
+    "shutil",
+    "shellsession.engine.bash.shell",
+}
 
 
 @pytest.mark.parametrize(
@@ -235,7 +243,7 @@ HEAVY = {"asyncio", "pydantic", "pexpect", "ptyprocess", "subprocess", "logging"
 def test_a_client_loads_nothing_heavy(daemon: Daemon, words: str) -> None:
     connect("light", daemon.socket, False).disconnect()
     loaded = modules(daemon.socket, words.split())
-    assert {"shellsession.daemon.client", "_socket", "_json"} <= loaded  # or the next line would say nothing
+    assert {"shellsession.daemon.client.session", "_socket", "_json"} <= loaded  # or the next line would say nothing
     assert loaded & {*HEAVY, "dataclasses", "inspect"} == set()  # Python 3.14's argparse has them for its colours
 
 
@@ -244,15 +252,15 @@ def test_a_plain_run_loads_next_to_nothing(daemon: Daemon) -> None:
     dear = {"argparse", "collections", "contextlib", "enum", "json", "re", "signal", "socket", "threading", "typing"}
     connect("light", daemon.socket, False).disconnect()
     loaded = modules(daemon.socket, ["run", "-s", "light", "--timeout", "60", "--", "echo", "two words"])
-    assert "shellsession.daemon.exchange" in loaded
-    assert loaded & {*HEAVY, *dear, "shellsession.daemon.client", "shellsession.models"} == set()
+    assert "shellsession.daemon.client.exchange" in loaded
+    assert loaded & {*HEAVY, *dear, "shellsession.daemon.client.session", "shellsession.models"} == set()
 
 
 @pytest.mark.parametrize(("words", "used"), [("log --audit /dev/null", "json"), ("--help", "argparse")])
 def test_what_asks_no_daemon_loads_no_client(words: str, used: str) -> None:
     loaded = modules("", words.split())
     assert used in loaded
-    assert loaded & {*HEAVY, "socket", "_socket", "shellsession.daemon.client"} == set()
+    assert loaded & {*HEAVY, "socket", "_socket", "shellsession.daemon.client.session"} == set()
     assert ("json" in loaded) is (used == "json")
 
 
@@ -300,9 +308,9 @@ def test_escaped(text: str, shown: str) -> None:
 )
 def test_a_table_fits_its_terminal(monkeypatch: pytest.MonkeyPatch, most: int, shown: list[str]) -> None:
     """The last column keeps a third of it; wide characters take two columns, accents none."""
-    monkeypatch.setattr(listing, "width", lambda: most)
+    monkeypatch.setattr(arguments, "width", lambda: most)
     rows = [("long" * 64, 12345, f"/home/{'x' * 60}", "make " * 40), ("日本", 7, "/", "日" * 100)]
-    assert listing.table(("AGENT", "PID", "CWD", "COMMAND"), [*rows, ("Zoe\u0308", 1, "/", "ls")]) == shown
+    assert arguments.table(("AGENT", "PID", "CWD", "COMMAND"), [*rows, ("Zoe\u0308", 1, "/", "ls")]) == shown
 
 
 @pytest.mark.parametrize(

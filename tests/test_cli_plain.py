@@ -16,8 +16,8 @@ from shellsession.cli import plain
 from shellsession.cli.main import main
 from shellsession.cli.run import own_parser
 from shellsession.cli.words import quoted, script
-from shellsession.daemon.exchange import Cancelled, Exchange
-from shellsession.daemon.wire import Message
+from shellsession.daemon.client.exchange import Cancelled, Exchange
+from shellsession.daemon.protocol.wire import Message
 from shellsession.models import check_seconds
 
 agent = commands.agent

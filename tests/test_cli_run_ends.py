@@ -17,7 +17,7 @@ from daemons import Daemon, Raw
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, SessionClosed, connect
-from shellsession.daemon.control import stats
+from shellsession.daemon.client.admin import stats
 
 
 def test_what_a_command_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, place: Path) -> None:

@@ -19,8 +19,8 @@ from commands import cli, finish, line, running
 from daemons import Daemon
 from support import mentioning, wait_until
 
-from shellsession.cli.logs import JsonLines, PrivateFile
-from shellsession.daemon.wire import Decoder, encode
+from shellsession.daemon.protocol.wire import Decoder, encode
+from shellsession.daemon.server.log import JsonLines, PrivateFile
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from kinds import in_a_loop
 from support import in_thread, is_alive, wait_until
 
 from shellsession import TTY, Agents, AsyncSession, Limits, Result, Session, base, connect
-from shellsession.engine.steps import Engine
-from shellsession.engine.waiting import Steps, drive
+from shellsession.engine.io.threads import Steps, drive
+from shellsession.engine.verbs.verbs import Engine
 
 
 class Owner:

@@ -18,7 +18,8 @@ from bashes import BACKGROUND_IGNORES_INTERRUPT
 from support import PATIENCE, descendants, mentioning, stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
-from shellsession.engine import ladder, processes, pump, shell, teardown, tracing
+from shellsession.engine.kernel import proc, signals
+from shellsession.engine.verbs import collect, ending, interrupt
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -108,7 +109,7 @@ def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
     sh: Session, monkeypatch: pytest.MonkeyPatch, command: str, code: str, stdout: str
 ) -> None:
     """It was taken for one that was started with `&`, and bash interrupted while it lived."""
-    monkeypatch.setattr(ladder, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
+    monkeypatch.setattr(interrupt, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
     seconds = unique_seconds()
     code = "import os, signal, subprocess, sys, time\n" + code.replace("{}", seconds)
     program = f"{shlex.quote(sys.executable)} -ISc {shlex.quote(code)}"
@@ -127,15 +128,15 @@ def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
 
 def test_a_subshell_that_is_killed_as_it_is_seized_is_reaped(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who traces is told of its end first: its parent waited for that for ever."""
-    look = tracing.stopped_at
+    look = interrupt.stopped_at
 
     def look_too_late(pid: int) -> tuple[int, int, int]:
         if pid != sh.pid:
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: processes.state(pid) == "Z", "its end")
+            wait_until(lambda: proc.state(pid) == "Z", "its end")
         return look(pid)
 
-    monkeypatch.setattr(tracing, "stopped_at", look_too_late)
+    monkeypatch.setattr(interrupt, "stopped_at", look_too_late)
     result = sh.run(f"v=7; ( {HEEDS}; echo went on )", timeout=SOON)
     assert (result.outcome, result.stdout) == ("timed_out", "")
     assert sh.run("echo $v").stdout == "7\n"
@@ -145,8 +146,8 @@ def test_what_may_not_be_signalled_is_not_waited_for_nor_told_as_killed(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a setuid program, where we are an ordinary user."""
-    monkeypatch.setattr(ladder, "_STARVED", 2 * PATIENCE)
-    monkeypatch.setattr(teardown, "ROUNDS", 3)
+    monkeypatch.setattr(interrupt, "_STARVED", 2 * PATIENCE)
+    monkeypatch.setattr(ending, "ROUNDS", 3)
     send, seconds = os.kill, unique_seconds()
 
     def refuse(pid: int, number: int) -> None:
@@ -154,7 +155,7 @@ def test_what_may_not_be_signalled_is_not_waited_for_nor_told_as_killed(
             raise PermissionError
         send(pid, number)
 
-    monkeypatch.setattr(shell, "os", SimpleNamespace(**{**vars(os), "kill": refuse}))
+    monkeypatch.setattr(signals, "os", SimpleNamespace(**{**vars(os), "kill": refuse}))
     began = time.monotonic()
     result = sh.run(f"trap '' HUP; sleep {seconds}", timeout=SOON)
     (pid,) = mentioning(seconds)
@@ -166,7 +167,7 @@ def test_what_may_not_be_signalled_is_not_waited_for_nor_told_as_killed(
 def test_nothing_follows_a_program_that_takes_its_time_to_die(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one with much memory does, and any on a busy machine: bash was interrupted before it had ended."""
     bash, looks = sh.open()._engine.live(), itertools.count(1)
-    send, hear, dying = shell.kill, pump.pump, list[int]()
+    send, hear, dying = signals.kill, collect.pump, list[int]()
 
     def send_late(pids: list[int], number: int) -> list[int]:
         if number != signal.SIGKILL:
@@ -177,14 +178,14 @@ def test_nothing_follows_a_program_that_takes_its_time_to_die(sh: Session, monke
     def hear_and_send(*given: Any) -> Any:
         came = yield from hear(*given)
         # After more looks than there are within the time that a rung of the ladder has; or bash is interrupted already.
-        if dying and (next(looks) > 60 or processes.state(bash.pid) != "T"):
+        if dying and (next(looks) > 60 or proc.state(bash.pid) != "T"):
             send(dying)
-            wait_until(lambda: processes.state(bash.pid) == "T" or bash.idle(), "bash to stay, or come to its end")
+            wait_until(lambda: proc.state(bash.pid) == "T" or bash.idle(), "bash to stay, or come to its end")
             dying.clear()
         return came
 
-    monkeypatch.setattr(ladder, "kill", send_late)
-    monkeypatch.setattr(pump, "pump", hear_and_send)
+    monkeypatch.setattr(interrupt, "kill", send_late)
+    monkeypatch.setattr(collect, "pump", hear_and_send)
     result = sh.run(f"v=7; {IGNORES}; echo went on", timeout=SOON)
     assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "", True)
     assert sh.run("echo $v").stdout == "7\n"

@@ -19,8 +19,9 @@ from bashes import INTERRUPT_ENDS_INIT
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
-from shellsession.engine import activity, call, ladder, processes, tracing
-from shellsession.engine.shell import kill
+from shellsession.engine.kernel import proc, readers
+from shellsession.engine.kernel.signals import kill
+from shellsession.engine.verbs import command, interrupt
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -31,7 +32,7 @@ APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
 
 
 def test_a_trap_that_is_busy_has_its_time(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ladder, "_TRAP", PATIENCE)
+    monkeypatch.setattr(interrupt, "_TRAP", PATIENCE)
     works = "end=$((SECONDS + 2)); while ((SECONDS < end)); do :; done; echo out"
     result = sh.run(f"v=7; trap 'echo in; {works}' INT; sleep 100", timeout=SOON)
     assert (result.outcome, result.stdout, result.state_kept) == ("timed_out", "in\nout\n", True)
@@ -40,31 +41,31 @@ def test_a_trap_that_is_busy_has_its_time(sh: Session, monkeypatch: pytest.Monke
 
 def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int, int, int], bool]) -> None:
     """Stop a stopped bash again at that system call: entry or exit, its number, first argument, and what it gives."""
-    tracing.seize(pid)
+    interrupt.seize(pid)
     os.kill(pid, signal.SIGCONT)
     number = first = 0
     for _ in range(200):
-        tracing.go_on(pid)
-        while processes.state(pid) != "t":
-            if activity.system_call(pid)[:2] == (READ, 0):
+        interrupt.go_on(pid)
+        while proc.state(pid) != "t":
+            if readers.system_call(pid)[:2] == (READ, 0):
                 seized.set()
             time.sleep(0)
-        what, value, argument = tracing.stopped_at(pid)
-        if what == tracing.ENTRY:
+        what, value, argument = interrupt.stopped_at(pid)
+        if what == interrupt.ENTRY:
             number, first = value, argument
         if is_there(what, number, first, value):
             break
     os.kill(pid, signal.SIGSTOP)
-    tracing.detach(pid)
+    interrupt.detach(pid)
 
 
 def _behind_its_read(what: int, number: int, first: int, given: int) -> bool:
-    return what == tracing.EXIT and (number, first) == (READ, 0) and given > 0
+    return what == interrupt.EXIT and (number, first) == (READ, 0) and given > 0
 
 
 def _in_its_wait_for_a_child(what: int, number: int, first: int, given: int) -> bool:
     """Where it puts in its handler for that: `sleep` has the command's stdin, and bash its own again."""
-    return what == tracing.ENTRY and (number, first) == (tracing.SET_HANDLER, signal.SIGINT)
+    return what == interrupt.ENTRY and (number, first) == (interrupt.SET_HANDLER, signal.SIGINT)
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="knows the number of read there only")
@@ -73,12 +74,12 @@ def test_an_interrupt_waits_until_bash_can_take_it(
     sh: Session, monkeypatch: pytest.MonkeyPatch, is_there: Callable[[int, int, int, int], bool]
 ) -> None:
     """Amid our line, it would take the rest for a line of its own, and its quote for one that is not closed."""
-    monkeypatch.setattr(call, "LOOK_PLAIN", PATIENCE)  # who looks at a stopped shell makes it go on
+    monkeypatch.setattr(command, "LOOK_PLAIN", PATIENCE)  # who looks at a stopped shell makes it go on
     shell = sh.open()._engine.live()
     sh.run("v=7")
     wait_until(shell.idle, "the prompt")
     shell.signal(signal.SIGSTOP)
-    wait_until(lambda: processes.state(shell.pid) == "T", "bash to stop")
+    wait_until(lambda: proc.state(shell.pid) == "T", "bash to stop")
     seized = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         stopped = pool.submit(_stop_where, shell.pid, seized, is_there)
@@ -96,7 +97,7 @@ def test_a_trap_of_the_shell_is_run_once_for_an_interrupt_and_to_its_end(sh: Ses
 
 @pytest.mark.parametrize("command", ["trap '' INT; sleep 100", "(trap '' INT; sleep 100)"])
 def test_only_what_a_trap_runs_is_waited_for(sh: Session, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.setattr(ladder, "_TRAP", 2 * PATIENCE)
+    monkeypatch.setattr(interrupt, "_TRAP", 2 * PATIENCE)
     began = time.monotonic()
     result = sh.run(command, timeout=0.1)
     assert (result.outcome, result.state_kept) == ("timed_out", True)
@@ -113,18 +114,18 @@ def test_an_interrupt_that_was_struck_half_way_is_done_again(sh: Session, monkey
             return kill(*signalled)
 
         with monkeypatch.context() as patch:
-            patch.setattr(ladder, "kill", kill_or_be_struck)
+            patch.setattr(interrupt, "kill", kill_or_be_struck)
             with pytest.raises(KeyboardInterrupt):
                 sh.run("sleep 100 | cat; echo after", timeout=SOON)
         assert sh.run("echo $?").stdout == "130\n"
 
 
-@pytest.mark.parametrize(("where", "name"), [(ladder, "kill"), (tracing, "_trace")], ids=["signals", "traces"])
+@pytest.mark.parametrize(("where", "name"), [(interrupt, "kill"), (interrupt, "_trace")], ids=["signals", "traces"])
 def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
     sh: Session, monkeypatch: pytest.MonkeyPatch, where: object, name: str
 ) -> None:
     """Bash was let go on until it was done again, with its program at its end by then."""
-    shell, climb, act = sh.open()._engine.live(), ladder.Ladder.climb, getattr(where, name)
+    shell, climb, act = sh.open()._engine.live(), interrupt.Ladder.climb, getattr(where, name)
     for strike in range(1, 100):
         acts, climbs = itertools.count(1), itertools.count(1)
 
@@ -134,16 +135,14 @@ def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
                 raise KeyboardInterrupt
             return came
 
-        def climb_late(way: ladder.Ladder, climbs: Iterator[int] = climbs) -> Any:
+        def climb_late(way: interrupt.Ladder, climbs: Iterator[int] = climbs) -> Any:
             if next(climbs) > 1:
-                wait_until(
-                    lambda: processes.state(shell.pid) == "T" or shell.idle(), "bash to stay, or come to its end"
-                )
+                wait_until(lambda: proc.state(shell.pid) == "T" or shell.idle(), "bash to stay, or come to its end")
             return climb(way)
 
         with monkeypatch.context() as patch:
             patch.setattr(where, name, act_and_be_struck)
-            patch.setattr(ladder.Ladder, "climb", climb_late)
+            patch.setattr(interrupt.Ladder, "climb", climb_late)
             try:
                 result = sh.run("sleep 100; echo after", timeout=0.1)
             except KeyboardInterrupt:
@@ -168,7 +167,7 @@ def test_the_first_process_of_a_pid_namespace_goes_on_with_nothing(
     """The kernel drops the interrupt of one that has no trap: it ran all that followed."""
     if shutil.which(APART[0]) is None or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no PID namespaces to be had")
-    monkeypatch.setattr(ladder, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
+    monkeypatch.setattr(interrupt, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
     seconds = unique_seconds()
     script = f"{traps}sleep {seconds}; echo went on; sleep 0.1; echo went on"
     text = f"v=7; {shlex.join([*APART, 'bash', '-c', script])}; echo went on"

@@ -13,7 +13,8 @@ import pytest
 from support import PATIENCE, wait_until
 
 from shellsession import Session
-from shellsession.engine import processes, pump, tracing
+from shellsession.engine.kernel import proc
+from shellsession.engine.verbs import collect, interrupt
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -25,7 +26,7 @@ def test_a_shell_that_may_not_be_traced_is_kept_all_the_same(sh: Session, monkey
     def refuse(*_: int) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(tracing, "_trace", refuse)
+    monkeypatch.setattr(interrupt, "_trace", refuse)
     result = sh.run("v=7; (sleep 100; echo went on); echo went on", timeout=SOON)
     assert (result.outcome, result.stdout) == ("timed_out", "")
     assert sh.run("echo $v").stdout == "7\n"
@@ -34,7 +35,7 @@ def test_a_shell_that_may_not_be_traced_is_kept_all_the_same(sh: Session, monkey
 @pytest.mark.parametrize("strike", range(1, 12))
 def test_a_trace_that_was_struck_half_way_is_let_go(sh: Session, monkeypatch: pytest.MonkeyPatch, strike: int) -> None:
     calls = itertools.count(1)
-    trace = tracing._trace
+    trace = interrupt._trace
 
     def trace_or_be_struck(*request: int) -> None:
         trace(*request)
@@ -43,21 +44,21 @@ def test_a_trace_that_was_struck_half_way_is_let_go(sh: Session, monkeypatch: py
 
     sh.run("v=7")
     with monkeypatch.context() as patch:
-        patch.setattr(tracing, "_trace", trace_or_be_struck)
+        patch.setattr(interrupt, "_trace", trace_or_be_struck)
         with pytest.raises(KeyboardInterrupt):
             sh.run("sleep 100; echo after", timeout=SOON)
     assert sh.run("echo $v").stdout == "7\n"
 
 
 def test_a_shell_that_was_stopped_behind_its_mark_is_let_go_on(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask, stops = pump.ask, iter([signal.SIGSTOP])
+    ask, stops = collect.ask, iter([signal.SIGSTOP])
 
     def ask_one_that_is_stopped(bash: Any, *question: Any) -> Any:
         for number in stops:
             bash.signal(number)
         return ask(bash, *question)
 
-    monkeypatch.setattr(pump, "ask", ask_one_that_is_stopped)
+    monkeypatch.setattr(collect, "ask", ask_one_that_is_stopped)
     result = sh.run("v=7; sleep 100", timeout=SOON)
     assert (result.outcome, result.state_kept) == ("timed_out", True)
     assert sh.run("echo $v").stdout == "7\n"
@@ -66,13 +67,13 @@ def test_a_shell_that_was_stopped_behind_its_mark_is_let_go_on(sh: Session, monk
 def test_a_shell_that_is_traced_just_now_is_alive(sh: Session) -> None:
     shell = sh.open()._engine.live()
     shell.signal(signal.SIGSTOP)
-    while processes.state(shell.pid) != "T":
+    while proc.state(shell.pid) != "T":
         os.sched_yield()
-    tracing.seize(shell.pid)
+    interrupt.seize(shell.pid)
     try:
         assert not shell.dead
     finally:
-        tracing.detach(shell.pid)
+        interrupt.detach(shell.pid)
         shell.signal(signal.SIGCONT)
     assert sh.run("echo on").stdout == "on\n"
 
@@ -100,11 +101,11 @@ def test_a_trace_that_another_thread_gives_up_costs_nothing(sh: Session) -> None
     shell = sh.open()._engine.live()
     sh.run("v=7", timeout=PATIENCE)
     shell.signal(signal.SIGSTOP)
-    while processes.state(shell.pid) != "T":
+    while proc.state(shell.pid) != "T":
         os.sched_yield()
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(tracing.seize, shell.pid).result()
-        tracing.detach(shell.pid)
-    wait_until(lambda: processes.tracer(shell.pid) == 0, "the end of the thread")
+        pool.submit(interrupt.seize, shell.pid).result()
+        interrupt.detach(shell.pid)
+    wait_until(lambda: proc.tracer(shell.pid) == 0, "the end of the thread")
     shell.signal(signal.SIGCONT)
     assert sh.run("echo $v").stdout == "7\n"

@@ -17,7 +17,7 @@ from daemons import Daemon, Raw, looks_into_it, running
 from support import PATIENCE, descendants, unique_seconds, wait_until
 
 from shellsession import DaemonUnavailable, InvalidRequest, RemoteSession, ShellUnavailable, aconnect, connect
-from shellsession.daemon.control import stats
+from shellsession.daemon.client.admin import stats
 
 # What bash itself adds to an environment, and what programs without a person get.
 BASH = {"PWD", "OLDPWD", "SHLVL", "_"}

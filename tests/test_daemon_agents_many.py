@@ -13,7 +13,7 @@ from daemons import Raw, looks_into_it, running, serving
 from support import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import LimitReached, RemoteSession, SessionClosed, TooManySessions, aconnect, connect
-from shellsession.daemon import control
+from shellsession.daemon.client import admin
 
 
 def test_at_the_limit_the_idle_ones_are_named(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_who_cannot_be_opened_takes_no_place_and_hears_whose_limit_it_is(tmp_pat
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (used + 15, before[1]))
         with pytest.raises(LimitReached, match=rf"^the daemon \(pid {daemon.pid}\) may open .*shellsession stop"):
             two.run("true")
-        assert [info["agent"] for info in control.agents(daemon.socket)] == ["one"]
+        assert [info["agent"] for info in admin.agents(daemon.socket)] == ["one"]
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
         with connect("three", daemon.socket, False, cwd="/") as three:
             assert three.run("echo room").stdout == "room\n"
@@ -71,7 +71,7 @@ def test_many_agents_with_long_names_are_told(tmp_path: Path) -> None:
     with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
         for name in names:
             raw.open(name)
-        assert [one["agent"] for one in control.agents(daemon.socket)] == names
+        assert [one["agent"] for one in admin.agents(daemon.socket)] == names
         assert cli(daemon.socket, "ls", "--names").stdout.decode().splitlines() == names
         with pytest.raises(TooManySessions, match="limit") as refused:
             connect("one more", daemon.socket, False)

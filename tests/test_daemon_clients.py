@@ -28,7 +28,7 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.daemon.wire import PARTS_MAX
+from shellsession.daemon.protocol.wire import PARTS_MAX
 
 sh = clients.sh
 

@@ -18,9 +18,9 @@ from gates import Gate
 from support import PATIENCE, wait_until
 
 from shellsession import Result, ResultExpired, aconnect, connect
-from shellsession.daemon import server
-from shellsession.daemon.listener import Listener
-from shellsession.daemon.wire import encode
+from shellsession.daemon.protocol.wire import encode
+from shellsession.daemon.server import server
+from shellsession.daemon.server.connection import Listener
 
 
 def test_live_output_goes_on_over_another_connection(proxy: Proxy, gate: Gate) -> None:

@@ -16,7 +16,7 @@ from gates import Gate, again, blocking, with_asyncio
 from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, OutcomeUnknown, SessionClosed, aconnect, connect
-from shellsession.daemon.wire import encode
+from shellsession.daemon.protocol.wire import encode
 
 
 @contextmanager

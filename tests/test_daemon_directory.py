@@ -19,10 +19,12 @@ from support import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, Session, connect
 from shellsession.cli.main import main
-from shellsession.daemon import directory_lock, listening_socket, transport
-from shellsession.daemon.directory_lock import locked
-from shellsession.daemon.endpoint import socket_path
-from shellsession.daemon.listening_socket import ListeningSocket
+from shellsession.daemon.client import transport
+from shellsession.daemon.protocol import directory_lock
+from shellsession.daemon.protocol.directory_lock import locked
+from shellsession.daemon.protocol.endpoint import socket_path
+from shellsession.daemon.server import service
+from shellsession.daemon.server.service import ListeningSocket
 
 ours = sandboxes.ours
 
@@ -65,7 +67,7 @@ def test_a_directory_that_is_removed_before_its_socket_is_made_is_made_again(
 ) -> None:
     """The last session of another host ends, which knows no lock."""
     path = socket_path()
-    once(monkeypatch, listening_socket, "reach", lambda: os.rmdir(os.path.dirname(path)))
+    once(monkeypatch, service, "reach", lambda: os.rmdir(os.path.dirname(path)))
     door = ListeningSocket(path)
     assert door.in_place
     door.close()

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shellsession.daemon.eager import begin
+from shellsession.daemon.server.connection import begin
 
 
 def test_what_waits_for_nothing_has_ended_at_once() -> None:

@@ -15,7 +15,7 @@ from daemons import Daemon, Raw, connections, running, served, settled
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, DaemonUnavailable, NotRunning, RemoteSession, SessionClosed, aconnect, connect
-from shellsession.daemon.wire import encode
+from shellsession.daemon.protocol.wire import encode
 
 sh = clients.sh
 SOON = 0.3

@@ -22,10 +22,10 @@ from endings import nothing_is_left, session, shut_down
 from support import PATIENCE, descendants, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import AsyncSession, DaemonUnavailable, Limits, Result, ShellSessionError
-from shellsession.daemon import control
-from shellsession.daemon.control import shutdown
-from shellsession.daemon.wire import PROTOCOL, encode
-from shellsession.engine import processes
+from shellsession.daemon.client import admin
+from shellsession.daemon.client.admin import shutdown
+from shellsession.daemon.protocol.wire import PROTOCOL, encode
+from shellsession.engine.kernel import proc
 
 runtime, patient, hasty = endings.runtime, endings.patient, endings.hasty
 Ending = Callable[[Daemon], None]
@@ -148,7 +148,7 @@ def test_a_stranger_that_has_its_number_here_is_not_waited_for(tmp_path: Path) -
 def test_who_lives_on_behind_its_sockets_end_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "PATIENCE", 0.05)
+    monkeypatch.setattr(admin, "PATIENCE", 0.05)
     with (
         claiming(tmp_path / "socket", os.getpid()) as path,
         pytest.raises(DaemonUnavailable, match=rf"pid {os.getpid()}\) .* has not ended .*kill -9"),
@@ -167,7 +167,7 @@ def test_one_in_a_pid_namespace_of_its_own_is_gone_when_it_was_stopped(tmp_path:
     with subprocess.Popen([*APART, *command(path, "--audit", "")]) as outside:
         try:
             wait_until(lambda: answers(path, 1), "the daemon")
-            (pid,) = processes.children(outside.pid)
+            (pid,) = proc.children(outside.pid)
             stopped = cli(path, "stop")
             assert stopped.stderr.decode() == f"shellsession: the daemon (pid {pid}) has ended\n"
             assert not is_alive(pid)

@@ -12,9 +12,8 @@ import pytest
 from support import PATIENCE
 
 from shellsession import AsyncSession
-from shellsession.daemon.connection import Connection
-from shellsession.daemon.listener import Listener
-from shellsession.daemon.observing import observing
+from shellsession.daemon.server.connection import Connection, Listener
+from shellsession.daemon.server.verbs import observing
 
 
 @pytest.mark.parametrize("left", ["before its turn", "at its turn"])

@@ -13,10 +13,10 @@ from gates import Gate, again, blocking, with_asyncio
 from support import wait_until
 
 from shellsession import OutcomeUnknown, Result, connect
-from shellsession.daemon import exchange
-from shellsession.daemon.ledger import Ledger
-from shellsession.daemon.server import Server
-from shellsession.daemon.wire import encode
+from shellsession.daemon.client import exchange
+from shellsession.daemon.protocol.wire import encode
+from shellsession.daemon.server.ledger import Ledger
+from shellsession.daemon.server.server import Server
 
 Client = Callable[[str, str, str], Result]
 

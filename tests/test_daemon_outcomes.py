@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from shellsession import NotRunning, Result
-from shellsession.daemon.outcomes import Outcomes
+from shellsession.daemon.server.outcomes import Outcomes
 
 OURS, NEXT = "5f.1.1", "5f.1.2"  # the requests that ran the command, and another after it
 BESIDE = "5f.3.1"  # an interrupt() that is told of the end which run() brings

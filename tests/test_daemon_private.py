@@ -17,7 +17,7 @@ from support import wait_until
 
 from shellsession import DaemonUnavailable, ShellSessionError, connect
 from shellsession.cli.main import main
-from shellsession.daemon.wire import PROTOCOL, encode
+from shellsession.daemon.protocol.wire import PROTOCOL, encode
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -13,9 +13,9 @@ from daemons import Daemon, Raw, connections, refused, seen, served, serving
 from support import PATIENCE, wait_until
 
 from shellsession import NotRunning, RemoteSession, SessionBusy, connect
-from shellsession.daemon import server
-from shellsession.daemon.connection import IN_FLIGHT
-from shellsession.daemon.wire import Message, encode
+from shellsession.daemon.protocol.wire import Message, encode
+from shellsession.daemon.server import server
+from shellsession.daemon.server.connection import IN_FLIGHT
 
 sh = clients.sh
 

@@ -11,7 +11,7 @@ from daemons import Daemon, Raw, settled
 from support import PATIENCE, wait_until
 
 from shellsession import RemoteSession, connect
-from shellsession.daemon.wire import encode
+from shellsession.daemon.protocol.wire import encode
 
 sh = clients.sh
 MIB = 1 << 20

@@ -17,7 +17,7 @@ from endings import nothing_is_left
 from support import wait_until
 
 from shellsession import connect
-from shellsession.daemon.listening_socket import ListeningSocket
+from shellsession.daemon.server.service import ListeningSocket
 
 runtime, patient, hasty = endings.runtime, endings.patient, endings.hasty
 

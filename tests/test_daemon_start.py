@@ -17,8 +17,8 @@ from daemons import Raw, answers, command, looks_into_it, running
 from homes import CLIENT, Home, finish
 from support import PATIENCE, in_thread, is_alive, stat_fields, wait_until
 
-from shellsession.daemon.directory_lock import locked
-from shellsession.daemon.transport import UnixTransport
+from shellsession.daemon.client.transport import UnixTransport
+from shellsession.daemon.protocol.directory_lock import locked
 
 home = homes.home
 

@@ -18,8 +18,8 @@ from daemons import answers
 from homes import Home, finish
 
 from shellsession import DaemonUnavailable, aconnect, connect
-from shellsession.daemon import control, link
-from shellsession.daemon.listening_socket import ListeningSocket
+from shellsession.daemon.client import admin, link
+from shellsession.daemon.server.service import ListeningSocket
 
 home = homes.home
 
@@ -105,9 +105,9 @@ def hang_up(listener: socket.socket) -> None:
 @pytest.mark.parametrize(
     "ask",
     [
-        control.agents,
-        control.stats,
-        control.shutdown,
+        admin.agents,
+        admin.stats,
+        admin.shutdown,
         partial(connect, "a"),
         lambda path: asyncio.run(aconnect("a", path)),
     ],

@@ -15,9 +15,9 @@ from support import unique_seconds, wait_until, with_argument
 from shellsession import RemoteSession, aconnect
 from shellsession.cli import plain
 from shellsession.cli.words import INTERRUPTED
-from shellsession.daemon.exchange import Backend, Cancellation, Exchange
-from shellsession.daemon.link import Link
-from shellsession.engine import signals
+from shellsession.daemon.client.exchange import Backend, Cancellation, Exchange
+from shellsession.daemon.client.link import Link
+from shellsession.engine.kernel import signals
 
 # What who leaves a request does, from the first Ctrl-C on.
 _PLACES = (

@@ -17,8 +17,8 @@ from gates import Gate
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, Result
-from shellsession.daemon.async_client import AsyncRemoteSession
-from shellsession.daemon.opening import opening
+from shellsession.daemon.client.async_session import AsyncRemoteSession
+from shellsession.daemon.client.remote import opening
 
 RELAY = """
 import os, select, socket, sys

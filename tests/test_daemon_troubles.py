@@ -20,10 +20,11 @@ from support import PATIENCE, stat_fields, wait_until
 from shellsession import DaemonUnavailable, LimitReached, connect
 from shellsession.cli.attach import Connection
 from shellsession.cli.main import main
-from shellsession.daemon import link, server
-from shellsession.daemon.connection import Connection as ServedConnection
-from shellsession.daemon.control import shutdown, stats
-from shellsession.daemon.wire import encode
+from shellsession.daemon.client import link
+from shellsession.daemon.client.admin import shutdown, stats
+from shellsession.daemon.protocol.wire import encode
+from shellsession.daemon.server import server
+from shellsession.daemon.server.connection import Connection as ServedConnection
 
 runtime, hasty = endings.runtime, endings.hasty
 

@@ -12,7 +12,7 @@ from daemons import Daemon, Raw, served
 from support import PATIENCE, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, RemoteSession, SessionBusy
-from shellsession.daemon.wire import encode
+from shellsession.daemon.protocol.wire import encode
 
 sh = clients.sh
 SOON = 0.3

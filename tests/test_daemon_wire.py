@@ -17,9 +17,9 @@ from hypothesis import given, strategies as st
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, ShellSessionError, connect
-from shellsession.daemon.connection import IN_FLIGHT
-from shellsession.daemon.records import from_part
-from shellsession.daemon.wire import HEADER_MAX, PARTS_MAX, PROTOCOL, Message, encode
+from shellsession.daemon.protocol.messages import from_part
+from shellsession.daemon.protocol.wire import HEADER_MAX, PARTS_MAX, PROTOCOL, Message, encode
+from shellsession.daemon.server.connection import IN_FLIGHT
 
 
 def codes(root: type[ShellSessionError] = ShellSessionError) -> set[str]:

@@ -9,7 +9,7 @@ import pexpect
 import pytest
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
-from shellsession.engine import pump
+from shellsession.engine.verbs import collect
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -33,7 +33,7 @@ def test_the_question_is_told_though_nobody_held_its_stream_before(
     sh: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a busy machine bash opens the stream of its prompt after we have seen it as hung up, and left it out."""
-    monkeypatch.setattr(pump, "_HUNG_PAUSE", 60.0)
+    monkeypatch.setattr(collect, "_HUNG_PAUSE", 60.0)
     errors = "e=$(readlink /proc/self/fd/2); exec 2>/dev/null"
     assert sh.run(f"{errors}; read x; exec 2>$e; read -p 'Name? ' n", stdin=TTY).outcome == "input"
     asked = sh.send("\n")

@@ -18,7 +18,7 @@ from sandboxes import ORDINARY, open_place, run_as
 from support import wait_until
 
 from shellsession import Session, ShellUnavailable
-from shellsession.engine.directories import make_private, private_home
+from shellsession.engine.io.directories import make_private, private_home
 
 user, started = sandboxes.user, hosts.started
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory to another user")

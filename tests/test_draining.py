@@ -13,11 +13,11 @@ import pytest
 from support import PATIENCE, descriptors, wait_until
 
 from shellsession import Session
-from shellsession.engine.draining import Drainer
-from shellsession.engine.family import Family
-from shellsession.engine.jobs import Job
-from shellsession.engine.output import Capture
-from shellsession.engine.streams import Stream, pipe_stream
+from shellsession.engine.io.background import Drainer
+from shellsession.engine.io.output import Capture
+from shellsession.engine.io.streams import Stream, pipe_stream
+from shellsession.engine.kernel.family import Family
+from shellsession.engine.verbs.command import Job
 
 # More than a pipe takes (64 KiB): each registration is a nudge.
 MANY = 70_000

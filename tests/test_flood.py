@@ -12,7 +12,7 @@ import pytest
 from support import PATIENCE
 
 from shellsession import Session
-from shellsession.engine.streams import Stream, pipe_stream
+from shellsession.engine.io.streams import Stream, pipe_stream
 
 FLOOD = "for i in 1 2 3 4; do cat /dev/zero >&2 & done"
 

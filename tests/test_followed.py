@@ -26,7 +26,7 @@ from shellsession import (
     aconnect,
     connect,
 )
-from shellsession.engine import pump
+from shellsession.engine.verbs import collect
 
 LIMITS = Limits(max_output=100_000)
 SIZE = 5_000_000
@@ -177,8 +177,8 @@ def test_endless_news_are_no_reason_to_forget_the_time(sh: Session) -> None:
     engine = sh._engine
     assert engine.call
     engine.call.following = engine.call.has_news = True
-    for limit, what in ((9.0, pump.TIMED_OUT), (11.0, pump.NEWS), (None, pump.NEWS)):
-        assert pump.happened(engine.call, limit, now=10.0) == what
+    for limit, what in ((9.0, collect.TIMED_OUT), (11.0, collect.NEWS), (None, collect.NEWS)):
+        assert collect.happened(engine.call, limit, now=10.0) == what
 
 
 @pytest.mark.parametrize("text", ["yes", f"trap 'head -c {SIZE // 2} /dev/zero; exit' INT; sleep 1000"])

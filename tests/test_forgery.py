@@ -14,7 +14,7 @@ from sandboxes import USERS, run_as
 from support import wait_until
 
 from shellsession import Session
-from shellsession.engine import processes
+from shellsession.engine.kernel import proc
 
 NewSession = Callable[..., Session]
 
@@ -72,8 +72,8 @@ def test_a_child_reads_bashs_memory_only_where_it_may_use_ptrace_on_bash(user: s
     """There the nonce is. Bash itself may always read it, and so answer for its own shell."""
 
     def scenario() -> None:
-        scope = int(processes.read("/proc/sys/kernel/yama/ptrace_scope") or b"0")
-        traces_any = int(processes.field("self", b"CapEff"), 16) >> _CAP_SYS_PTRACE & 1
+        scope = int(proc.read("/proc/sys/kernel/yama/ptrace_scope") or b"0")
+        traces_any = int(proc.field("self", b"CapEff"), 16) >> _CAP_SYS_PTRACE & 1
         with Session(cwd="/", timeout=20) as sh:
             assert sh.run("(: </proc/$$/mem)").ok == (scope == 0 or (traces_any and scope < 3))
             # Who is in another user namespace has no right to it, whoever he was.

@@ -23,8 +23,9 @@ from forks import Fork, fork, in_child
 from support import descriptors, unique_seconds, until, with_argument
 
 from shellsession import Agents, AsyncSession, Result, Session, SessionClosed
-from shellsession.engine import guard, spawn, vfork
-from shellsession.engine.draining import LoopDrainer
+from shellsession.engine.bash import runtime, spawn
+from shellsession.engine.io.loop import LoopDrainer
+from shellsession.engine.kernel import vfork
 
 
 def test_a_forked_child_of_the_host_never_harms_its_parent(place: Path) -> None:
@@ -223,7 +224,7 @@ def test_a_child_that_a_signal_handler_forks_in_the_middle_of_a_verb(
 @LEAVES
 @pytest.mark.parametrize(
     ("where", "name"),
-    [(guard, "make_private"), (vfork, "spawn"), (spawn, "Shell")],
+    [(runtime, "make_private"), (vfork, "spawn"), (spawn, "Shell")],
     ids=["its directory", "its process", "what is known of it"],
 )
 def test_a_child_that_a_signal_handler_forks_as_bash_starts(

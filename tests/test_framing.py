@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from shellsession.engine.framing import SOURCE, Frame, from_file, mark_line, quote, version_line
-from shellsession.engine.marks import NOISE_MAX, Framer, Mark
+from shellsession.engine.wire import NOISE_MAX, SOURCE, Frame, Framer, Mark, from_file, mark_line, quote, version_line
 
 NONCE = b"0123456789abcdef0123456789abcdef"
 FOREIGN = b"fedcba9876543210fedcba9876543210"

@@ -22,10 +22,12 @@ from support import PATIENCE, descendants, wait_until
 
 import shellsession
 from shellsession import TTY, AsyncSession, Session
-from shellsession.engine import guard, signals, teardown
-from shellsession.engine.files import Files
-from shellsession.engine.shell import Shell
-from shellsession.engine.streams import Stream, Streams
+from shellsession.engine.bash import runtime
+from shellsession.engine.bash.runtime import Files
+from shellsession.engine.bash.shell import Shell
+from shellsession.engine.io.streams import Stream, Streams
+from shellsession.engine.kernel import signals
+from shellsession.engine.verbs import ending
 from shellsession.errors import GONE
 
 OURS = str(Path(shellsession.__file__).parent)
@@ -74,7 +76,7 @@ class Strike:
 
 def struck(number: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """A session whose end is struck there, and is closed again; False where so many places are not."""
-    session, strike, discard = Session(cwd=place), Strike(number), teardown.discard
+    session, strike, discard = Session(cwd=place), Strike(number), ending.discard
     session.run("true", stdin=TTY)  # the keyboard has a descriptor of its own from then on
     session.run("sleep 1000 &", tty=False)
 
@@ -86,7 +88,7 @@ def struck(number: int, place: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
             sys.setprofile(None)
 
     with monkeypatch.context() as patched:
-        patched.setattr(teardown, "discard", discard_struck)
+        patched.setattr(ending, "discard", discard_struck)
         try:
             session.close()
         except KeyboardInterrupt:
@@ -107,7 +109,7 @@ def test_wherever_a_host_with_threads_is_struck(place: Path, monkeypatch: pytest
         while struck(number, place, monkeypatch):
             wait_until(lambda: have_ended(threads), "the end of the thread that read for the job")
             assert descriptors() == fds, f"struck at {number}"
-            assert len(guard.the_guard()._taken) == (not alone), f"struck at {number}"
+            assert len(runtime.the_guard()._taken) == (not alone), f"struck at {number}"
             number += 1
         assert number > 50
         assert alone or company.run("echo on").stdout == "on\n"
@@ -130,7 +132,7 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "restart", "exit 3"])
-@pytest.mark.parametrize(("where", "name"), [(Shell, "close"), (Streams, "close"), (guard.Guard, "give_back")])
+@pytest.mark.parametrize(("where", "name"), [(Shell, "close"), (Streams, "close"), (runtime.Guard, "give_back")])
 def test_a_host_without_threads_is_struck_when_all_is_given_back(
     place: Path, monkeypatch: pytest.MonkeyPatch, where: type, name: str, way: str
 ) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from support import PATIENCE, command_line, naps, wait_until
 
-from shellsession.engine import guard, processes
+from shellsession.engine.bash import runtime
+from shellsession.engine.kernel import proc
 
 # All modules are there before the host changes: its Python may be where only root looks.
 _PROGRAM = """
 import ctypes, os, sys
 import time
-import pexpect, shellsession.engine.dialogue, shellsession.session
+import pexpect, shellsession.engine.verbs.expect, shellsession.session
 from shellsession import TTY, Session
 
 {before}
@@ -114,12 +115,12 @@ def test_a_host_whose_umask_takes_its_own_rights(tmp_path_factory: pytest.TempPa
 
 _LOOKS_FOR_HIDDEN = f"""
 import os, sys, warnings  # execvp loads it, and the new user may not
-from shellsession.engine import processes
+from shellsession.engine.kernel import proc
 
 pid, start = map(int, sys.argv[2:4])
 {_NEW_USER}
-assert not processes.start_time(pid)  # it is hidden
-assert not processes.is_gone(pid, start)
+assert not proc.start_time(pid)  # it is hidden
+assert not proc.is_gone(pid, start)
 os.execvp("bash", ["bash", *sys.argv[1:]])
 """
 
@@ -134,13 +135,13 @@ def test_a_host_that_proc_hides_is_not_taken_for_dead(tmp_path_factory: pytest.T
     (place := directory / "home" / "host").mkdir(parents=True)
     for path in (place.parent, place):
         os.chown(path, 54321, 54321)
-    script = Path(guard.__file__).with_name("watcher.bash")
+    script = Path(runtime.__file__).with_name("watcher.bash")
     program = f"import os, sys; {_NEW_USER}; print(flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as host:
         assert host.stdout
         host.stdout.readline()
-        told = (script, host.pid, processes.start_time(host.pid), 1, 0, place)
+        told = (script, host.pid, proc.start_time(host.pid), 1, 0, place)
         argv = [*hiding, sys.executable, "-c", _LOOKS_FOR_HIDDEN, *map(str, told)]
         with subprocess.Popen(argv, stdin=subprocess.DEVNULL) as watcher:
             wait_until(lambda: watcher.poll() is not None or naps(watcher.pid) > 30, "many looks")
@@ -189,9 +190,9 @@ def test_without_proc_a_time_limit_ends_the_command_and_keeps_the_shell(without_
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting takes root")
 def test_without_proc_the_watcher_trusts_its_pipe(without_proc: tuple[str, ...], tmp_path: Path) -> None:
     """It took its living host for dead after a second."""
-    script = Path(guard.__file__).with_name("watcher.bash")
+    script = Path(runtime.__file__).with_name("watcher.bash")
     (place := tmp_path / "home" / "host").mkdir(parents=True)
-    told = (os.getpid(), processes.start_time(os.getpid()), 1, 0, place)
+    told = (os.getpid(), proc.start_time(os.getpid()), 1, 0, place)
     argv = [*without_proc, "bash", str(script), *map(str, told)]
     with subprocess.Popen(argv, stdin=subprocess.PIPE) as watcher:
         wait_until(lambda: command_line(watcher.pid).startswith(b"bash"), "its beginning")

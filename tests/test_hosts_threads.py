@@ -40,11 +40,11 @@ begun.wait()
 ENDS_WHILE_CLOSING = """
 import atexit, threading
 from shellsession import Session
-from shellsession.engine import teardown
+from shellsession.engine.verbs import ending
 
 session = Session(cwd="/")
 session.run("true")
-destroy, main = teardown.destroy, threading.current_thread()
+destroy, main = ending.destroy, threading.current_thread()
 closing, at_exit, also_here, closed = (threading.Event() for _ in range(4))
 
 def held(engine):
@@ -58,7 +58,7 @@ def held(engine):
     yield from destroy(engine)
     closed.set()
 
-teardown.destroy = held
+ending.destroy = held
 atexit.register(at_exit.set)
 threading.Thread(target=session.close, daemon=True).start()
 closing.wait(60)
@@ -70,10 +70,11 @@ ENDS_WHILE_OPENING = """
 import atexit, threading, time
 from contextlib import suppress
 from shellsession import Session, SessionClosed
-from shellsession.engine import steps, teardown
+from shellsession.engine.verbs import verbs
+from shellsession.engine.verbs import ending
 
 session = Session(cwd="/")
-destroy, shake, main = teardown.destroy, steps.handshake, threading.current_thread()
+destroy, shake, main = ending.destroy, verbs.handshake, threading.current_thread()
 opening, at_exit, closed = (threading.Event() for _ in range(3))
 
 def late(shell, tty, is_closed):
@@ -93,7 +94,7 @@ def work():
     with suppress(SessionClosed):
         session.open()
 
-steps.handshake, teardown.destroy = late, held
+verbs.handshake, ending.destroy = late, held
 atexit.register(at_exit.set)
 threading.Thread(target=work, daemon=True).start()
 opening.wait(60)

@@ -13,7 +13,8 @@ from escapes import of_host, runtime_directories
 from hosts import HOST, PROMISED, start, watcher_of
 from support import PATIENCE, is_alive, naps, stat_fields, unique_seconds, wait_until, with_argument
 
-from shellsession.engine import guard, processes
+from shellsession.engine.bash import runtime
+from shellsession.engine.kernel import proc
 
 home, started = hosts.home, hosts.started
 
@@ -72,13 +73,13 @@ def test_who_kills_all_that_is_called_bash_spares_the_watcher(started: list[subp
 def test_a_host_whose_name_holds_a_newline_is_not_taken_for_dead(tmp_path: Path) -> None:
     """The watcher's pipe is at its end from the first, so that it looks at the host and at nothing else."""
     program = "import ctypes, sys; ctypes.CDLL(None).prctl(15, b'two\\nlines'); print(flush=True); sys.stdin.read()"
-    script = Path(guard.__file__).with_name("watcher.bash")
+    script = Path(runtime.__file__).with_name("watcher.bash")
     (place := tmp_path / "home" / "host").mkdir(parents=True)
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe) as host:
         assert host.stdout
         host.stdout.readline()
-        told = (host.pid, processes.start_time(host.pid), 1, 0, place)
+        told = (host.pid, proc.start_time(host.pid), 1, 0, place)
         with subprocess.Popen(["bash", str(script), *map(str, told)], stdin=subprocess.DEVNULL) as watcher:
             wait_until(lambda: watcher.poll() is not None or naps(watcher.pid) > 30, "many looks")
             assert watcher.poll() is None
@@ -154,11 +155,11 @@ def test_leftovers_of_hosts_killed_with_their_watchers_are_swept_at_the_next_sta
 _UNWATCHED = """
 import os
 from shellsession import Session
-from shellsession.engine import processes
-from shellsession.engine.guard import Guard
+from shellsession.engine.kernel import proc
+from shellsession.engine.bash.runtime import Guard
 
 def killed(*_):
-    print(*processes.children(os.getpid()), flush=True)
+    print(*proc.children(os.getpid()), flush=True)
     os.kill(os.getpid(), 9)
 
 Guard.furnish = killed

@@ -15,7 +15,7 @@ from conftest import chosen
 from support import stat_fields, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Session
-from shellsession.engine import pump
+from shellsession.engine.verbs import collect
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -223,8 +223,8 @@ def test_who_takes_the_answer_while_it_is_looked_at_does_not_wait_for_another(
         return "reads"
 
     with monkeypatch.context() as patch:
-        patch.setattr(pump, "at_terminal", late)
-        asked = pump._wants_input(shell, call, 0.02)
+        patch.setattr(collect, "at_terminal", late)
+        asked = collect._wants_input(shell, call, 0.02)
     os.kill(shell.pid, signal.SIGCONT)
     assert not asked
     assert sh.wait().stdout == "me\n"

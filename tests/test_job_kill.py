@@ -13,8 +13,8 @@ from forks import fork, in_child
 from support import descriptors, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Session, SessionClosed
-from shellsession.engine import activity
-from shellsession.engine.streams import Stream, Streams
+from shellsession.engine.io.streams import Stream, Streams
+from shellsession.engine.kernel import readers
 
 
 def test_a_fork_of_the_host_has_the_reading_ends_and_lives(sh: Session) -> None:
@@ -123,7 +123,7 @@ def test_who_has_got_the_number_of_a_terminal_that_was_closed_meanwhile_is_not_k
                 wait_until(lambda: not job._open.keys() - {job._lent}, "the end of its streams")
                 yield from ((stranger.pid, file) for file in files)
 
-            monkeypatch.setattr(activity, "holders", ends_meanwhile)
+            monkeypatch.setattr(readers, "holders", ends_meanwhile)
             assert stranger.pid not in job.kill()
         finally:
             stranger.kill()

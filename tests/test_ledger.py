@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shellsession.daemon.ledger import OVERHEAD, Claim, Ledger
+from shellsession.daemon.server.ledger import OVERHEAD, Claim, Ledger
 from shellsession.errors import OutcomeUnknown, ProtocolError, ResultExpired
 
 US: Final = "5f0c"

@@ -17,7 +17,8 @@ from escapes import ESCAPES, all_escapes, of_host
 from support import descendants, descriptors, descriptors_left, is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session
-from shellsession.engine import directories, guard
+from shellsession.engine.bash import runtime
+from shellsession.engine.io import directories
 
 Make = Callable[..., Session]
 
@@ -94,14 +95,14 @@ def test_a_session_that_is_collected_while_another_takes_its_place_takes_nothing
         make(*arguments, **options)
         gc.collect()
 
-    monkeypatch.setattr(guard, "make_private", make_as_all_is_collected)
+    monkeypatch.setattr(runtime, "make_private", make_as_all_is_collected)
     gc.disable()
     try:
         del session, circle
         with Session(cwd=place) as other:
             assert other.run("cat", stdin="x" * 10_000).stdout == "x" * 10_000
             assert len(of_host(os.getpid())) == 1
-            watcher = guard.the_guard()._watcher
+            watcher = runtime.the_guard()._watcher
             assert watcher is not None
             assert watcher.poll() is None
     finally:
@@ -112,7 +113,7 @@ def test_a_seat_is_nobody_elses_once_all_numbers_have_come_round(place: Path) ->
     with Session(cwd=place) as first, Session(cwd=place) as second:
         first.run("x=kept")
         taken = first._engine.live().seat
-        guard.the_guard()._next -= 1  # as after a million others
+        runtime.the_guard()._next -= 1  # as after a million others
         assert second.run("exit 3").killed == ()
         assert second.open()._engine.live().seat != taken
         assert first.run("echo $x").stdout == "kept\n"

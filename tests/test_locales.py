@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from reference import ENVIRONMENT
 
 from shellsession import Session
-from shellsession.engine.framing import quote
+from shellsession.engine.wire import quote
 
 LOCALES = {"zh_CN.GBK": ("zh_CN", "GBK"), "ja_JP.SJIS": ("ja_JP", "SHIFT_JIS"), "zh_TW.BIG5": ("zh_TW", "BIG5")}
 # 0x5c is a backslash; 0x96, the last byte of the first word, may be a first one in GBK and Shift-JIS, 0xa4 in Big5.

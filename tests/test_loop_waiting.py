@@ -13,8 +13,8 @@ from typing import Any, TypeVar, TypeVarTuple
 import pytest
 from support import PATIENCE, descriptors_left
 
-from shellsession.engine.loop_waiting import LoopPoller
-from shellsession.engine.waiting import Ready, Wait
+from shellsession.engine.io.loop import LoopPoller
+from shellsession.engine.io.threads import Ready, Wait
 
 T = TypeVar("T")
 Given = TypeVarTuple("Given")

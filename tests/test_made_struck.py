@@ -15,11 +15,11 @@ import pytest
 from support import PATIENCE, wait_until
 
 from shellsession import TTY, Session
-from shellsession.engine import keyboard
-from shellsession.engine.draining import Drainer
-from shellsession.engine.files import Files
-from shellsession.engine.spill import Spill
-from shellsession.engine.streams import Streams
+from shellsession.engine.bash.runtime import Files
+from shellsession.engine.io import streams
+from shellsession.engine.io.background import Drainer
+from shellsession.engine.io.output import Spill
+from shellsession.engine.io.streams import Streams
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_what_wakes_the_reading_thread_is_the_threads(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("where", "name", "options"),
-    [(keyboard, "_open_keeper", {"stdin": TTY}), (Streams, "_make", {"tty": False})],
+    [(streams, "_open_keeper", {"stdin": TTY}), (Streams, "_make", {"tty": False})],
     ids=["terminal", "pipe"],
 )
 def test_what_a_command_gets_is_the_shells(

@@ -11,7 +11,7 @@ import pytest
 from support import is_alive, unique_seconds, with_argument
 
 from shellsession import Session
-from shellsession.engine import processes
+from shellsession.engine.kernel import proc
 
 MANY = 900
 
@@ -55,8 +55,8 @@ def test_who_stands_in_the_list_after_those_that_go_meanwhile_is_seen(
             for pid in going:
                 os.kill(pid, signal.SIGKILL)
             while going:  # bash, at its prompt, reaps them
-                going[:] = [pid for pid in going if processes.state(pid)]
+                going[:] = [pid for pid in going if proc.state(pid)]
         return data
 
     monkeypatch.setattr(os, "read", read_and_have_some_go)
-    assert set(processes.children(shell)) >= set(pids[MANY // 3 :])
+    assert set(proc.children(shell)) >= set(pids[MANY // 3 :])

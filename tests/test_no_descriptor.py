@@ -12,8 +12,8 @@ import pytest
 from support import descriptors, descriptors_left, in_thread, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
-from shellsession.engine import processes
-from shellsession.engine.spare import SPARE
+from shellsession.engine.kernel import proc
+from shellsession.engine.kernel.proc import SPARE
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_many_threads_look_at_a_time(sh: Session) -> None:
 
     def look(bash: int = pid) -> list[list[int]]:
         full.wait()
-        return [processes.children(bash) for _ in range(300)]
+        return [proc.children(bash) for _ in range(300)]
 
     threads = [in_thread(look) for _ in range(8)]
     with descriptors_left(0):

@@ -10,7 +10,7 @@ import pytest
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
-from shellsession.engine import processes
+from shellsession.engine.kernel import proc
 
 # In a PID namespace of its own it can be said which number is next, and nobody else takes it.
 APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
@@ -20,7 +20,7 @@ def test_who_has_an_older_ones_number_is_not_older(sh: Session) -> None:
     seconds = unique_seconds()
     sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     (pid,) = wait_until(lambda: with_argument(seconds), "it runs")
-    family, start = sh._engine.live().family, processes.start_time(pid)
+    family, start = sh._engine.live().family, proc.start_time(pid)
     assert family.newer({pid: start}) == []
     assert family.newer({pid: start - 1}) == [pid]
     assert family.newer({pid + 1: start}) == [pid]

@@ -18,7 +18,7 @@ from support import wait_until
 from writing import calls, texts
 
 from shellsession import Result, Session
-from shellsession.engine.ordinary import Ordinary
+from shellsession.engine.verbs.ordinary import Ordinary
 
 pytestmark = pytest.mark.usefixtures("company")
 ON_TERMINAL = pytest.mark.parametrize("on_terminal", [True, False], ids=["terminal", "pipe"])

@@ -17,8 +17,9 @@ from sandboxes import ORDINARY, open_place
 from support import PATIENCE, mentioning, unique_seconds, wait_until
 
 from shellsession import AsyncSession, Session
-from shellsession.engine import processes, teardown
-from shellsession.engine.orphans import Orphans
+from shellsession.engine.kernel import proc
+from shellsession.engine.kernel.family import Orphans
+from shellsession.engine.verbs import ending
 
 MANY = 300
 # Forks so many processes, which live until its stdin ends; "orphans" get another parent.
@@ -43,8 +44,8 @@ def many_others(kind: str) -> Iterator[None]:
         assert parent.stdout.read() == b""  # all have closed it
         if kind == "orphans":
             parent.wait(PATIENCE)
-        now = processes.time_now()
-        wait_until(lambda: processes.time_now() > now, "the next tick of the clock that their start is told by")
+        now = proc.time_now()
+        wait_until(lambda: proc.time_now() > now, "the next tick of the clock that their start is told by")
         yield
 
 
@@ -58,7 +59,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return look(path, *more)
 
     for name in ("_pages", "names", "link"):
-        monkeypatch.setattr(processes, name, partial(counted, getattr(processes, name)))
+        monkeypatch.setattr(proc, name, partial(counted, getattr(proc, name)))
     return paths
 
 
@@ -93,7 +94,7 @@ def test_other_tasks_of_the_loop_run_between_two_looks(monkeypatch: pytest.Monke
     """Also where many processes have come since the shell was started."""
     events = list[str]()
 
-    def look(pid: int, tag: Callable[[int], int] = processes.tag) -> int:
+    def look(pid: int, tag: Callable[[int], int] = proc.tag) -> int:
         events.append("look")
         return tag(pid)
 
@@ -110,8 +111,8 @@ def test_other_tasks_of_the_loop_run_between_two_looks(monkeypatch: pytest.Monke
                 assert (await sh.run("exit 3")).exit_code == 3
                 other.cancel()
 
-    monkeypatch.setattr(teardown, "_SLICE", 0.0)
-    monkeypatch.setattr(processes, "tag", look)
+    monkeypatch.setattr(ending, "_SLICE", 0.0)
+    monkeypatch.setattr(proc, "tag", look)
     asyncio.run(main())
     first, last = events.index("look"), len(events) - events[::-1].index("look")
     assert events[first:last].count("look") > MANY
@@ -140,14 +141,14 @@ def test_a_list_is_read_back_to_a_process_that_was_in_it_before(
 ) -> None:
     starts = {pid: 200 if pid in young else 100 if pid else 0 for pid in {*before, *later}}
     bash = 8
-    monkeypatch.setattr(processes, "start_time", starts.__getitem__)
-    monkeypatch.setattr(processes, "time_now", lambda: 150)  # as bash is started
-    monkeypatch.setattr(processes, "tag", lambda pid: 4711 if pid in young else -1)
-    monkeypatch.setattr(processes, "alive", bool)
-    monkeypatch.setattr(processes, "below", lambda pid, besides: ())
-    monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(before)})
+    monkeypatch.setattr(proc, "start_time", starts.__getitem__)
+    monkeypatch.setattr(proc, "time_now", lambda: 150)  # as bash is started
+    monkeypatch.setattr(proc, "tag", lambda pid: 4711 if pid in young else -1)
+    monkeypatch.setattr(proc, "alive", bool)
+    monkeypatch.setattr(proc, "below", lambda pid, besides: ())
+    monkeypatch.setattr(proc, "adopting_lists", lambda: {"list": text(before)})
     orphans = Orphans()
-    monkeypatch.setattr(processes, "adopting_lists", lambda: {"list": text(later)})
+    monkeypatch.setattr(proc, "adopting_lists", lambda: {"list": text(later)})
     assert [pid for pid in orphans.find(range(4711, 4712), (), {bash}) if pid] == young
 
 
@@ -173,7 +174,11 @@ HOSTS = {
     "the host, as the first of its namespace": ["unshare", "-fp", "--mount-proc", sys.executable, "-c", _HOST],
     "one that is hidden from the host": [
         *("unshare", "-m", "sh", "-c", _MOUNT, "sh"),
-        *(sys.executable, "-c", f"import os, shellsession.engine.dialogue, shellsession.session; {_BECOMES}{_HOST}"),
+        *(
+            sys.executable,
+            "-c",
+            f"import os, shellsession.engine.verbs.expect, shellsession.session; {_BECOMES}{_HOST}",
+        ),
     ],
 }
 

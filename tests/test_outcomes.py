@@ -13,7 +13,7 @@ import pytest
 from support import unique_seconds, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session
-from shellsession.engine import processes
+from shellsession.engine.kernel import proc
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -119,7 +119,7 @@ def test_a_status_that_went_elsewhere_is_told_by_the_kernel(
 
 @pytest.mark.usefixtures("_ignored_children")
 def test_where_no_kernel_tells_it_the_result_says_so(sh: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "exit_status", lambda pidfd: None)
+    monkeypatch.setattr(proc, "exit_status", lambda pidfd: None)
     result = sh.run("echo partial; exit 3")
     assert (result.outcome, result.exit_code, result.stdout) == ("shell_exited", None, "partial\n")
     assert "SIGCHLD is ignored" in result.reason

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from shellsession import Result
-from shellsession.engine.output import Capture
+from shellsession.engine.io.output import Capture
 from shellsession.models import text_of
 
 LIMITS = st.integers(0, 70)

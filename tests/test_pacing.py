@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from shellsession.engine import pacing
+from shellsession.engine.io import streams
 
 TICK = 1e-6
 QUICK, SLOW = 6e-6, 50e-6
@@ -26,8 +26,8 @@ class Clock:
 def rests(monkeypatch: pytest.MonkeyPatch, *reads: float) -> list[bool]:
     """Behind which of these reads, by what they took, was there a rest?"""
     clock = Clock()
-    monkeypatch.setattr(pacing, "perf_counter", clock)
-    pace, rested = pacing.Pace(), []
+    monkeypatch.setattr(streams, "perf_counter", clock)
+    pace, rested = streams.Pace(), []
     for took in reads:
         clock.now += took
         before = clock.now
@@ -47,8 +47,8 @@ def test_behind_two_that_slept_all_rest(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_rest_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(pacing, "perf_counter", clock)
-    pace = pacing.Pace()
+    monkeypatch.setattr(streams, "perf_counter", clock)
+    pace = streams.Pace()
     for _ in range(2):
         clock.now += SLOW
         pace.keep()

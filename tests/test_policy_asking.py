@@ -18,8 +18,8 @@ from support import PATIENCE, until
 from shellsession import Agents, AsyncSession, Session
 from shellsession.contracts import bashtool, langchain, phoenix, spec
 from shellsession.contracts.bashtool import Failed
+from shellsession.contracts.cancel import CancelToken
 from shellsession.contracts.langchain import BashToolError
-from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
 
 pytestmark = pytest.mark.usefixtures("company")

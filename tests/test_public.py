@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import pytest
 
 import shellsession
-from shellsession import AsyncRemoteSession, AsyncSession, RemoteSession, Session, ShellSessionError, errors
+from shellsession import AsyncRemoteSession, AsyncSession, RemoteSession, Session, ShellSessionError, errors, models
 from shellsession.options import RunOptions, SessionOptions
 
 _PUBLIC = [
@@ -79,7 +79,7 @@ def tree(root: type[Exception], depth: int = 0) -> Iterator[tuple[int, str, str]
     """A class of ours and everything below it: depth, name, code. (Each tool contract has its own, elsewhere.)"""
     yield depth, root.__name__, root.__dict__["code"]
     for child in root.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__ in {errors.__name__, models.__name__}:
             yield from tree(child, depth + 1)
 
 

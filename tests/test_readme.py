@@ -16,7 +16,7 @@ import pytest
 
 import shellsession
 from shellsession.cli.arguments import VERBS
-from shellsession.engine.environment import _DROPPED, AGENT_ENV
+from shellsession.engine.bash.spawn import _DROPPED, AGENT_ENV
 
 _TOP: Final = Path(__file__).parent.parent
 _TEXT: Final = (_TOP / "README.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from shellsession import Limits, Result
-from shellsession.record import Record
+from shellsession.models import Record
 
 
 class Point(Record, unshown=("note",)):

@@ -13,7 +13,7 @@ import pytest
 from support import PATIENCE, wait_until
 
 from shellsession import Result, Session
-from shellsession.engine.waiting import Steps
+from shellsession.engine.io.threads import Steps
 from shellsession.errors import GONE, RESTARTED
 from shellsession.models import Request
 

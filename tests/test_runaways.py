@@ -14,7 +14,7 @@ import pytest
 from support import mentioning, unique_seconds, wait_until
 
 from shellsession import Session
-from shellsession.engine import processes
+from shellsession.engine.kernel import proc
 
 PYTHON = sys.executable
 EXIT = {"x86_64": 60, "aarch64": 93}  # the kernel's numbers of exit(2), which ends a thread
@@ -201,5 +201,5 @@ def test_who_was_started_by_one_that_ended_in_a_look_is_found(sh: Session, monke
     listings = iter([[1], [1, 2]])
     with monkeypatch.context() as patch:
         patch.setattr(family, "newer", lambda older: next(listings))
-        patch.setattr(processes, "alive", lambda pid: pid == 2)
+        patch.setattr(proc, "alive", lambda pid: pid == 2)
         assert family.living() == [2]

@@ -15,13 +15,7 @@ import pytest
 import sandboxes
 from sandboxes import needs_bwrap, open_place, run_as, sandboxed
 
-from shellsession import (
-    InvalidRequest,
-    Sandbox,
-    SandboxUnavailable,
-    Session,
-    ShellUnavailable,
-)
+from shellsession import InvalidRequest, Sandbox, SandboxUnavailable, Session, ShellUnavailable
 
 pytestmark = needs_bwrap
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours

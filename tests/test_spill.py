@@ -12,9 +12,9 @@ from sandboxes import needs_bwrap
 from support import wait_until
 
 from shellsession import InvalidRequest, Limits, Sandbox, Session
-from shellsession.engine import typist
-from shellsession.engine.call import Typed
-from shellsession.engine.shell import Shell
+from shellsession.engine.bash.shell import Shell
+from shellsession.engine.verbs import submit
+from shellsession.engine.verbs.command import Typed
 
 STREAMS = pytest.mark.parametrize("tty", [True, False], ids=["terminal", "pipe"])
 
@@ -127,13 +127,13 @@ def test_what_a_command_puts_in_the_place_of_its_spill_holds_nobody_up(
 def test_what_a_quick_command_puts_there_is_never_taken_for_a_place_of_ours(
     sh: Session, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spill, send = place / "spill", typist._send
+    spill, send = place / "spill", submit._send
 
     def send_and_be_overtaken(shell: Shell, typed: Typed) -> None:
         send(shell, typed)
         wait_until(spill.is_dir, "the command's directory")
 
-    monkeypatch.setattr(typist, "_send", send_and_be_overtaken)
+    monkeypatch.setattr(submit, "_send", send_and_be_overtaken)
     result = sh.run("mkdir spill; seq 20000", limits=Limits(max_output=10, spill=str(spill)), tty=False)
     assert result.reason == f"the output could not be written whole to {spill}: Is a directory"
     assert list(spill.iterdir()) == []

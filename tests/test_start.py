@@ -13,8 +13,8 @@ import pytest
 from support import descendants, wait_until, with_argument
 
 from shellsession import InvalidRequest, Session, ShellUnavailable
-from shellsession.engine.control import Control
-from shellsession.engine.marks import Framer
+from shellsession.engine.io.control import Control
+from shellsession.engine.wire import Framer
 
 Make = Callable[..., Session]
 

@@ -69,7 +69,7 @@ def test_where_nothing_can_be_written_it_says_what_to_set(session: str, told: st
 @pytest.mark.parametrize("session", [session for session, _ in SESSIONS.values()], ids=SESSIONS)
 @pytest.mark.parametrize("name", ["XDG_RUNTIME_DIR", "TMPDIR"])
 def test_with_what_it_says_it_runs(session: str, name: str) -> None:
-    program = SAYS.format(session=session) + "from shellsession.daemon.control import shutdown; shutdown()"
+    program = SAYS.format(session=session) + "from shellsession.daemon.client.admin import shutdown; shutdown()"
     assert said((*READ_ONLY, "--tmpfs", "/mnt"), "-c", program, **{name: "/mnt"}) == "hi\n"
 
 
@@ -132,7 +132,7 @@ def test_what_stands_in_the_way_is_named(wrapper: str, before: str, session: str
     if wrapper and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
     # Loaded before it becomes another user: Python itself may be where only root looks.
-    loaded = "import os, resource, shellsession.engine.dialogue\nfrom shellsession import Session, connect\n"
+    loaded = "import os, resource, shellsession.engine.verbs.expect\nfrom shellsession import Session, connect\n"
     with open_place(USERS[-1]) as place:
         program = f"{loaded}{before}{SAYS.format(session=session)}"
         found = said(tuple(wrapper.split()), "-c", program, XDG_RUNTIME_DIR=str(place))
@@ -171,7 +171,7 @@ def with_terminals(most: int, program: str, place: Path) -> str:
 def test_a_session_with_pipes_needs_one_terminal_and_names_what_it_lacks_of_a_second(
     session: str, tmp_path: Path
 ) -> None:
-    ends = "from shellsession.daemon.control import shutdown; shutdown()" if "connect" in session else ""
+    ends = "from shellsession.daemon.client.admin import shutdown; shutdown()" if "connect" in session else ""
     tests = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     kinds = f"{tests}from kinds import in_a_loop\nfrom shellsession import AsyncSession\n"
     found = with_terminals(1, kinds + _CALLS.format(session=session) + ends, tmp_path)

@@ -12,16 +12,7 @@ import pytest
 from daemons import Daemon
 from kinds import in_a_loop
 
-from shellsession import (
-    Agents,
-    AsyncAgents,
-    AsyncSession,
-    Session,
-    ShellUnavailable,
-    StartupFailed,
-    aconnect,
-    connect,
-)
+from shellsession import Agents, AsyncAgents, AsyncSession, Session, ShellUnavailable, StartupFailed, aconnect, connect
 
 FAILS = "[ -e mended ] || { echo wrong >&2; (exit 7); }"
 TOLD = (

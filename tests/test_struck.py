@@ -13,9 +13,9 @@ import pytest
 from support import PATIENCE, in_thread, unique_seconds, wait_until, with_argument
 
 from shellsession import RemoteSession, Session
-from shellsession.daemon.link import Pool
-from shellsession.engine import processes
-from shellsession.engine.control import Control
+from shellsession.daemon.client.link import Pool
+from shellsession.engine.io.control import Control
+from shellsession.engine.kernel import proc
 from shellsession.errors import GONE
 
 Strikes = Callable[[object, str, bool], None]
@@ -93,7 +93,7 @@ def test_where_a_command_is_handed_back_nobody_has_it_and_it_is_ended(
 ) -> None:
     seconds = unique_seconds()
     sh.run("X=kept")
-    strikes(processes, "link", late)  # it tells where the command is
+    strikes(proc, "link", late)  # it tells where the command is
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
     assert with_argument(seconds) == []
@@ -163,7 +163,7 @@ def test_where_the_daemon_has_handed_a_command_back_nobody_has_it_and_it_is_ende
 
 def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Session, strikes: Strikes) -> None:
     sh.run("X=1")
-    strikes(processes, "link", True)
+    strikes(proc, "link", True)
     with pytest.raises(KeyboardInterrupt):
         sh.run("trap '' INT; while :; do :; done", timeout=0.05, on_timeout="yield")
     told = sh.run("touch ran")

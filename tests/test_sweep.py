@@ -17,9 +17,9 @@ import sandboxes
 from sandboxes import run_as
 from support import unique_seconds
 
-from shellsession.engine import processes, tags
-from shellsession.engine.directories import make_private, private_home
-from shellsession.engine.guard import sweep
+from shellsession.engine.bash.runtime import sweep
+from shellsession.engine.io.directories import make_private, private_home
+from shellsession.engine.kernel import family, proc
 
 user, mine = sandboxes.user, sandboxes.mine
 
@@ -33,7 +33,7 @@ def ended() -> int:
 
 def left_by(pid: int, start: int, home: Path) -> Path:
     """A host's directory, of many sessions."""
-    directory = home / f"5e00000001-{processes.namespace()}-{pid}-{start}"
+    directory = home / f"5e00000001-{proc.namespace()}-{pid}-{start}"
     for number in range(60):
         (directory / str(number)).mkdir(parents=True)
     return directory
@@ -98,7 +98,7 @@ def test_what_a_command_has_shut_is_swept_too(ended: int, mine: Path, user: str)
 
 
 def test_what_is_nobodys_directory_stays(ended: int, tmp_path: Path) -> None:
-    for name in ("socket", "a-b-c-d", f"5e-{processes.namespace()}-x-1", f"5e-1-{ended}-1"):
+    for name in ("socket", "a-b-c-d", f"5e-{proc.namespace()}-x-1", f"5e-1-{ended}-1"):
         (tmp_path / name).mkdir()
     sweep(str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 4
@@ -107,15 +107,15 @@ def test_what_is_nobodys_directory_stays(ended: int, tmp_path: Path) -> None:
 def test_a_host_that_cannot_be_looked_at_is_not_taken_for_dead(tmp_path: Path) -> None:
     """Without a free descriptor nobody can read in /proc."""
     pid = os.getpid()
-    start = processes.start_time(pid)
+    start = proc.start_time(pid)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
-        gone = processes.is_gone(pid, start)
+        gone = proc.is_gone(pid, start)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert not gone
-    assert processes.is_gone(pid, start + 1)
+    assert proc.is_gone(pid, start + 1)
 
 
 def test_who_forks_and_ends_while_it_is_looked_for_is_not_lost_with_its_child(
@@ -123,9 +123,9 @@ def test_who_forks_and_ends_while_it_is_looked_for_is_not_lost_with_its_child(
 ) -> None:
     """A double fork: at the first look there is the parent, gone when it is looked at, and not yet the child."""
     with subprocess.Popen(["sleep", unique_seconds()]) as child:
-        resource.prlimit(child.pid, tags.LIMIT, (4711, resource.RLIM_INFINITY))
+        resource.prlimit(child.pid, family.LIMIT, (4711, resource.RLIM_INFINITY))
         listings = iter([[ended], [ended, child.pid], [ended, child.pid]])
-        monkeypatch.setattr(processes, "everyone", lambda: next(listings))
-        found = processes.tagged(4711, 4711)
+        monkeypatch.setattr(proc, "everyone", lambda: next(listings))
+        found = proc.tagged(4711, 4711)
         child.kill()
     assert found == [child.pid]

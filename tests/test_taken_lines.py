@@ -12,7 +12,7 @@ from bashes import VERSION
 from support import wait_until
 
 from shellsession import Session
-from shellsession.engine.control import Control
+from shellsession.engine.io.control import Control
 
 pytestmark = pytest.mark.usefixtures("company")
 

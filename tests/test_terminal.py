@@ -11,8 +11,9 @@ import pytest
 from support import descendants, is_alive, wait_until
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
-from shellsession.engine import processes, typist
-from shellsession.engine.streams import get_modes
+from shellsession.engine.io.streams import get_modes
+from shellsession.engine.kernel import proc
+from shellsession.engine.verbs import submit
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -239,7 +240,7 @@ def test_who_is_struck_before_the_command_is_typed_leaves_the_terminal_raw(
 
     sh.run("true", stdin=TTY)
     terminal = sh._engine.live().terminal
-    monkeypatch.setattr(typist, where, strike)
+    monkeypatch.setattr(submit, where, strike)
     with pytest.raises(KeyboardInterrupt):
         sh.run("cat", stdin=TTY)
     monkeypatch.undo()
@@ -250,7 +251,7 @@ def test_who_is_struck_before_the_command_is_typed_leaves_the_terminal_raw(
 
 def test_a_session_with_pipes_makes_its_second_terminal_when_a_call_needs_it(new_session: Make) -> None:
     def terminals() -> int:
-        return sum(processes.link(f"/proc/self/fd/{fd}").endswith("/ptmx") for fd in os.listdir("/proc/self/fd"))
+        return sum(proc.link(f"/proc/self/fd/{fd}").endswith("/ptmx") for fd in os.listdir("/proc/self/fd"))
 
     before = terminals()
     sh = new_session(tty=False)

@@ -15,7 +15,7 @@ from escapes import SHEDDER
 from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import AsyncSession, InvalidRequest, Session, SessionClosed
-from shellsession.engine.waiting import Poller
+from shellsession.engine.io.threads import Poller
 
 pytestmark = pytest.mark.usefixtures("company")
 

@@ -19,7 +19,7 @@ from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
 from shellsession.contracts import phoenix, spec
-from shellsession.contracts.binding import AsyncTool, Tool
+from shellsession.contracts.tool import AsyncTool, Tool
 
 pytestmark = pytest.mark.usefixtures("company")
 

@@ -19,7 +19,7 @@ from support import is_alive
 from shellsession import Agents, Session, ShellSessionError
 from shellsession.contracts import bashtool, spec, strands
 from shellsession.contracts.bashtool import Cancelled, Failed
-from shellsession.contracts.waiting import CancelToken
+from shellsession.contracts.cancel import CancelToken
 from shellsession.integrations import anthropic
 from shellsession.models import Result
 

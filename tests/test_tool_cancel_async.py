@@ -19,9 +19,9 @@ from support import PATIENCE, is_alive, wait_until
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, aconnect, connect
 from shellsession.contracts import bashtool, strands
 from shellsession.contracts.bashtool import Cancelled
-from shellsession.contracts.waiting import CallCancelled, CancelToken, arun
-from shellsession.daemon.control import stats
-from shellsession.daemon.exchange import Exchange
+from shellsession.contracts.cancel import CallCancelled, CancelToken, arun
+from shellsession.daemon.client.admin import stats
+from shellsession.daemon.client.exchange import Exchange
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
 

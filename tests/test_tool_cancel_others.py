@@ -15,7 +15,7 @@ from support import PATIENCE, is_alive, wait_until
 from shellsession import Agents, Session
 from shellsession.contracts import bashtool, strands
 from shellsession.contracts.bashtool import Cancelled
-from shellsession.contracts.waiting import CancelToken
+from shellsession.contracts.cancel import CancelToken
 from shellsession.models import Result
 
 

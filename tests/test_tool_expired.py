@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from support import wait_until
 
-from shellsession import Agents, AsyncAgents, NoSuchAgent, registry
+from shellsession import Agents, AsyncAgents, NoSuchAgent, agents as registry
 from shellsession.contracts import bashtool, langchain, phoenix, spec, strands
 from shellsession.errors import ContractError
 

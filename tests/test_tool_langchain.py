@@ -19,8 +19,8 @@ from hypothesis import given, strategies as st
 
 from shellsession import Agents, AsyncAgents, ContractError, Session, connect
 from shellsession.contracts import langchain
-from shellsession.contracts.binding import Tool
 from shellsession.contracts.langchain import BashToolError
+from shellsession.contracts.tool import Tool
 from shellsession.models import Request, Result
 from shellsession.policy.rules import Policy
 

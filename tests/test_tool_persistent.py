@@ -10,7 +10,7 @@ import pytest
 
 from shellsession import Agents, InvalidRequest
 from shellsession.contracts import bashtool, langchain, phoenix, spec
-from shellsession.contracts.binding import Tool
+from shellsession.contracts.tool import Tool
 
 TOLD: Final = "its state is lost, the next command starts in a fresh one"
 # Each contract, and where in its payload a model reads of it.

@@ -19,7 +19,7 @@ from daemons import Daemon
 from support import is_alive, stat_fields, wait_until
 
 from shellsession import Agents, AsyncSession, Session, connect
-from shellsession.contracts import phoenix, phoenix_background
+from shellsession.contracts import phoenix
 from shellsession.contracts.phoenix import ToolResult
 
 Bash = phoenixes.Bash
@@ -124,8 +124,8 @@ def test_a_core_dump_is_told(bash: Bash, tmp_path: Path) -> None:
 def test_a_command_that_cannot_be_waited_for_is_an_error_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It outlives that line: a SIGCHLD that strikes bash 5.2 while `wait` complains has its trap hang in libc."""
     os.mkfifo(fifo := tmp_path / "fifo")
-    broken = phoenix_background._WATCH.replace("_phoenix_pid=$!", "_phoenix_pid=1")
-    monkeypatch.setattr(phoenix_background, "_WATCH", broken)
+    broken = phoenix._WATCH.replace("_phoenix_pid=$!", "_phoenix_pid=1")
+    monkeypatch.setattr(phoenix, "_WATCH", broken)
     with Session() as session:
         started = start(phoenix.tool(session), f"read x <{fifo}")
         assert started.ended() == "\n\n[background process error: No child processes (os error 10)]\n"

@@ -17,8 +17,8 @@ from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, AsyncSession, Session, connect
 from shellsession.contracts import phoenix, strands
+from shellsession.contracts.cancel import CancelToken
 from shellsession.contracts.phoenix import ToolResult
-from shellsession.contracts.waiting import CancelToken
 from shellsession.policy.rules import Policy
 
 pytestmark = pytest.mark.usefixtures("company")

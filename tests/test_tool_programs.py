@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shellsession import ShellUnavailable
-from shellsession.contracts import programs
+from shellsession.contracts import tool
 from shellsession.contracts.contract import Programs
 
 WANTED = Programs("programs-test.", ("one", "two"), "#!/bin/sh\necho $0 $1\n", (("none", "/nonexistent/none"),))
@@ -21,12 +21,12 @@ WANTED = Programs("programs-test.", ("one", "two"), "#!/bin/sh\necho $0 $1\n", (
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_made", {})
+    monkeypatch.setattr(tool, "_made", {})
 
 
 def test_the_program_runs_under_each_name_and_nobody_writes_there() -> None:
-    path = programs.directory(WANTED)
-    assert programs.directory(WANTED) == path
+    path = tool.directory(WANTED)
+    assert tool.directory(WANTED) == path
     for name in WANTED.names:
         assert subprocess.check_output([f"{path}/{name}", "x"], text=True) == f"{path}/{name} x\n"
     assert os.readlink(f"{path}/none") == "/nonexistent/none"
@@ -34,16 +34,16 @@ def test_the_program_runs_under_each_name_and_nobody_writes_there() -> None:
 
 
 def test_one_that_was_removed_is_made_anew() -> None:
-    path = programs.directory(WANTED)
+    path = tool.directory(WANTED)
     os.chmod(path, 0o755)
     shutil.rmtree(path)
-    assert Path(programs.directory(WANTED), "one").exists()
+    assert Path(tool.directory(WANTED), "one").exists()
 
 
 def test_it_goes_with_its_process_and_not_with_a_forked_one() -> None:
     script = (
-        "import os; from shellsession.contracts import programs; from shellsession.contracts.contract import Programs\n"
-        "path = programs.directory(Programs('programs-test.', ('one',), '#!/bin/sh\\n'))\n"
+        "import os; from shellsession.contracts import tool; from shellsession.contracts.contract import Programs\n"
+        "path = tool.directory(Programs('programs-test.', ('one',), '#!/bin/sh\\n'))\n"
         "if os.fork() == 0: raise SystemExit\n"
         "os.wait(); print(path, os.path.exists(path))\n"
     )
@@ -59,7 +59,7 @@ def test_where_programs_cannot_run_the_error_says_what_to_do(monkeypatch: pytest
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(ShellUnavailable, match=r"/var/tmp \(mounted noexec\), .*set TMPDIR"):
-        programs.directory(WANTED)
+        tool.directory(WANTED)
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(ShellUnavailable, match=r"/var/tmp \(Permission denied\)"):
-        programs.directory(WANTED)
+        tool.directory(WANTED)

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 
 from shellsession import Agents, Session
 from shellsession.contracts import spec
-from shellsession.contracts.binding import Tool
+from shellsession.contracts.tool import Tool
 from shellsession.models import Request, Result
 
 pytestmark = pytest.mark.usefixtures("company")

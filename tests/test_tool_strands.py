@@ -16,7 +16,7 @@ from support import is_alive, wait_until
 
 from shellsession import Agents, AsyncAgents, ContractError
 from shellsession.contracts import strands
-from shellsession.contracts.failing import CallError
+from shellsession.contracts.contract import CallError
 from shellsession.models import Request, Result
 
 agent, bash = strandses.agent, strandses.bash

@@ -14,8 +14,8 @@ import pytest
 from support import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Agents, AsyncAgents, Session
-from shellsession.contracts import langchain, strands, waiting
-from shellsession.contracts.waiting import CancelToken
+from shellsession.contracts import cancel, langchain, strands
+from shellsession.contracts.cancel import CancelToken
 from shellsession.integrations.threads import call_in_thread
 from shellsession.policy.rules import Policy
 
@@ -29,7 +29,7 @@ def execute(command: str) -> dict[str, str]:
 
 
 def queue(session: Session) -> list[int]:
-    return waiting._turn(session).line
+    return cancel._turn(session).line
 
 
 @pytest.fixture

@@ -10,16 +10,8 @@ from typing import Any
 import pytest
 from support import wait_until
 
-from shellsession import (
-    AsyncSession,
-    InvalidRequest,
-    NotRunning,
-    SessionBusy,
-    ShellSessionError,
-)
-from shellsession.integrations.telling import told
-from shellsession.integrations.toolbox import Toolbox
-from shellsession.integrations.turn import PROGRESS
+from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession.integrations.toolbox import PROGRESS, Toolbox, told
 from shellsession.models import Result
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]

@@ -10,8 +10,7 @@ from daemons import Daemon, Raw, served
 from support import until
 
 from shellsession import RemoteSession, aconnect
-from shellsession.integrations.toolbox import Toolbox
-from shellsession.integrations.turn import PROGRESS
+from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 AT_ONCE_OR_LATER = pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
 

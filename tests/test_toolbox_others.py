@@ -13,8 +13,7 @@ from daemons import Daemon, Raw
 from support import PATIENCE, in_thread, until, wait_until
 
 from shellsession import RemoteSession, SessionBusy, aconnect
-from shellsession.integrations.toolbox import Toolbox
-from shellsession.integrations.turn import PROGRESS
+from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 
 def test_who_asks_for_the_jobs_of_a_daemon_leaves_the_loop_to_others(

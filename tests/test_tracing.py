@@ -10,8 +10,9 @@ import sys
 import pytest
 from support import wait_until
 
-from shellsession.engine import activity, processes, tracing, vfork
-from shellsession.engine.waiting import Steps, drive
+from shellsession.engine.io.threads import Steps, drive
+from shellsession.engine.kernel import proc, readers, vfork
+from shellsession.engine.verbs import interrupt
 
 # Installs a filter (seccomp(2), BPF) that kills who calls ptrace(2), as SystemCallFilter of systemd does.
 _HOST = """
@@ -52,33 +53,33 @@ _GETPPID = {"x86_64": 110, "aarch64": 173}.get(os.uname().machine)
 
 
 def to_that_call(pid: int) -> Steps[bool]:
-    while (yield from tracing._stops(pid)):
-        if tracing.stopped_at(pid)[:2] == (tracing.ENTRY, _GETPPID):
+    while (yield from interrupt._stops(pid)):
+        if interrupt.stopped_at(pid)[:2] == (interrupt.ENTRY, _GETPPID):
             return True
-        tracing.go_on(pid)
+        interrupt.go_on(pid)
     return False
 
 
 @pytest.mark.skipif(_GETPPID is None, reason="nobody knows the numbers of this machine's system calls")
 def test_who_runs_is_waited_for_although_it_is_shown_asleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a shell is that just reaps its child: taken for asleep and interrupted there, it went on with its text."""
-    shown = processes.state
+    shown = proc.state
     with subprocess.Popen([sys.executable, "-ISc", _BUSY]) as busy:
         wait_until(lambda: shown(busy.pid) == "T", "its stop")
-        monkeypatch.setattr(processes, "state", lambda pid: shown(pid).replace("R", "S"))
+        monkeypatch.setattr(proc, "state", lambda pid: shown(pid).replace("R", "S"))
         try:
-            tracing.seize(busy.pid)
+            interrupt.seize(busy.pid)
             busy.send_signal(signal.SIGCONT)
             assert drive(to_that_call(busy.pid))
         finally:
-            tracing.detach(busy.pid)
+            interrupt.detach(busy.pid)
             os.kill(busy.pid, signal.SIGKILL)  # Popen takes what it hears of a stop for the end, and kills no more
 
 
 def test_who_sleeps_is_not_waited_for() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
-        wait_until(lambda: activity.system_call(sleeper.pid)[1:], "its sleep")
+        wait_until(lambda: readers.system_call(sleeper.pid)[1:], "its sleep")
         try:
-            assert not drive(tracing._stops(sleeper.pid))
+            assert not drive(interrupt._stops(sleeper.pid))
         finally:
             sleeper.kill()

@@ -11,7 +11,7 @@ import pytest
 from support import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import AsyncSession, Result, SessionBusy
-from shellsession.turns import Turns
+from shellsession.async_session import Turns
 
 
 async def until_asleep(seconds: str) -> None:

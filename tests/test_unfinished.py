@@ -8,7 +8,7 @@ from scripts import corpus
 from support import PATIENCE
 
 from shellsession import Session
-from shellsession.engine.texts import ends_unfinished
+from shellsession.engine.wire import ends_unfinished
 
 pytestmark = pytest.mark.usefixtures("company")
 

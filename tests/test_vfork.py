@@ -16,14 +16,16 @@ import pytest
 from support import descendants, process_ids, stat_fields
 
 from shellsession import Session, ShellUnavailable
-from shellsession.engine import spawn, streams, vfork
+from shellsession.engine.bash import spawn
+from shellsession.engine.io import streams
+from shellsession.engine.kernel import vfork
 
 WAYS = pytest.mark.parametrize("copied", [False, True], ids=["vfork", "fork"])
 # A host that ignores, handles and blocks signals, lets a descriptor be inherited, and tells what its bash got of it.
 HOST = r"""
 import ctypes, os, signal, sys
 from shellsession import Session
-from shellsession.engine import vfork
+from shellsession.engine.kernel import vfork
 if sys.argv[1] == "True":
     vfork.is_possible = lambda: False
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -130,7 +132,7 @@ def test_what_may_fail_is_forgiven_and_nothing_else() -> None:
 def test_one_more_descriptor_is_kept_wherever_it_was(copied: bool) -> None:
     program = r"""
 import os, sys
-from shellsession.engine import vfork
+from shellsession.engine.kernel import vfork
 if sys.argv[1] == "True":
     vfork.is_possible = lambda: False
 reader, writer = os.pipe()  # 3 and 4
@@ -173,7 +175,7 @@ def test_whenever_an_alarm_strikes_while_a_session_opens_nothing_is_left() -> No
     program = r"""
 import os, signal, sys
 from shellsession import Session
-from shellsession.engine import vfork
+from shellsession.engine.kernel import vfork
 if sys.argv[1] == "True":
     vfork.is_possible = lambda: False
 def mine():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shellsession.engine.waiting import SOON, Poller, Wait
+from shellsession.engine.io.threads import SOON, Poller, Wait
 
 
 class Looks:

@@ -10,14 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from shellsession.daemon.wire import (
-    HEADER_MAX,
-    PARTS_COUNT,
-    PARTS_MAX,
-    Decoder,
-    Message,
-    encode,
-)
+from shellsession.daemon.protocol.wire import HEADER_MAX, PARTS_COUNT, PARTS_MAX, Decoder, Message, encode
 from shellsession.errors import InvalidRequest, ProtocolError
 
 MESSAGES = [

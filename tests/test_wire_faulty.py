@@ -14,8 +14,8 @@ import pytest
 from support import PATIENCE
 
 from shellsession import ProtocolError, RemoteSession, aconnect, connect
-from shellsession.daemon.control import stats
-from shellsession.daemon.wire import PROTOCOL, Decoder, encode
+from shellsession.daemon.client.admin import stats
+from shellsession.daemon.protocol.wire import PROTOCOL, Decoder, encode
 
 HELLO: dict[str, Any] = {
     **{"protocol": PROTOCOL, "version": "0", "incarnation": "x"},

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, strategies as st
 
-from shellsession.daemon.records import from_error, from_result, to_error, to_result
-from shellsession.daemon.wire import Decoder, Message, encode
-from shellsession.errors import CommandError, ProtocolError, ShellSessionError, TooManySessions
-from shellsession.models import Outcome, Result
+from shellsession.daemon.protocol.messages import from_error, from_result, to_error, to_result
+from shellsession.daemon.protocol.wire import Decoder, Message, encode
+from shellsession.errors import ProtocolError, ShellSessionError, TooManySessions
+from shellsession.models import CommandError, Outcome, Result
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF))
 counts = st.integers(0, 1 << 60)

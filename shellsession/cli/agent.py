@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from ..errors import InvalidRequest, ShellSessionError
 from . import arguments
-from .listing import escaped, show, talk
+from .arguments import escaped, show, talk
 
 EXAMPLES: Final = (
     ("shellsession agent --model openai:gpt-5 'What is a FIFO?'", "nothing can be run"),

@@ -14,18 +14,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from ..daemon.client import connect
-from ..daemon.endpoint import socket_path
-from ..daemon.link import Link
-from ..daemon.opening import limits_fields
-from ..daemon.records import to_error
-from ..daemon.transport import ConnectionLost, UnixTransport
-from ..daemon.wire import PROTOCOL, Decoder, Message, encode
-from ..engine.waiting import Poller, drive
+from ..daemon.client.link import Link
+from ..daemon.client.remote import limits_fields
+from ..daemon.client.session import connect
+from ..daemon.client.transport import ConnectionLost, UnixTransport
+from ..daemon.protocol.endpoint import socket_path
+from ..daemon.protocol.messages import to_error
+from ..daemon.protocol.wire import PROTOCOL, Decoder, Message, encode
+from ..engine.io.threads import Poller, drive
 from ..errors import DaemonUnavailable, InvalidRequest, NotRunning, SessionBusy, SessionClosed, ShellSessionError
 from ..models import Limits
 from . import arguments
-from .listing import escaped
+from .arguments import escaped
 from .prompt import open_prompt
 from .terminal import CTRL_C, LEAVE, STDIN, Terminal
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from . import arguments
-from .listing import show
+from .arguments import show
 
 EXAMPLES: Final = (
     ("shellsession completion bash >> ~/.bash_completion", "for every bash from now on"),

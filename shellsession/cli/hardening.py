@@ -6,8 +6,10 @@ Law: for our own programs alone; a program that imports the library stays as it 
 from __future__ import annotations
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Final
+
 
 _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
 

@@ -31,7 +31,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon.control import Visit
+    from ..daemon.client.admin import Visit
 
     with Visit(given.agent, given.socket) as visit:
         result = visit.interrupt()

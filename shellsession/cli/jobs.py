@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import arguments
-from .listing import show, show_json, table, talk
+from .arguments import show, show_json, table, talk
 
 EXAMPLES: Final = (
     ("shellsession jobs builder", "servers and watchers that its commands started, and what became of them"),
@@ -29,9 +29,9 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import control
+    from ..daemon.client import admin
 
-    found = control.jobs(given.agent, given.socket, given.json)
+    found = admin.jobs(given.agent, given.socket, given.json)
     if given.json:
         show_json(found)
     elif not found:

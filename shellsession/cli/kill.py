@@ -31,12 +31,13 @@ def own_parser() -> argparse.ArgumentParser:
 def main(words: Sequence[str]) -> int:
     own = own_parser()
     given = own.parse_args(words)
+    from ..daemon.client import admin
+
     if bool(given.agents) == given.all:
         own.error("name the agents, or say --all")
-    from ..daemon import control
 
     if given.all:
-        for one in control.agents(given.socket):
+        for one in admin.agents(given.socket):
             _close(one["agent"], given.socket)
     if missing := [agent for agent in dict.fromkeys(given.agents) if not _close(agent, given.socket)]:
         raise NoSuchAgent(f"agent {', '.join(map(repr, missing))} has no session here: it was closed, or never opened")
@@ -45,7 +46,7 @@ def main(words: Sequence[str]) -> int:
 
 def _close(agent: str, socket: str | None) -> bool:
     """Was there a session to close?"""
-    from ..daemon.control import Visit
+    from ..daemon.client.admin import Visit
 
     try:
         with Visit(agent, socket) as visit:

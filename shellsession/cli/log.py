@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..errors import ShellSessionError
 from ..models import LONGEST
 from . import arguments
-from .listing import show, show_json, span, table, talk
+from .arguments import show, show_json, span, table, talk
 from .words import name
 
 EXAMPLES: Final = (
@@ -42,7 +42,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import audit
+    from ..daemon.server import audit
 
     path, hint = (given.audit, _OTHER) if given.audit else (audit.default_path(), _ITS_OWN)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import arguments
-from .listing import escaped, show, show_json, span, table, talk
+from .arguments import escaped, show, show_json, span, table, talk
 
 EXAMPLES: Final = (
     ("shellsession ls", "who is there, and what runs"),
@@ -31,9 +31,9 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import control
+    from ..daemon.client import admin
 
-    found = control.agents(given.socket)
+    found = admin.agents(given.socket)
     if given.json:
         show_json(found)
     elif given.names:

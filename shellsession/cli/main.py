@@ -13,9 +13,11 @@ from .hardening import shut_out_others
 from .words import INTERRUPTED, REFUSED, Asked
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Final
+
 
 # The error's code, which no error of the library has.
 _INTERRUPTED_CODE: Final = "interrupted"
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, begin: Callable[[], object] = l
 
 def _be_as_started() -> None:
     """In a C locale Python sets LC_CTYPE (PEP 538): a session that we open would have what its client never had."""
-    from ..engine.processes import environment
+    from ..engine.kernel.proc import environment
 
     del os.environ["LC_CTYPE"]
     os.environ.update({name: value for name, value in environment(os.getpid()).items() if name == "LC_CTYPE"})
@@ -106,8 +108,7 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
             return status
     import importlib
 
-    from .arguments import VERBS
-    from .listing import show
+    from .arguments import VERBS, show
 
     Asked.json = "--json" in words  # until the parser knows better: Ctrl-C may come before that
     if words[:1] == ["help"] and len(words) > 1:

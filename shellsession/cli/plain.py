@@ -9,22 +9,24 @@ from __future__ import annotations
 
 import os
 
-from ..daemon.endpoint import socket_path
-from ..daemon.exchange import Backend, Cancelled, Exchange
-from ..daemon.inherited import inherited
-from ..daemon.link import Link
-from ..daemon.records import closed_meanwhile, exit_code_of, field, to_result
-from ..daemon.transport import UnixTransport
-from ..daemon.wire import Message
-from ..engine.waiting import Poller
+from ..daemon.client.exchange import Backend, Cancelled, Exchange
+from ..daemon.client.inherited import inherited
+from ..daemon.client.link import Link
+from ..daemon.client.transport import UnixTransport
+from ..daemon.protocol.endpoint import socket_path
+from ..daemon.protocol.messages import closed_meanwhile, exit_code_of, field, to_result
+from ..daemon.protocol.wire import Message
+from ..engine.io.threads import Poller
 from ..errors import NoSuchAgent, SessionClosed, ShellSessionError
-from .passed import Passed
+from .output import Passed
 from .words import default_agent, name, script
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from typing import Any, Final
+
 
 _OPTIONS: Final = ("-s", "--session", "--timeout")
 _DIGITS: Final = 9  # of seconds; more than the parser allows have more

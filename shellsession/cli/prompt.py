@@ -11,14 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..daemon.audit import default_path
-from ..engine.directories import make_private
+from ..daemon.server.audit import default_path
+from ..engine.io.directories import make_private
 from ..models import to_bytes
 from .terminal import CTRL_C, CTRL_D, ESCAPE, LEAVE, STDIN, Terminal, encoded
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
+
 
 _MORE: Final = "> "
 _LINE_END: Final = re.compile(b"[\n" + re.escape(CTRL_C + CTRL_D + LEAVE) + b"]")

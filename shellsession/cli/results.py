@@ -6,19 +6,20 @@ Law: the statuses of our own are those of ``timeout``: 124 when it did not end i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from ..engine.waiting import Poller, Wait
+from ..daemon.client.admin import Visit
+from ..daemon.protocol.wire import Message
+from ..engine.io.threads import Poller, Wait
 from ..errors import InvalidRequest
-from ..models import Result, streams_of
-from .listing import show_json, span, talk
-from .passed import Passed, tell_of_gap, write
+from ..models import OnOutput, Result, streams_of
+from ..signatures import Seconds
+from .arguments import show_json, span, talk
+from .output import Passed, tell_of_gap, write
 from .words import INTERRUPTED, REFUSED
-
-if TYPE_CHECKING:
-    from ..daemon.wire import Message
 
 _CHUNK: Final = 1 << 16
 # Characters of the command that another one waits for.
@@ -58,7 +59,7 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
     """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
-    from ..daemon.exchange import Cancelled  # loaded by who has a verb
+    from ..daemon.client.exchange import Cancelled  # loaded by who has a verb
 
     with Cancelled() as cancelled:
         try:
@@ -163,3 +164,40 @@ def read_stdin(most: int, instead: str) -> bytes:
         pieces.append(piece)
         if (size := size + len(piece)) > most:
             raise InvalidRequest(f"stdin holds more than {most} bytes, and nothing was run: {instead}")
+
+
+class _Staying(Visit):
+    """A visit whose verbs pass on what a command prints, and has printed."""
+
+    def __init__(self, agent: str, socket: str | None, passed: Passed) -> None:
+        super().__init__(agent, socket)
+        self._on_output = self._passed = passed
+
+    def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
+        header, parts = super()._until(verb, timeout, *parts)
+        return Message({**header, "so_far": True}, parts)
+
+    def _call_back(self, on_output: OnOutput, message: Message) -> None:
+        try:
+            if missing := message.header.get("so_far"):
+                self._passed.gap(message.header["stream"], missing)
+            super()._call_back(on_output, message)
+        except BrokenPipeError:  # not to be told to the daemon, which would end the command
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
+            raise
+
+
+def stay(given: Any, verb: Callable[[Visit], Result]) -> tuple[Result, bool]:
+    """Do that with the command, and tell what comes; its result, and did Ctrl-C end it?"""
+    passed = Passed()
+    with Visit(given.agent, given.socket) if given.json else _Staying(given.agent, given.socket, passed) as visit:
+        if sys.stderr.isatty():
+            visit.on_wait = lambda message: tell_of_waiting(given.agent, message, "typed")
+        result, interrupted = until_ctrl_c(lambda: verb(visit))
+    if given.json:
+        tell(result, given.agent, json=True)
+    else:
+        passed.rest(result)
+        explain(result, given.agent, interrupted)
+    return result, interrupted

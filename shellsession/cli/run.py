@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from ..models import MAX_COMMAND, TTY, Result, Stdin
 from . import arguments, results, words
-from .listing import show_json, talk
-from .passed import Passed
+from .arguments import show_json, talk
+from .output import Passed
 
 if TYPE_CHECKING:
-    from ..daemon.client import RemoteSession
+    from ..daemon.client.session import RemoteSession
+
 
 EXAMPLES: Final = (
     ("shellsession run -- 'cd /srv/app && . venv/bin/activate'", "one argument is a script; what it sets stays"),
@@ -89,7 +90,7 @@ def main(typed: Sequence[str]) -> int:
         own.error("stdin cannot be both the script and the command's input: give the command as an argument")
     if given.interactive and given.stdin:
         own.error("--interactive gives the command a terminal as its stdin, --stdin what comes on ours: choose one")
-    from ..daemon.client import connect
+    from ..daemon.client.session import connect
 
     script = results.read_stdin(MAX_COMMAND, _SOURCE) if reads_script else words.script(command)
     agent = words.default_agent() if given.session is None else given.session
@@ -132,7 +133,7 @@ def _run(session: RemoteSession, script: bytes, given: argparse.Namespace, passe
 def _stdin(given: argparse.Namespace, beside: int) -> Stdin:
     """What the command gets as its stdin; it goes into one message with the command."""
     if given.stdin:
-        from ..daemon.wire import PARTS_MAX
+        from ..daemon.protocol.wire import PARTS_MAX
 
         return results.read_stdin(PARTS_MAX - beside, _REDIRECT)
     return TTY if given.interactive else None

@@ -42,7 +42,7 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from .staying import stay
+    from .results import stay
 
     text = os.fsencode(given.text if given.n else given.text + "\n")
     result, interrupted = stay(given, lambda visit: visit.send(text, given.timeout))

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..engine import activity
+from ..engine.kernel import readers
 from ..errors import ShellSessionError
 from . import arguments
-from .listing import talk
+from .arguments import talk
 
 if TYPE_CHECKING:
-    from ..daemon.audit import Audit
+    from ..daemon.server.audit import Audit
+
 
 EXAMPLES: Final = (
     ("shellsession serve", "in the foreground, until Ctrl-C"),
@@ -85,7 +86,7 @@ def _check(log: Audit) -> None:
 def _give_up_inherited(lock: int | None) -> None:
     """What its starter has open is none of the daemon's: who reads a pipe to its end, or wants what is locked there,
     would wait as long as the daemon lives."""
-    for fd in activity.descriptors(os.getpid()) - {0, 1, 2, lock}:
+    for fd in readers.descriptors(os.getpid()) - {0, 1, 2, lock}:
         with suppress(OSError):  # by which they were looked for
             os.close(fd)
 
@@ -98,19 +99,19 @@ def main(words: Sequence[str]) -> int:
     # To look for plugins of pydantic takes a tenth of a start, and none is to see what clients send.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     gc.disable()  # all that is made until it serves stays: to look through it again and again takes a twentieth
-    from ..daemon import audit
-    from ..daemon.endpoint import socket_path
-    from . import logs
+    from ..daemon.protocol.endpoint import socket_path
+    from ..daemon.server import audit, log
 
     path = socket_path(given.socket)
     audit_path = audit.default_path() if given.audit is None else given.audit and os.path.abspath(given.audit)
     log_file = given.log_file
     if given.detach and log_file is None:
         log_file = os.path.join(os.path.dirname(audit.default_path()), "daemon.log")
-    logs.begin(given.log_level or ("warning" if given.detach else "info"), log_file, wanted=given.log_file is not None)
+    log.begin(given.log_level or ("warning" if given.detach else "info"), log_file, wanted=given.log_file is not None)
     if given.audit:
         _check(audit.Audit(audit_path))
-    from ..daemon import service
+
+    from ..daemon.server import service
 
     settings = service.Settings(
         path,

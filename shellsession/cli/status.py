@@ -11,7 +11,7 @@ from typing import Final
 
 from ..errors import DaemonUnavailable
 from . import arguments
-from .listing import escaped, show, show_json, span
+from .arguments import escaped, show, show_json, span
 
 EXAMPLES: Final = (
     ("shellsession status", "its version, its age, how busy it is"),
@@ -31,11 +31,12 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import control, endpoint
+    from ..daemon.client import admin
+    from ..daemon.protocol import endpoint
 
     path = endpoint.socket_path(given.socket)
     try:
-        found = control.stats(path)
+        found = admin.stats(path)
     except DaemonUnavailable as error:
         if (other := endpoint.reach(path)) is not None:  # it is there, and does not answer
             other.close()

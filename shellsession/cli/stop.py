@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import arguments
-from .listing import talk
+from .arguments import talk
 
 EXAMPLES: Final = (
     ("shellsession stop", "running commands get a few seconds to end (see `shellsession serve --patience`)"),
@@ -29,9 +29,10 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from ..daemon import control, endpoint
+    from ..daemon.client import admin
+    from ..daemon.protocol import endpoint
 
     path = endpoint.socket_path(given.socket)
-    pid = control.shutdown(path)
+    pid = admin.shutdown(path)
     talk(f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended")
     return 0

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, Final, NoReturn, Self
 
-from ..engine.waiting import Poller, Wait
+from ..engine.io.threads import Poller, Wait
 from ..errors import InvalidRequest
 
 STDIN: Final = 0

@@ -33,6 +33,6 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    from .staying import stay
+    from .results import stay
 
     return results.status(*stay(given, lambda visit: visit.wait(given.timeout)))

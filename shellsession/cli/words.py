@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Final
+
 
 # What timeout(1) exits with when it fails itself, and a shell after Ctrl-C.
 REFUSED: Final = 125

@@ -19,8 +19,9 @@ from pydantic import Field
 
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_flag, check_seconds, streams_of, unfinished
-from .binding import Binder
+from .cancel import CallCancelled
 from .contract import (
+    LOST,
     Ask,
     BadCall,
     Contract,
@@ -34,12 +35,13 @@ from .contract import (
     display,
     first,
     limit_of,
+    notice,
+    on_its_own,
     to_path,
     to_text,
 )
-from .failing import LOST, notice, on_its_own
 from .one_shot import SAID_MAX, ended, watched
-from .waiting import CallCancelled
+from .tool import Binder
 
 TIMEOUT: Final = 120.0  # seconds
 MAX_OUTPUT: Final = 256 << 10  # bytes per stream

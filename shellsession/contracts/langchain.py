@@ -18,10 +18,9 @@ from typing import Any, Final
 
 from ..errors import ShellSessionError
 from ..models import Limits, Result, Stream
-from .binding import Binder
-from .contract import BadCall, Dressed, Steps, definition, first, limit_of
-from .failing import CallError, ending, shown
+from .contract import BadCall, CallError, Dressed, Steps, definition, ending, first, limit_of, shown
 from .one_shot import OneShot
+from .tool import Binder
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_BUFFER: Final = 1 << 20  # bytes per stream

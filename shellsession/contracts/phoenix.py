@@ -23,7 +23,9 @@ Where the document is silent, or its parts differ:
 
 from __future__ import annotations
 
+import re
 import secrets
+import zlib
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +33,9 @@ from typing import Any, Final
 
 from pydantic import ConfigDict, Field
 
-from ..engine.framing import quote
+from ..engine.wire import quote
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
 from ..models import Limits, Result, check_flag, text_of
-from .binding import Binder
 from .contract import (
     Action,
     BadCall,
@@ -47,15 +48,126 @@ from .contract import (
     definition,
     display,
     limit_of,
+    notice,
+    on_its_own,
+    quoted,
     to_path,
     to_text,
     without_default,
 )
-from .failing import notice, on_its_own
-from .one_shot import SAID_MAX, ended, watched
-from .phoenix_background import launch, started
+from .one_shot import SAID_MAX, become, ended, watched
 from .phoenix_git import COUNTED, entry, hooks, may_commit
-from .phoenix_lasting import Lasting, asks_for_preparation
+from .tool import Binder
+
+# The launch is heard nowhere (see ``phoenix_lasting``), and the command as the session has it. With `set -T` a DEBUG
+# trap would speak in our substitutions. In posix mode no bash before 5.1 has `<(...)`; that mode is the variable.
+_QUIET: Final = (
+    rb"{ \builtin trap - DEBUG; _phoenix_options=$- _phoenix_posix=; \builtin set +avx; "
+    rb"(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] > 500 )) || [[ ! -o posix ]] || "
+    rb"{ _phoenix_posix=${POSIXLY_CORRECT@A}; \builtin set +o posix; }; } >/dev/null 2>&1; "
+)
+_SUBSHELL: Final = (
+    r'{ \builtin eval "$_phoenix_posix"; \builtin set -"${_phoenix_options//[!avx]}"; '
+    r'\builtin eval "$_phoenix_command" 2>&1; } 2>/dev/null'
+)
+
+# Said by the completion line in Rust's words: its ExitStatus shows "exit status: 3" or "signal: 9 (SIGKILL)". What
+# `wait` gives cannot tell `exit 137` from a SIGKILL; what `jobs` says while the job is not yet forgotten can, and
+# that is in a trap of SIGCHLD alone, which would end the wait in posix mode. What it says goes to a file without a
+# name: nothing is left when we are killed. Since bash 5.3 what a substitution runs ignores an interrupt, and so would
+# the command. (Before that, this would take back what the session itself ignores.) The document opens the file for its
+# last line without creating it: one that somebody has removed stays gone. It is open for the command before its pid is
+# told, as who removes it then is quicker than a process that was only just forked.
+_WATCH: Final = r"""
+\builtin set -m
+(( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || \builtin trap - INT QUIT
+\builtin exec {_phoenix_jobs}<>"$_phoenix_place/jobs" {_phoenix_output}>>"$_phoenix_place/output"
+\command rm -f -- "$_phoenix_place/jobs"
+\builtin trap 'LC_ALL=C; \builtin jobs -l >&"$_phoenix_jobs"' CHLD
+( %(start)s ) >&"$_phoenix_output" 2>&1 {_phoenix_jobs}>&- {_phoenix_output}>&- &
+_phoenix_pid=$! _phoenix_status=0 _phoenix_said= _phoenix_line=
+\builtin printf '%%s\n' "$_phoenix_pid"
+\exec </dev/null >/dev/null 2>&1 {_phoenix_output}>&-
+\builtin set +o posix
+\builtin wait "$_phoenix_pid" || _phoenix_status=$?
+\builtin trap - CHLD
+while IFS= \builtin read -r _phoenix_line; do _phoenix_said=$_phoenix_line; done <"/dev/fd/$_phoenix_jobs" || :
+IFS=' ' \builtin read -r _ _ _phoenix_said <<<"$_phoenix_said" || :
+case $_phoenix_status:$_phoenix_said in
+  0:*) _phoenix_line=completed ;;
+  127:) _phoenix_line='error: No child processes (os error 10)' ;;
+  *:Exit* | *:Done* | *:) _phoenix_line="failed: exit status: $_phoenix_status" ;;
+  *)
+    _phoenix_line=$(\builtin kill -l "$_phoenix_status") || :
+    _phoenix_line=${_phoenix_line#SIG}  # so bash 4.4 says it
+    case $_phoenix_line in
+      RT* | '') _phoenix_line= ;;
+      *) _phoenix_line=" (SIG$_phoenix_line)" ;;
+    esac
+    _phoenix_line="failed: signal: $(( _phoenix_status - 128 ))$_phoenix_line"
+    [[ $_phoenix_said == *'(core dumped)'* ]] && _phoenix_line+=' (core dumped)' ;;
+esac
+[[ ! -e $_phoenix_place/output ]] ||
+  \builtin printf '\n\n[background process %%s]\n' "$_phoenix_line" >>"$_phoenix_place/output"
+"""
+_LAUNCH: Final = r"""_phoenix_place=$(\command mktemp -d "${TMPDIR:-/tmp}/phoenix.XXXXXXXXXX") || \builtin exit 1
+( \builtin umask 077; >>"$_phoenix_place/output" ) || \builtin exit 1
+\builtin exec {_phoenix_watch}< <(%(watch)s) || \builtin exit 1
+IFS= \builtin read -r -u "$_phoenix_watch" _phoenix_pid || \builtin exit 1
+\builtin printf '\n%(nonce)s%%s %%s%(nonce)s\n' "$_phoenix_pid" "$_phoenix_place/output"
+"""
+
+
+def launch(command: bytes, nonce: bytes, stateful: bool) -> bytes:
+    """Bash text that starts the command, with the stdin of the call, and says its process id and output file.
+
+    The command runs in a bash of its own, so that its process id is the command's; ``stateful``: in a subshell, which
+    knows the functions and variables of the session.
+    """
+    watch = _WATCH % {"start": _SUBSHELL if stateful else become("_phoenix_command", command)}
+    script = _LAUNCH % {"watch": watch, "nonce": nonce.decode()}
+    return b"( %b_phoenix_command=%b; \\builtin eval %b )" % (_QUIET, quoted(command), quote(script.encode()))
+
+
+def started(said: str, nonce: bytes) -> tuple[int, str] | None:
+    """Process id and output file, as ``launch`` says them, whatever else is said; None when it did not get so far."""
+    fence = nonce.decode()
+    found = re.search(rf"^{fence}(\d+) (.*){fence}$", said, re.MULTILINE | re.DOTALL | re.ASCII)
+    return (int(found[1]), found[2]) if found else None
+
+
+# The element that is set tells for what bash was prepared last. No array comes from an environment, where an older bash
+# or somebody else may have put the name; what is there is element 0.
+_MARK: Final = "\n\\builtin unset -v _phoenix; _phoenix=([%d]=)"
+# The question is an expansion, and not a command of its own: `$?` is still the last call's. An error would be the
+# answer, too, but one that ends the shell under `set -e`.
+_ASK: Final = b"\\builtin printf '_phoenix: %%s\\n' %b"
+# Both streams are one, so stderr is there to be had again from stdout; the trace goes to what cannot be written, stdin.
+# Without a trace both redirections are of a stream to itself, which does nothing: `set -e` would undo them before an
+# EXIT trap runs.
+_TRACED: Final = b"36#0${-//[!x]}"
+_RUN: Final = b'{ %b ${_phoenix[%d]+%b}${_phoenix[%d]-%b} 2>&"$(( %b ? 1 : 2 ))"; } 2>&"$(( %b ? 0 : 2 ))"'
+
+
+class Lasting:
+    """A bash that is prepared by this text; the nonce is what one that is not answers with."""
+
+    def __init__(self, text: str, nonce: bytes) -> None:
+        self._nonce, self._number = nonce, 1 + zlib.crc32(text.encode())
+        self.preparation = (text + _MARK % self._number).encode()
+
+    def run(self, text: bytes, setting: str = "") -> bytes:
+        """Bash text that runs this one where bash is prepared; ``setting``: assignments for it alone."""
+        # What stands before `builtin eval` is gone behind the first builtin in it; before `eval` it is not.
+        way = b"%b \\eval" % setting.encode() if setting else b"\\builtin eval"
+        ask = quoted(_ASK % self._nonce)
+        return _RUN % (way, self._number, quoted(text), self._number, ask, _TRACED, _TRACED)
+
+
+def asks_for_preparation(said: bytes, nonce: bytes) -> bool:
+    """Is that a bash which is yet to be prepared, or anew?"""
+    return said.endswith(b"_phoenix: %b\n" % nonce)
+
 
 TIMEOUT: Final = 30.0  # seconds
 SLOW_TIMEOUT: Final = 15 * 60.0  # seconds

@@ -20,10 +20,9 @@ from typing import Final, TypedDict
 
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result, streams_of
-from .binding import Binder
-from .contract import BadCall, Log, Steps, definition, first, limit_of
-from .failing import LOST, notice, on_its_own, stopped
+from .contract import LOST, BadCall, Log, Steps, definition, first, limit_of, notice, on_its_own, stopped
 from .one_shot import OneShot
+from .tool import Binder
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^20

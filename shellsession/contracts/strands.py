@@ -21,10 +21,24 @@ from pydantic import ConfigDict, Field, model_validator
 
 from ..errors import ShellSessionError
 from ..models import LONGEST, Limits, Request, Result
-from .binding import Binder
-from .contract import BadCall, Contract, Input, Restart, Steps, definition, limit_of, to_text, without_default
-from .failing import KEPT, LOST, CallError, ending, shown
-from .waiting import CallCancelled
+from .cancel import CallCancelled
+from .contract import (
+    KEPT,
+    LOST,
+    BadCall,
+    CallError,
+    Contract,
+    Input,
+    Restart,
+    Steps,
+    definition,
+    ending,
+    limit_of,
+    shown,
+    to_text,
+    without_default,
+)
+from .tool import Binder
 
 TIMEOUT: Final = 120.0  # seconds
 RESTARTED: Final = "Bash session restarted"

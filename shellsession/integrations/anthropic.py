@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from ..contracts.binding import AsyncTool, Binder, Tool
 from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_text
+from ..contracts.tool import AsyncTool, Binder, Tool
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Request, Result, check_seconds
 from .extras import missing
-from .telling import MAX_OUTPUT, limits_for, told
+from .toolbox import MAX_OUTPUT, limits_for, told
 
 # What goes into the request's list of tools; the model brings its own description and schema.
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}

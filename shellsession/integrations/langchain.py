@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from ..agents import Agents, AsyncAgents
-from ..contracts import langchain as contract
-from ..contracts.binding import AsyncTool, Tool
+from ..contracts import langchain
 from ..contracts.phoenix import ToolResult
+from ..contracts.tool import AsyncTool, Tool
 from ..errors import ShellSessionError
 from .extras import missing
 from .threads import call_in_thread
@@ -33,7 +33,7 @@ def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER,
     once, each in a thread, and any of them may be first: await it, or have the model make one call at a time.
     Put it among an agent's tools only where bash was asked for: it runs whatever the model says, as you.
     """
-    return structured_tool(contract.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
+    return structured_tool(langchain.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
 
 
 class _Whole(StructuredTool):

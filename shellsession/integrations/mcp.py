@@ -16,12 +16,11 @@ from functools import partial
 from typing import Any, Final, cast
 
 from ..async_session import AsyncSession
-from ..daemon.async_client import AsyncRemoteSession, aconnect
+from ..daemon.client.async_session import AsyncRemoteSession, aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
 from .extras import missing
-from .toolbox import Command, Interactive, Patience, Timeout, Toolbox, Typed
-from .turn import PROGRESS
+from .toolbox import PROGRESS, Command, Interactive, Patience, Timeout, Toolbox, Typed
 
 try:
     import anyio

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ..contracts.failing import notice, on_its_own
+from ..contracts.contract import notice, on_its_own
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result
 from .extras import missing
-from .telling import streams
-from .toolbox import Toolbox
+from .toolbox import Toolbox, streams
+
+if TYPE_CHECKING:
+    from ..async_session import AsyncSession
+    from ..daemon.client.async_session import AsyncRemoteSession
+
 
 try:
     from agents import (
@@ -28,10 +32,6 @@ try:
     from agents.tool_context import ToolContext
 except ImportError as error:
     raise missing("openai", error) from error
-
-if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.async_client import AsyncRemoteSession
 
 # What is shown of each stream where the call names no limit: both ends of a build, and bounded.
 _MAX_OUTPUT: Final = 1 << 16  # characters

@@ -14,15 +14,16 @@ from ..errors import ShellSessionError
 from .extras import missing
 from .toolbox import Toolbox
 
+if TYPE_CHECKING:
+    from ..async_session import AsyncSession
+    from ..daemon.client.async_session import AsyncRemoteSession
+
+
 try:
     from pydantic_ai import FunctionToolset, Tool
     from pydantic_ai.exceptions import ToolFailed
 except ImportError as error:
     raise missing("pydantic-ai", error) from error
-
-if TYPE_CHECKING:
-    from ..async_session import AsyncSession
-    from ..daemon.async_client import AsyncRemoteSession
 
 
 def toolset(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> FunctionToolset[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..agents import Agents
-from ..contracts import strands as contract
+from ..contracts import strands
 from ..contracts.contract import definition
 from .extras import missing
 from .threads import call_in_thread
@@ -27,11 +27,11 @@ def make_bash(agents: Agents | None = None, *, name: str = "bash") -> Any:
     results, with what the command had printed; ``agent.cancel()`` ends the command. ``name``: what the model calls it.
     """
     sessions = Agents(idle_ttl=None) if agents is None else agents
-    told = definition(contract.Strands())
+    told = definition(strands.Strands())
 
     async def bash(tool_context: ToolContext) -> Any:
         """Run the call; its arguments are read by the contract, to the letter."""
-        bound = contract.tool(sessions, agent=tool_context.agent)
+        bound = strands.tool(sessions, agent=tool_context.agent)
         return await call_in_thread(bound, tool_context.tool_use["input"], tool_context.cancel_signal.is_set)
 
     bash.__annotations__["tool_context"] = ToolContext  # the SDK resolves names in the module, and this is no string

@@ -12,11 +12,10 @@ from contextlib import suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
-from ..contracts.asking import elsewhere
-from ..contracts.binding import Tool
+from ..async_session import Turns
+from ..contracts.cancel import CallCancelled, CancelToken, cancellable, elsewhere
 from ..contracts.contract import P
-from ..contracts.waiting import CallCancelled, CancelToken, cancellable
-from ..turns import Turns
+from ..contracts.tool import Tool
 
 # How soon a wish to cancel is seen that comes without an event of the loop, in seconds.
 _LOOK: Final = 0.1

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -17,21 +18,147 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 from pydantic import Field, create_model
 
+from ..async_session import Turns
 from ..base import Base
-from ..contracts.contract import BadCall, Input
-from ..daemon import control
-from ..daemon.remote import TURN_WITHIN
-from ..engine.loop_waiting import to_its_end
+from ..contracts.contract import KEPT, LOST, BadCall, Input, ending, shown
+from ..daemon.client import admin
+from ..daemon.client.remote import TURN_WITHIN
+from ..engine.io.loop import to_its_end
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Result, check_seconds
-from ..turns import Turns
-from .telling import MAX_OUTPUT, limits_for, listed, seen, told
-from .turn import PROGRESS, in_turn
+from ..models import LONGEST, TTY, Limits, Result, check_seconds
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
-    from ..daemon.async_client import AsyncRemoteSession
-    from ..engine.call import Call
+    from ..daemon.client.async_session import AsyncRemoteSession
+    from ..engine.verbs.command import Call, Job
+
+
+# About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
+MAX_OUTPUT: Final = 30_000  # characters, of each stream
+JOBS: Final = "; see `jobs`"
+_NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
+
+
+def limits_for(max_output: object) -> Limits:
+    """What is kept where so many characters of each stream are shown. Raises InvalidRequest."""
+    if isinstance(max_output, bool) or not isinstance(max_output, int) or max_output < 0:
+        raise InvalidRequest(f"max_output is a number of characters, 0 or more, not {max_output!r:.100}")
+    return Limits(max_output=4 * max_output)  # a character is at most four bytes
+
+
+def told(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -> str:
+    """What a command did, as one text: the pieces of its output in their order, and how the last of them ended.
+
+    ``jobs``: where the model may look for what was left running; "" where it has no such tool.
+    """
+    last = results[-1]
+    stdout, stderr = streams(results, limit)
+    parts = [stdout.removesuffix("\n")] if stdout else []
+    if stderr:
+        parts.append("[stderr]\n" + stderr.removesuffix("\n"))
+    if said := _how(last):
+        parts.append(f"[{said}]")
+    if last.background:
+        pids = ", ".join(str(pid) for pid in last.background)
+        parts.append(f"[left running in the background: process {pids}{jobs}]")
+    return "\n".join(parts) or "[no output]"
+
+
+def _how(result: Result) -> str:
+    """How a command ended, where it did not simply succeed; "" where it did."""
+    if not result.ran:
+        return f"not run: {result.reason}"
+    match result.outcome:
+        case "exited":
+            return f"exit status {result.exit_code}" if result.exit_code else ""
+        case "running":
+            return f"still running after {_rounded(result.duration)} s: {_NEXT}"
+        case "input":
+            return "it waits for input: `send` answers it, `interrupt` ends it"
+        case "timed_out" | "idle":
+            kept = KEPT if result.state_kept else LOST
+            return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
+    return ending(result)
+
+
+def _rounded(seconds: float) -> str:
+    """The seconds as people read them; never 0 for what took some time."""
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
+
+
+def seen(job: Job) -> dict[str, Any]:
+    """A job of this process as ``control.jobs`` tells of a daemon's."""
+    omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
+    printed = {"stdout": job.stdout, "stderr": job.stderr}
+    return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
+
+
+def listed(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
+    """What runs in the background, or did, as one text; of each the output, up to so many characters."""
+    lines = []
+    for job in jobs:
+        pids = ", ".join(map(str, job["pids"]))
+        lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
+        omitted = job["stdout_omitted"] + job["stderr_omitted"]
+        if output := clipped(job["stdout"] + job["stderr"], limit, omitted).removesuffix("\n"):
+            lines.append(output)
+    return "\n".join(lines) or "[no jobs]"
+
+
+def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:
+    """stdout and stderr of a command, each without its middle where that is longer than so many characters."""
+    stdout, stderr = ("".join(pieces) for pieces in zip(*map(shown, results), strict=True))
+    return (
+        clipped(stdout, limit, sum(one.stdout_omitted for one in results)),
+        clipped(stderr, limit, sum(one.stderr_omitted for one in results)),
+    )
+
+
+def clipped(text: str, limit: int, omitted: int) -> str:
+    """The text, without its middle where it is longer than so many characters. ``omitted`` bytes were missing there
+    before: what said so may go with it."""
+    if len(text) <= limit:
+        return text
+    head, tail = limit // 2, limit - limit // 2
+    more = f" and {omitted} bytes" if omitted else ""
+    return f"{text[:head]}\n[{len(text) - limit} characters{more} omitted]\n{text[len(text) - tail :]}"
+
+
+Progress = Callable[[float], Awaitable[object]]
+# Who is told, every few seconds, for how many seconds the call of this task has waited.
+PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
+
+_PAUSE: Final = 0.2  # seconds between two looks at whether a command still runs
+
+
+async def in_turn(
+    session: AsyncSession | AsyncRemoteSession, run: Callable[[], Awaitable[Result]], until: float, tick: float
+) -> Result:
+    """What comes of ``run``, which may begin until that moment. Raises SessionBusy where its turn does not come.
+
+    The session is ours to wait for while somebody is with a command there; one that was handed back, for a moment or
+    for long, makes it refuse what comes.
+    """
+    begun = time.monotonic()
+    while True:
+        TURN_WITHIN.set(max(until - time.monotonic(), 0.001))
+        try:
+            return await run()
+        except SessionBusy as error:
+            if str(error) != STILL_RUNS:
+                raise
+        await _until_free(session, begun, until, tick)
+
+
+async def _until_free(session: AsyncSession | AsyncRemoteSession, begun: float, until: float, tick: float) -> None:
+    told = time.monotonic()
+    while session.state == "running":
+        if (now := time.monotonic()) >= until:
+            raise SessionBusy(STILL_RUNS)
+        if now - told >= tick and (tell := PROGRESS.get()) is not None:
+            await tell(now - begun)
+            told = now
+        await asyncio.sleep(min(_PAUSE, tick, max(until - now, 0.001)))
 
 
 # The arguments as models are told of them; SDKs read these texts from the signatures.
@@ -176,7 +303,7 @@ class Toolbox:
             return [seen(job) for job in session.jobs()]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
             # Many questions, each of which would keep the loop from all others.
-            return await asyncio.to_thread(control.jobs, session.agent, output=True, transport=session._transport)
+            return await asyncio.to_thread(admin.jobs, session.agent, output=True, transport=session._transport)
         return []
 
     @asynccontextmanager

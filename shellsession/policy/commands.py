@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from .grammar import Document, TooMuch, parse
+from .grammar import UNKNOWN, Document, TooMuch, parse
 from .programs import ASSIGNMENT, SHELLS, Starter, base_name, option_of, starter_of
-from .words import UNKNOWN
 
 # Texts in texts (bash -c "bash -c ..."), and characters of all texts and commands together.
 _DEEPEST: Final = 8

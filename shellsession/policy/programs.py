@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from .words import UNKNOWN
+from .grammar import UNKNOWN
 
 _ALL: Final = 1 << 30  # operands: the other command does not stand among them
 

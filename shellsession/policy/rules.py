@@ -16,9 +16,9 @@ from typing import Any, Final
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, check_flag, check_seconds, to_bytes
 from .commands import Run, run_of, shown
+from .grammar import UNKNOWN
 from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
-from .words import UNKNOWN
 
 Pattern = str | re.Pattern[str]
 UNCONFIRMED: Final = "it was not confirmed"

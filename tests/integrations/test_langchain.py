@@ -158,7 +158,7 @@ class Placed(langchain.LangChain):
 
 
 def test_the_model_is_told_of_the_working_directory_of_now(tmp_path: Path) -> None:
-    from shellsession.contracts.binding import Binder
+    from shellsession.contracts.tool import Binder
 
     with Session(cwd=tmp_path) as session:
         tool = structured_tool(Binder(Placed)(session, persistent=True))

@@ -1,0 +1,139 @@
+"""AsyncRemoteSession: the session of an agent in the daemon, for asyncio; the same verbs as ``AsyncSession``.
+
+Law: what a verb does is in ``remote``, and its signature in ``client``; here is how a task waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Generator
+from contextlib import suppress
+from typing import Any, Self, Unpack
+
+from ...engine.io.loop import LoopPoller, adrive, to_its_end
+from ...engine.io.threads import Steps
+from ...options import SessionOptions
+from ...signatures import LoopSession, T, awaited
+from ..protocol.wire import Message
+from .exchange import Backend, Cancellation
+from .link import Link
+from .remote import PreparedRun, Remote
+from .session import RemoteSession
+from .transport import Transport
+
+
+def aconnect(
+    agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Unpack[SessionOptions]
+) -> Connecting:
+    """As ``connect``, for asyncio: ``async with aconnect("a1") as session``, or ``session = await aconnect("a1")``."""
+    return Connecting(_connected(agent, socket, start, options))
+
+
+async def _connected(
+    agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions
+) -> AsyncRemoteSession:
+    session = AsyncRemoteSession._of(agent, socket, start, options)
+    await session.connect()
+    return session
+
+
+class Connecting(Coroutine[Any, Any, "AsyncRemoteSession"]):
+    """What ``aconnect`` returns: a coroutine, and the session's context manager as well."""
+
+    def __init__(self, work: Coroutine[Any, Any, AsyncRemoteSession]) -> None:
+        self._work = work
+        self._session: AsyncRemoteSession | None = None
+
+    def __await__(self) -> Generator[Any, Any, AsyncRemoteSession]:
+        return self._work.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    async def __aenter__(self) -> AsyncRemoteSession:
+        self._session = await self._work
+        return self._session
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.disconnect()
+
+
+class Loop(Backend):
+    """Waits on the running loop."""
+
+    def caller(self) -> object:
+        return asyncio.current_task()
+
+    def give(self, verb: Coroutine[Any, Any, T]) -> Any:
+        return verb
+
+    def iterate(self, items: AsyncGenerator[T]) -> Any:
+        return items
+
+    async def connect(self, transport: Transport, start: bool) -> Link:
+        if (channel := transport.reach()) is None:  # to start a daemon takes a while
+            channel = await asyncio.to_thread(transport.connect, start)
+        return Link(channel, LoopPoller())
+
+    async def drive(self, steps: Steps[T], poller: Any) -> T:
+        return await adrive(steps, poller)
+
+    async def settle(self, answer: object) -> None:
+        if isinstance(answer, Awaitable):
+            await answer
+
+    async def until_done(self, cancellation: Cancellation) -> None:
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_done() -> None:
+            with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+                loop.call_soon_threadsafe(done.set)
+
+        cancellation.when_done(on_done)
+        await to_its_end(done.wait(), may_hang=True)
+
+
+class _Now(Backend):
+    """Waits for a property, while the loop stands still (0.2 ms); it never starts a daemon."""
+
+    async def connect(self, transport: Transport, start: bool) -> Link:
+        return await super().connect(transport, False)
+
+
+class AsyncRemoteSession(Remote, LoopSession[PreparedRun]):
+    """As ``RemoteSession``, for asyncio. ``on_output`` may be a coroutine function."""
+
+    _kind = Loop
+
+    async def __aexit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def _ask_now(self, verb: str, **fields: object) -> Message:
+        backend = _Now()
+        try:
+            return backend.give(self._ask(self._message(verb, **fields), backend=backend))
+        finally:
+            backend.pool.close()
+
+    async def open(self) -> Self:
+        """As ``RemoteSession.open``."""
+        await self.ask(self._message("start"))
+        return self
+
+    connect = awaited(RemoteSession.connect)
+    ask = awaited(RemoteSession.ask)
+    wait = awaited(RemoteSession.wait)
+    poll = awaited(RemoteSession.poll)
+    send = awaited(RemoteSession.send)
+    type = awaited(RemoteSession.type)
+    interrupt = awaited(RemoteSession.interrupt)
+    restart = awaited(RemoteSession.restart)
+    close = awaited(RemoteSession.close)

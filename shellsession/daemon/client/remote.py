@@ -1,0 +1,528 @@
+"""The options with which a client opens a session, as fields of a message.
+
+Law: they hold all that the client means (its directory, home, environment, bash); the daemon adds nothing of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from ...errors import (
+    IN_CALLBACK,
+    STILL_RUNS,
+    DaemonUnavailable,
+    InvalidRequest,
+    NoSuchAgent,
+    NotRunning,
+    OutcomeUnknown,
+    SessionBusy,
+    SessionClosed,
+    ShellSessionError,
+    ShellUnavailable,
+)
+from ...models import TTY, Limits, OnOutput, Request, Result, State, Stream, check_flag, check_seconds, to_bytes
+from ...options import absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...signatures import AnyJob, AnySession, Given, Seconds, fed
+from ..protocol.endpoint import socket_path
+from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
+from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
+from .exchange import Backend, Exchange
+from .inherited import inherited, wire_text
+from .transport import Transport, UnixTransport
+
+if TYPE_CHECKING:
+    from ...engine.io.dialogue import Dialogue
+    from ...options import SessionOptions
+    from ...sandbox import Sandbox
+
+
+_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup", "size", "bash"}
+
+
+def _path(path: str) -> str:
+    """An absolute path for the wire."""
+    return wire_text(os.fsencode(absolute(path)))
+
+
+def limits_fields(limits: Limits) -> dict[str, object]:
+    """``Limits`` for the wire; a path for the spill is relative to the client's directory. Raises InvalidRequest."""
+    if limits.max_output > OUTPUT_MAX:
+        raise InvalidRequest(
+            f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
+            " for more"
+        )
+    return {**vars(limits), "spill": None if limits.spill is None else _path(limits.spill)}
+
+
+def _sandbox_fields(sandbox: object) -> dict[str, object]:
+    """``Sandbox`` for the wire; ``~`` is the client's home."""
+    from ...sandbox import Sandbox
+
+    if not isinstance(sandbox, Sandbox):
+        raise InvalidRequest(f"sandbox is a Sandbox, not {type(sandbox).__name__}")
+    write, hide = ([os.path.expanduser(path) for path in paths] for paths in sandbox.paths)
+    limits = {"memory": sandbox.memory_bytes, "processes": sandbox.processes, "cpu": sandbox.cpu}
+    return {"write": write, "hide": hide, "network": sandbox.network, **limits}
+
+
+def opening(
+    cwd: str | os.PathLike[str] | None = None,
+    env: Mapping[str, str] | None = None,
+    extra_env: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    startup: Iterable[str | bytes] = (),
+    sandbox: Sandbox | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The fields of a request that opens a session: the options of ``Session``, and this process's own directory,
+    environment and umask where these are not among them.
+
+    Raises InvalidRequest, and TypeError, as ``Session``, for an unknown option.
+    """
+    unknown = set(options) - _OPTIONS
+    if unknown:
+        raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
+    check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
+    check_flag("check_startup", options.get("check_startup", True))
+    defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
+    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # refuses what Session does
+    if "bash" in options:  # the one that this client means
+        from shutil import which  # 5 ms, and seldom needed
+
+        bash = bash_of(options["bash"])
+        options["bash"] = _path(which(bash) or bash)
+    place = place_of(cwd)
+    fields = {**inherited(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    if place is not None:
+        fields["cwd"] = _path(place)
+    if env is not None:
+        fields |= {"env": dict(env), "inherited": False}
+    if extra_env is not None:
+        fields["extra_env"] = dict(extra_env)
+    if limits is not None:
+        fields["limits"] = limits_fields(limits)
+    if sandbox is not None:
+        fields["sandbox"] = _sandbox_fields(sandbox)
+    return fields
+
+
+# A request of ``run``, and the callback for its output.
+PreparedRun = tuple[Message, OnOutput | None]
+
+# A request of this task that waits longer than so many seconds behind other clients is dropped, and does not run.
+TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
+
+
+class OpenStream:
+    """The output of one command, which somebody may be iterating over just now."""
+
+    active = False
+
+
+class Remote(AnySession[PreparedRun]):
+    """An agent's session in the daemon, as one client has it."""
+
+    _kind = Backend
+
+    def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
+        if not isinstance(agent, str):
+            raise InvalidRequest(f"an agent is named by text (str), not {agent!r}")
+        self.agent, self._transport, self._backend = agent, transport, self._kind()
+        self._start, self._opening = start, opening
+        self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
+        self._incarnation = ""  # of the daemon that has our session; "" while none has
+        self._timeout: float | None = 120.0  # the session's own, whoever has opened it
+        self.opened_here = False  # was the session made for us, and not there before?
+        self._handed = ""  # the command that this client was handed back; "" for none
+        self._closed = False
+        self._dialogue: Dialogue | None = None
+        # Called with what keeps a command, or what is to be sent to one, in the queue, after a second there.
+        self.on_wait: Callable[[Message], None] | None = None
+        self._on_output: OnOutput | None = None  # of the command that was handed back
+        self._streams: list[tuple[weakref.ref[object], OpenStream]] = []
+        self._in_callback: set[object] = set()  # threads or tasks
+        weakref.finalize(self, self._backend.pool.close)
+
+    @classmethod
+    def _of(cls, agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions) -> Self:
+        """The session as ``connect`` is asked for it, which is not opened yet."""
+        check_flag("start", start)
+        return cls(agent, UnixTransport(socket_path(socket)), start, opening(**options))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.agent!r} at {self._transport} {'closed' if self._closed else 'open'}>"
+
+    def disconnect(self) -> None:
+        """Close this client's connections; the session lives on."""
+        self._backend.pool.close()
+
+    # -- its present state
+
+    def _ask_now(self, verb: str, **fields: object) -> Message:
+        """The reply to a request that runs nothing: from a callback, too, and without a coroutine."""
+        raise NotImplementedError
+
+    @property
+    def closed(self) -> bool:
+        """Was the session closed, as far as this client knows?"""
+        return self._closed
+
+    @property
+    def pid(self) -> int | None:
+        """Bash's process id; None while there is no bash."""
+        return None if self._closed else field(self._ask_now("info").header, "pid", int, type(None))
+
+    @property
+    def state(self) -> State:
+        """As ``Session.state``."""
+        state: State = "closed" if self._closed else self._info("state", str)
+        return state
+
+    @property
+    def cwd(self) -> str:
+        """As ``Session.cwd``."""
+        return str(self._info("cwd", str))
+
+    @property
+    def command(self) -> str:
+        """As ``Session.command``."""
+        return "" if self._closed else only_part(self._ask_now("info").parts).decode("utf-8", "replace")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """As ``Session.size``."""
+        columns, rows = self._info("size", list)
+        return columns, rows
+
+    @property
+    def idle(self) -> float:
+        """As ``Session.idle``."""
+        return float(self._info("idle", float, int))
+
+    def _info(self, name: str, *kinds: type) -> Any:
+        return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
+
+    def jobs(self) -> list[RemoteJob]:
+        """What earlier calls left running, and what came of it; the most recent last."""
+        if self._closed:
+            return []
+        return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As ``Session.resize``."""
+        check_size((columns, rows))
+        self._ask_now("resize", columns=columns, rows=rows)
+
+    # -- requests and replies
+
+    async def _exchange(self, request: Message, backend: Backend) -> AsyncGenerator[Message]:
+        """Every event of a request and, last, its reply. A request that is left before that is cancelled.
+
+        The session is opened first where that is needed.
+        """
+        self._check_open()
+        if not self._incarnation and request.header["verb"] != "open":
+            await self._open_session(backend)
+        exchange = Exchange(backend, self._transport, request, self._incarnation, self._start)
+        replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
+        try:
+            while not exchange.done:
+                yield await exchange.next()
+            replied = True
+        except ShellSessionError as error:
+            replied = True
+            self._forget_unknown(request, error)
+            raise self._meaning(error) from None
+        finally:
+            if not (replied or exchange.cancelled):
+                try:
+                    self._forget_handed(await exchange.cancel())
+                except BaseException:
+                    if not exchange.cancelled:  # a second Ctrl-C came before that
+                        self._forget_handed(await exchange.cancel())
+                    raise
+            exchange.close()
+
+    async def _open_session(self, backend: Backend) -> None:
+        """Open the session in the daemon, or find it there."""
+        self._incarnation = ""
+        async with aclosing(self._exchange(self._message("open", **self._opening), backend)) as messages:
+            *_, reply = [message async for message in messages]
+        self._incarnation = field(reply.header, "id", str).partition(".")[0]
+        self.opened_here = bool(reply.header.get("value"))
+        self._timeout = field(reply.header, "timeout", float, int, type(None))
+        if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
+            self._handed = ""  # a fresh session does not know it, and would refuse every request that names it
+
+    async def _ask(
+        self, request: Message, on_output: OnOutput | None = None, backend: Backend | None = None
+    ) -> Message:
+        """Send a request about the session and return the reply; call back with its output as it comes.
+
+        ``backend``: another way to wait than the session's own; only with this it may be asked from a callback.
+        """
+        if backend is None:
+            backend = self._backend
+            self._refuse_callbacks()
+        async with aclosing(self._exchange(request, backend)) as messages:
+            async for message in messages:
+                match message.header.get("event"):
+                    case "output" if on_output is not None:
+                        caller = backend.caller()
+                        self._in_callback.add(caller)
+                        try:
+                            await backend.settle(self._call_back(on_output, message))
+                        finally:
+                            self._in_callback.discard(caller)
+                    case "waits" if self.on_wait is not None:
+                        self.on_wait(message)
+        return message
+
+    def _call_back(self, on_output: OnOutput, message: Message) -> object:
+        return on_output(message.header["stream"], message.parts[0])
+
+    def _refuse_callbacks(self) -> None:
+        """Raise SessionBusy in a callback: the command whose output it was given waits for its end."""
+        if self._backend.caller() in self._in_callback:
+            raise SessionBusy(IN_CALLBACK)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"the session of agent {self.agent!r} is closed: connect again for a new one")
+
+    def _forget_unknown(self, request: Message, error: ShellSessionError) -> None:
+        """Do not ask again for a command whose end the daemon does not know any more.
+
+        NotRunning to a request that types something only says that it has ended: its result can still be asked for.
+        """
+        if request.header["verb"] in ("wait", "poll") and isinstance(error, NotRunning):
+            self._forget_handed(request.header.get("command", ""))
+
+    def _forget_handed(self, command: str) -> None:
+        """That command has ended, and its result was delivered, or is lost."""
+        if command == self._handed:
+            self._handed = ""
+
+    def _meaning(self, error: ShellSessionError) -> ShellSessionError:
+        """What an error of a request means for the session."""
+        if isinstance(error, DaemonUnavailable | OutcomeUnknown | ShellUnavailable):
+            self._incarnation = ""  # the next verb opens a session (in the next daemon, or where there is room again)
+        if isinstance(error, NoSuchAgent):
+            self._closed = True
+            return SessionClosed(closed_meanwhile(self.agent))
+        return error
+
+    def _message(self, verb: str, *parts: bytes, **fields: object) -> Message:
+        """A request about this agent."""
+        if (size := sum(map(len, parts))) > PARTS_MAX:
+            raise InvalidRequest(
+                f"{verb}: its text and stdin are {size} bytes, and over the daemon at most {PARTS_MAX}: put it into a"
+                " file, and have the command read that"
+            )
+        if (seconds := TURN_WITHIN.get()) is not None:
+            fields["turn_within"] = seconds
+        return Message({"verb": verb, "agent": self.agent, **fields}, parts)
+
+    def _of_command(self, verb: str, *parts: bytes, **fields: object) -> Message:
+        """A request about the command that was handed back here, or else about whichever runs."""
+        return self._message(verb, *parts, **fields, **({"command": self._handed} if self._handed else {}))
+
+    # -- run and stream
+
+    def _request(self, given: Given) -> PreparedRun:
+        """Raises InvalidRequest and SessionBusy."""
+        # It would wait for an iterator that the caller itself holds. (A dropped one does not count: asyncio ends that
+        # later, and the daemon runs this behind it.)
+        if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
+            raise SessionBusy(STILL_RUNS)
+        # The session has its own values for what is not given, and flags that are not set are not sent.
+        text, stdin, on_output = to_bytes("command", given.command), given.stdin, given.on_output
+        data = () if stdin is None or stdin is TTY else (fed(stdin),)
+        named = {"on_timeout": given.on_timeout, "tty": given.tty, "limits": given.limits}
+        fields: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        if given.timeout is not ...:
+            fields["timeout"] = given.timeout
+        fields["idle_timeout"] = given.idle_timeout
+        flags: dict[str, Any] = {name: getattr(given, name) for name in ("merge_stderr", "isolated", "echo")}
+        Request(text, on_output=on_output, **fields, **flags)  # refuses what cannot be meant
+        flags |= {"live": on_output is not None, "tell": self.on_wait is not None}
+        fields |= {name: True for name, is_set in flags.items() if is_set}
+        if given.limits is not None:
+            fields["limits"] = limits_fields(given.limits)
+        if stdin is not None:
+            fields["stdin"] = "tty" if stdin is TTY else "bytes"
+        return self._message("run", text, *data, **fields), on_output
+
+    def _run(self, prepared: PreparedRun) -> Any:
+        return self._backend.give(self._run_prepared(*prepared))
+
+    async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
+        return self._begun(await self._ask(request, on_output), on_output)
+
+    def _stream(self, prepared: PreparedRun) -> Any:
+        """Iterate over the output of a command as it comes; ``run`` is refused meanwhile."""
+        (header, parts), _ = prepared
+        header = {name: value for name, value in header.items() if name != "tell"}
+        stream = OpenStream()
+        pieces = self._backend.iterate(self._pieces(Message({**header, "live": True}, parts), stream))
+        known = [one for one in self._streams if one[0]() is not None]
+        self._streams = [*known, (weakref.ref(pieces), stream)]
+        return pieces
+
+    async def _pieces(self, request: Message, stream: OpenStream) -> AsyncGenerator[tuple[Stream, bytes] | Result]:
+        stream.active = True
+        try:
+            self._refuse_callbacks()
+            async with aclosing(self._exchange(request, self._backend)) as messages:
+                async for message in messages:
+                    if message.header.get("event") == "output":
+                        yield message.header["stream"], message.parts[0]
+        finally:
+            stream.active = False
+        yield self._begun(message)  # behind the ``finally``: leaving the loop with it is to cancel nothing
+
+    def _begun(self, reply: Message, on_output: OnOutput | None = None) -> Result:
+        """The Result of a command that was begun here: its callback and its screen replace those of the last one."""
+        self._dialogue, self._on_output, before = None, on_output, self._handed
+        result = self._delivered(reply)
+        if not result.runs_on:
+            self._handed = before  # it has ended since, and its result can still be asked for
+        return result
+
+    def _delivered(self, reply: Message) -> Result:
+        """The Result in a reply; ``wait`` and the like are about its command from now on, if that runs on."""
+        result = result_of(reply)
+        self._handed = reply.header.get("command", "") if result.runs_on else ""
+        return result
+
+    # -- the other verbs
+
+    async def _tell(self, request: Message) -> None:
+        await self._ask(request)
+
+    async def _result(self, request: Message, on_output: OnOutput | None = None) -> Result:
+        return self._delivered(await self._ask(request, on_output))
+
+    async def _stay(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
+        """``wait`` and ``send``."""
+        return await self._result(self._until(verb, timeout, *parts), self._on_output)
+
+    def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
+        fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
+        if verb == "send" and self.on_wait is not None:  # ``wait`` is in no queue
+            fields["tell"] = True
+        if timeout is not ...:
+            check_seconds("timeout", timeout)
+            fields["timeout"] = timeout
+        return self._of_command(verb, *parts, **fields)
+
+    async def _interrupt(self, command: str = "") -> Result:
+        """End that very command, or return its result, whichever runs now; without a name the one that runs.
+
+        Raises NotRunning.
+        """
+        return await self._result(self._message("interrupt", **({"command": command} if command else {})))
+
+    async def _restart(self) -> None:
+        await self._ask(self._message("restart"))
+        self._handed = ""
+
+    async def _close(self) -> None:
+        if not self._closed:
+            with self._closing():
+                await self._ask(self._message("close"))
+        self.disconnect()
+
+    @contextmanager
+    def _closing(self) -> Iterator[None]:
+        """While the session is being closed: it may be gone already, and no daemon is started for that."""
+        start, self._start = self._start, False
+        try:
+            yield
+        except SessionClosed:  # another client was quicker
+            pass
+        except (DaemonUnavailable, OutcomeUnknown):
+            if (other := self._transport.reach()) is not None:
+                other.close()
+                raise
+        finally:
+            self._start = start
+        self._closed = True
+
+    # -- expect
+
+    def _screen(self, name: str) -> Any:
+        return getattr(self._dialogue.screen, name) if self._dialogue else None
+
+    def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> Any:
+        return self._backend.give(self._search(pattern, timeout, exact))
+
+    async def _search(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
+        """The index of the pattern that was found: the daemon sends what the terminal shows, and pexpect searches it
+        here.
+        """
+        if self._dialogue is None:
+            from ...engine.io.dialogue import Dialogue  # pexpect: dear, and seldom needed
+
+            self._dialogue = Dialogue()
+        seconds = self._timeout if timeout is ... else timeout
+        check_seconds("timeout", seconds)
+        until = None if seconds is None else time.monotonic() + seconds
+        (header, parts), dialogue = self._of_command("glimpse"), self._dialogue
+        expecter = dialogue.expecter(pattern, exact)
+        index: int | None = expecter.existing_data()
+        while index is None:
+            left = None if until is None else max(0.001, until - time.monotonic())
+            reply = await self._ask(Message({**header, "timeout": left}, parts))
+            index = dialogue.search(expecter, only_part(reply.parts))
+            if index is None and reply.header.get("value"):
+                index = expecter.eof()
+            elif index is None and until is not None and time.monotonic() >= until:
+                index = expecter.timeout()
+        return index
+
+
+class RemoteJob(AnyJob):
+    """A live view of what one call left behind, as ``Job`` is; every property asks the daemon."""
+
+    def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
+        self._ask = ask
+        self.number: int = field(described, "number", int)
+        self.command: str = field(described, "command", str)
+        self.pids: tuple[int, ...] = tuple(field(described, "pids", list))
+
+    def __repr__(self) -> str:
+        return f"RemoteJob({self.command!r}, pids={self.pids})"
+
+    def _now(self) -> dict[str, Any]:
+        """The daemon's present description of it; one that it has forgotten has ended."""
+        described = from_part(self._ask("jobs").parts)
+        ours = (one for one in described if field(one, "number", int) == self.number)
+        return next(ours, {"alive": [], "running": False})
+
+    def alive(self) -> list[int]:
+        """Those of its processes that still live."""
+        return list(field(self._now(), "alive", list))
+
+    @property
+    def running(self) -> bool:
+        return bool(field(self._now(), "running", bool))
+
+    def _kept(self, name: str) -> tuple[bytes, int, int]:
+        message = self._ask("job_output", job=self.number, name=name)
+        return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
+
+    def kill(self) -> tuple[int, ...]:
+        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
+        return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))
+
+
+def result_of(reply: Message) -> Result:
+    """The Result in a reply."""
+    return to_result(field(reply.header, "result", dict), reply.parts)

@@ -1,0 +1,190 @@
+"""Where the files of one user's hosts and daemon live: private directories, in memory where there is such a place.
+
+Law: nobody but root and this user can change what a path of ours leads to. Bash opens files by their path, so a check
+of the last directory alone proves nothing. This module imports next to nothing, as the command line pays for that at
+each call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from ...errors import ShellUnavailable
+from ..kernel import proc
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Final
+
+
+# The last host to leave removes what it was in, perhaps each time when we have just made it.
+_ATTEMPTS: Final = 100
+_DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# The mode of a directory whose files cannot be listed: only who knows a name finds the file.
+UNLISTED: Final = 0o300
+
+
+def homes() -> Iterator[str]:
+    """Where this user's hosts may have their directory, best first, without symbolic links on the way."""
+    user = os.getuid()
+    wished = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
+    for base in (*wished, "/tmp", "/var/tmp"):
+        if base and os.path.isabs(base):
+            yield os.path.join(os.path.realpath(base), f"shellsession-{user}")
+
+
+def private_home(make: bool = True) -> str:
+    """The directory of this user's hosts: private, in memory where there is such a place. Raises ShellUnavailable.
+
+    The same for all processes that have the same environment: there they look for their daemon. ``make`` False: where
+    it is, or would be made.
+    """
+    refused = []
+    for path in homes():
+        try:
+            if make or os.path.lexists(path):
+                make_private(path)
+            else:
+                _check_room(os.path.dirname(path))
+            return path
+        except OSError as error:
+            refused.append(f"{path} ({error.strerror})")
+    raise ShellUnavailable(
+        f"no place for the files of sessions: {', '.join(refused)}; set XDG_RUNTIME_DIR or TMPDIR to a directory"
+        " that you can write to, and in which nobody else can replace your files"
+    )
+
+
+def own_home() -> str:
+    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places."""
+    try:
+        return private_home()
+    except ShellUnavailable as error:
+        try:
+            return fresh_directory()
+        except OSError:
+            raise error from None
+
+
+def fresh_directory(mode: int = 0o700) -> str:
+    """A private directory of another name wherever one can be made. Raises OSError.
+
+    Not in the current directory, as tempfile would: that is perhaps a repository.
+    """
+    refused: list[OSError] = []
+    for path in homes():
+        fresh = os.path.join(os.path.dirname(path), f"shellsession-{os.urandom(8).hex()}")
+        try:
+            make_private(fresh, mode)
+            return fresh
+        except OSError as error:
+            refused.append(error)
+    raise refused[-1]
+
+
+def is_private(directory: str) -> bool:
+    """Is it a directory of this user's, and closed to all others?"""
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def make_private(directory: str, mode: int = 0o700, made: int = 1) -> None:
+    """Make sure that this directory is ours, has this mode, and cannot be replaced by others. Raises OSError.
+
+    ``made``: how many directories at the end of the path are made where they are missing. They must be ours, and those
+    above the last one get mode 0700.
+    """
+    base, *names = directory.rsplit("/", made)
+    for attempt in range(_ATTEMPTS):
+        here = open_directory(base)
+        try:
+            for name, its_mode in zip(names, [0o700] * (made - 1) + [mode], strict=True):
+                above, here = here, _enter(here, name, its_mode)
+                os.close(above)
+            return
+        except FileNotFoundError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+        finally:
+            os.close(here)
+
+
+def open_directory(path: str, trusted: bool = True) -> int:
+    """A descriptor (O_PATH) of a directory, reached through directories alone. Raises OSError.
+
+    ``trusted``: raises PermissionError where users other than root and this one could change what the path leads to.
+    """
+    here, reached = os.open("/", _DIRECTORY), "/"
+    try:
+        for name in filter(None, path.split("/")):
+            if trusted:
+                _refuse_foreign(here, reached)
+            above, here = here, os.open(name, _DIRECTORY, dir_fd=here)
+            os.close(above)
+            reached = os.path.join(reached, name)
+        if trusted:
+            _refuse_foreign(here, reached)
+        return here
+    except BaseException:
+        os.close(here)
+        raise
+
+
+def make_missing(directory: str) -> None:
+    """Make a private directory and those above it, as far as they are missing; what is there stays as it is."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            os.mkdir(directory, 0o700)
+            os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves
+            return
+        except FileExistsError:
+            return
+        except FileNotFoundError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            make_missing(os.path.dirname(directory))
+
+
+def _enter(above: int, name: str, mode: int) -> int:
+    """A descriptor of a directory of ours, made where it is missing. It belongs to the caller, as ``above`` does."""
+    try:  # noqa: SIM105  # each start of the command line loads this, and contextlib takes long
+        os.mkdir(name, mode, dir_fd=above)
+    except FileExistsError:
+        pass  # whose it is, and with which mode, is looked at next
+    here = os.open(name, _DIRECTORY, dir_fd=above)
+    try:
+        found = os.fstat(here)
+        if found.st_uid != os.getuid():
+            raise PermissionError(errno.EPERM, f"{name} belongs to user {found.st_uid}")
+        if found.st_mode & 0o777 != mode:  # made with another umask, or changed since
+            os.chmod(name, mode, dir_fd=above)
+            if os.fstat(here).st_mode & 0o077:
+                raise PermissionError(errno.EPERM, f"{name} cannot be made private")
+        return here
+    except BaseException:
+        os.close(here)
+        raise
+
+
+def _check_room(base: str) -> None:
+    """Raises OSError where no directory of ours can be made."""
+    os.close(open_directory(base))
+    if not os.access(base, os.W_OK | os.X_OK):
+        number = errno.EROFS if os.statvfs(base).f_flag & os.ST_RDONLY else errno.EACCES
+        raise OSError(number, os.strerror(number))
+
+
+def _refuse_foreign(directory: int, path: str) -> None:
+    """Raises PermissionError where others can rename or replace what is in the directory."""
+    found = os.fstat(directory)
+    if found.st_uid not in (0, os.getuid()) and found.st_uid != proc.root():
+        raise PermissionError(errno.EPERM, f"{path} belongs to user {found.st_uid}")
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        raise PermissionError(errno.EPERM, f"others can write to {path}")

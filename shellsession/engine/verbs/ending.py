@@ -1,0 +1,633 @@
+"""Waits for the end of a command's output after bash has given its mark.
+
+Bash waits neither for a process substitution (`> >(tee log)`) nor for a job (`server &`). Both may still hold the
+command's streams. The output of a process substitution belongs to the command, so the call waits for it. /proc tells
+them apart: a process substitution reads a pipe into which nobody can write any more. So may a job (`echo x | job &`),
+but a job ignores SIGINT. Since bash 5.3 a process substitution ignores it as well; both are waited for there.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from ...errors import GONE
+from ...models import Outcome, Result, Stream as StreamName
+from ..bash.shell import Shell
+from ..io.streams import Stream
+from ..io.threads import Steps, T, Wait, shielded
+from ..kernel import proc, readers
+from ..kernel.signals import kill, undisturbed
+from ..wire import GUARDS, NOWHERE, Mark, closes_descriptors, is_blank, one_of, sets_errexit
+from . import collect
+from .collect import DEAD, INTERRUPT, MARK, What
+from .command import Call, Job, remembered
+from .core import Core
+from .interrupt import PROMPT, Ladder
+
+# Seconds that a call waits after the mark. A process substitution of an isolated command has the whole time limit.
+_SUBSTITUTIONS: Final = 5.0
+_JOBS: Final = 0.5  # of an isolated command; others do not wait for jobs
+_TICK: Final = 0.01
+# A fork of bash may not have its pipe as stdin yet. Until it has, it uses less processor time than this, in seconds.
+_FORK: Final = 0.05
+_IGNORES_SIGINT_SINCE: Final = 503  # bash's version
+LEFT_RUNNING: Final = (
+    "processes that the command left running still hold its output: what they print from now on is not in this result"
+)
+
+_Kind = Literal["substitution", "either", "job"]
+
+
+def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
+    """Collect output. Returns MARK when the call is to wait no longer, or what happened before."""
+    now = time.monotonic()
+    call.marked_at = call.marked_at or now
+    while True:
+        patience = _patience(shell, call)
+        end = call.marked_at + patience
+        if patience != math.inf:  # what is not waited for to its end is left running at the time limit
+            end = min(end, call.idle_at, math.inf if call.until is None else call.until)
+        if now >= end and not call.paused:
+            call.reason = call.reason or (LEFT_RUNNING if patience else "")
+            return MARK
+        if shell.dead:
+            return DEAD
+        if call.interrupt_requested:
+            return INTERRUPT
+        if (what := collect.happened(call, until, now)) is not None:
+            return what
+        moment = min(now + _TICK, end, math.inf if until is None else until)
+        ready = yield Wait((shell.wake_fd,), moment, output=tuple(collect.open_streams(call, now)))
+        now = time.monotonic()
+        if shell.wake_fd in ready:
+            shell.clear_wake()
+            call.raise_fault()
+        collect.read_streams(shell, call, now)
+
+
+def _patience(shell: Shell, call: Call) -> float:
+    """For how many seconds after the mark the call waits for those that hold its streams now."""
+    held = collect.held_files(shell, call)
+    kinds = {_kind(shell, pid, held) for pid in shell.family.newer_children(call.older)} if held else set()
+    if "substitution" in kinds:
+        return math.inf if call.request.isolated else _SUBSTITUTIONS
+    if "either" in kinds:
+        return _SUBSTITUTIONS
+    return _JOBS if held and call.request.isolated else 0.0
+
+
+def _kind(shell: Shell, pid: int, held: set[tuple[int, int]]) -> _Kind:
+    is_fork = proc.state(pid) in ("R", "D") and proc.run_the_same(pid, shell.pid)
+    if is_fork and proc.processor_time(pid) < _FORK:
+        return "either"
+    if readers.at_end_of_input(pid) and readers.may_write_to(pid, held):
+        if not readers.ignores(pid, signal.SIGINT):
+            return "substitution"
+        return "either" if shell.version >= _IGNORES_SIGINT_SINCE else "job"
+    # It may be the last to write to what another process substitution reads: look again when it is gone.
+    return "either" if readers.is_ending(pid) else "job"
+
+
+# Characters of a startup command that failed, and of its stderr, that its error has.
+_SHOWN: Final = 200
+_LAST_WORDS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The command runs on: why the caller gets it back, and with which words."""
+
+    outcome: Outcome
+    reason: str = ""
+
+
+def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
+    """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
+    pids = shell.family.newer_children(call.older) if engine.had_children else []
+    if pids or held:
+        _make_job(engine, shell, call, pids, held)
+    if engine.had_children and engine.terminal_job is None:
+        _lend_terminal(engine, shell, call)
+    return tuple(pids)
+
+
+def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
+    """While a job lives, what is said to /dev/tty may be its: it goes to that job's record, and to no result."""
+    for job in reversed(engine.jobs):
+        if job.alive():
+            engine.forget_fd(shell.terminal.fd)
+            job.borrow("terminal", shell.terminal, call.fresh_capture(), engine.reader)
+            engine.terminal_job = job
+            return
+
+
+def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: list[tuple[StreamName, Stream]]) -> None:
+    family, tags = shell.family, shell.family.tags
+    tag = 0 if tags.is_shared else tags.latest
+    job = Job(call.request.command.decode("utf-8", "replace"), pids, tag, family)
+    engine.jobs.append(job)
+    tags.renew(family.descendants())
+    for one in engine.jobs:
+        if one.tag == tags.latest:  # come round again, or it could not be renewed
+            one.tag = 0
+    with undisturbed():  # a stream is the shell's or the job's, or nobody closes it
+        for name, stream in held:
+            if shell.streams.part_with(stream):
+                engine.forget_fd(stream.fd)
+                job.adopt(name, stream, call.fresh_capture(), engine.reader)
+    engine.jobs = remembered(engine.jobs)
+
+
+def announced(lost: Result) -> Result:
+    """The result of the next command, which is not run: the shell ended with an earlier one, and nobody was told."""
+    status, number, cwd = lost.exit_code, lost.signal, lost.cwd
+    return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False)
+
+
+def startup_failure(text: bytes, came: Result) -> str:
+    """What is said of a startup command that failed: which one it is, how it ended, and the end of its stderr."""
+    if came.outcome == "exited":
+        how = f"failed with status {came.exit_code}"
+        advice = "where it may fail, end it with `|| true` or pass check_startup=False"
+    else:
+        how = f"did not come to its end ({came.reason})"
+        advice = "correct it, or try again"
+    said = came.stderr.strip()[-_LAST_WORDS:]
+    stderr = f", and its stderr ends with {said!r}" if said else ""
+    return f"the startup command {text.decode('utf-8', 'replace')[:_SHOWN]!r} {how}{stderr}; {advice}"
+
+
+def said_of(engine: Core, call: Call, came: Result | HandedBack) -> Result:
+    """Its result; or where it runs on, what it printed since the last time."""
+    if isinstance(came, Result):
+        return came
+    cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
+    return result(call, came.outcome, None, cwd, reason=came.reason, final=False)
+
+
+def result(
+    call: Call,
+    outcome: Outcome,
+    exit_code: int | None,
+    cwd: str,
+    state_kept: bool = True,
+    reason: str = "",
+    background: tuple[int, ...] = (),
+    final: bool = True,
+) -> Result:
+    stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
+    stderr, stderr_omitted, stderr_cut = call.stderr.take(final)
+    out_file, err_file = call.spill_files()
+    said = Result(
+        stdout,
+        stderr,
+        exit_code,
+        call.signal,
+        cwd,
+        time.monotonic() - call.started,
+        outcome,
+        state_kept,
+        call.why(reason) if call.spills else reason or call.reason,
+        call.killed,
+        background,
+        stdout_omitted,
+        stderr_omitted,
+        out_file,
+        err_file,
+        stdout_cut if stdout_omitted else 0,
+        stderr_cut if stderr_omitted else 0,
+        not call.not_run,
+    )
+    if final:
+        call.end(said)
+    return said
+
+
+TICK: Final = 0.002
+ROUNDS: Final = 500
+_SLICE: Final = 0.0005
+_LAST_TRAP: Final = 1.0
+# Why a shell is lost, and can be told for certain.
+CLOSED_DESCRIPTORS: Final = "the command closed descriptors that the session's bash needs (10 to 12)"
+_NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
+
+
+def kill_shell(engine: Core, call: Call) -> Steps[Result]:
+    """End the command together with its shell, at once."""
+    shell = engine.live()
+    call.signal = int(signal.SIGKILL)
+    call.note_killed([shell.pid])
+    yield from _kill_all(shell, call)
+    return (yield from shell_died(engine, call))
+
+
+def shell_died(engine: Core, call: Call) -> Steps[Result]:
+    """The shell is dead: nothing that it started may outlive it; say how it ended."""
+    shell = engine.live()
+    for _ in range(ROUNDS):
+        if shell.dead:
+            break
+        yield Wait((), time.monotonic() + TICK)
+    status = shell.status
+    if shell.dead and status is None and not call.reason:
+        call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
+    call.note_killed(shell.killed)
+    yield from _kill_strays(shell, call)
+    collect.drain(shell, call)
+    # Bash ends with 1 then; with another status it was the text that ended it, and the mark is not bash's.
+    mark = _final_mark(call) if status == 1 else None
+    if not engine.prompt_speaks and call.framer.mark is None:
+        take_own_output(call)
+    call.note_killed(_hung_up(shell, call))
+    call.reason = call.reason or engine.kill_reason or _how_it_ended(engine, call.request.command, status, mark)
+    if call.ending is None and status is not None and status < 0:
+        call.signal = -status
+    code = None if status is None else 128 - status if status < 0 else status
+    if mark is not None:
+        code = mark.status
+    came = result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
+    discard(engine, shell, came)
+    return came
+
+
+def take_own_output(call: Call) -> None:
+    now = time.monotonic()
+    data, omitted, _ = call.own_output.take()
+    if data:
+        call.feed("stdout", data, now)
+    call.stdout.omit(omitted)
+    errors = call.stdout if call.request.merge_stderr else call.stderr
+    if data := call.framer.noise_before_mark:
+        call.feed("stdout" if call.request.merge_stderr else "stderr", data, now)
+        errors.omit(call.framer.trimmed)
+
+
+def _hung_up(shell: Shell, call: Call) -> list[int]:
+    """What the kernel has ended (SIGHUP) together with bash, before anybody could see it.
+
+    That is what earlier commands had left running, and the jobs of this one, whose numbers bash tells (`[1] 4711`).
+    The command can print such a line as well: a process that lives is a stranger.
+    """
+    known = list(call.older)
+    if call.ending is None and not shell.launch.apart:  # in a sandbox bash knows other numbers than we
+        capture = call.stdout if call.request.merge_stderr else call.stderr
+        known += map(int, _NOTICE.findall(capture.peek()[0]))
+    return [pid for pid in known if not proc.alive(pid)]
+
+
+def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
+    """How the command ended its shell, in words; with what is known to do that, if it may have done that."""
+    if mark is not None:
+        return CLOSED_DESCRIPTORS
+    if status is None:
+        return "the session's bash has ended"
+    if status < 0:
+        return f"the session's bash was killed by signal {-status}{_name_of(-status)}"
+    hint = ""
+    if status and (engine.errexit or sets_errexit(text)):
+        hint = "; `set -e` does that when a command fails"
+    elif status == 1 and closes_descriptors(text):
+        hint = "; closing the descriptors from 10 to 12 does that"
+    return f"the command ended the session's bash, with exit status {status}{hint}"
+
+
+def _name_of(number: int) -> str:
+    with suppress(ValueError):  # a real-time signal without a name
+        return f" ({signal.Signals(number).name})"
+    return ""
+
+
+def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
+    """The command went well, but its shell can run no other: end it, and say so."""
+    shell = engine.live()
+    cwd = shell.place(mark.cwd)
+    call.note_killed([shell.pid])
+    yield from _end(engine, call)
+    call.note_killed(_hung_up(shell, call))
+    came = result(call, "shell_exited", mark.status, cwd, state_kept=False)
+    discard(engine, shell, came)
+    return came
+
+
+def _final_mark(call: Call) -> Mark | None:
+    """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
+    capture = call.stdout if call.request.merge_stderr else call.stderr
+    said = capture.cut_after(b": " + NOWHERE + call.framer.nonce + b" ") if call.framer.nonce else b""
+    if not said:
+        return None
+    capture.cut_line()
+    return call.framer.feed(said)
+
+
+def shut_down(engine: Core, why: str) -> Steps[None]:
+    """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed.
+
+    A command that was handed back has its end as its result, with all that it printed: who asks is told that, and why.
+    """
+    shell, call = engine.shell, engine.call
+    engine.call = engine.unheard = None
+    if shell is None:
+        return
+    if (yield from _is_ended_elsewhere(engine, shell)):
+        return
+    shell.in_hand = True
+    if call is not None:
+        call.mute()  # its callback may not have returned from what it was given last
+        call.reason = why
+        yield from (shell_died if shell.dead else kill_shell)(engine, call)
+        return
+    if engine.attended is None and not shell.dead:
+        yield from _kill_below(shell)
+        said = yield from collect.ask(shell, b"\\builtin trap -p EXIT >&2", _LAST_TRAP)
+        if said is not None and b"trap -- " in said:
+            shell.control.send(b"\n\\builtin exit\n")
+            until = time.monotonic() + _LAST_TRAP
+            while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
+                fds = (shell.child_fd, shell.own_stdout, shell.control.fd) if shell.child_fd >= 0 else ()
+                yield Wait(fds, min(until, time.monotonic() + 0.05))
+                if shell.read_own_stdout() == b"" or shell.control.receive() == b"":
+                    yield Wait((), time.monotonic() + TICK)
+    yield from destroy(engine)
+
+
+def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
+    """The interpreter ends while another thread is in a verb, or opens the shell: that one buries it."""
+    if engine.attended is not None:
+        engine.kill_running("the program ended meanwhile")
+    elif not shell.in_hand:
+        return False
+    for _ in range(ROUNDS):
+        if engine.shell is not shell:
+            return True
+        yield Wait((), time.monotonic() + TICK)
+    return False
+
+
+def destroy(engine: Core) -> Steps[None]:
+    """End the shell and everything below it, now."""
+    shell = yield from _end(engine)
+    discard(engine, shell)
+
+
+def _end(engine: Core, call: Call | None = None) -> Steps[Shell]:
+    shell = engine.live()
+    engine.call = None
+    if not shell.dead:
+        yield from _kill_all(shell, call)
+    yield from _kill_strays(shell, call)
+    return shell
+
+
+def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
+    """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed.
+
+    A cancelled task waits for their end.
+    """
+    try:
+        return (yield from shielded(steps))
+    except BaseException:
+        abandon(engine)
+        raise
+
+
+def abandon(engine: Core) -> None:
+    """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
+    shell, engine.call = engine.shell, None
+    if engine.last is not None:
+        engine.last.let_go()
+    if shell is not None:
+        shell.end()
+        kill([pid for pid in shell.strays() if pid])
+        shell.lost, shell.in_hand = True, False
+
+
+def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
+    for _ in range(ROUNDS):
+        if not (victims := shell.family.living()):
+            return
+        signalled = kill(victims)
+        if call is not None:
+            call.note_killed(signalled)
+        yield Wait((), time.monotonic() + TICK)
+
+
+def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Stopped, bash starts nothing new, and as subreaper it gets every orphan: kill until none is left."""
+    shell.signal(signal.SIGSTOP)
+    yield from _kill_below(shell, call)
+    shell.signal(signal.SIGKILL)
+    shell.swept = True
+    for _ in range(ROUNDS):
+        if shell.dead:
+            return
+        yield Wait((shell.child_fd,) if shell.child_fd >= 0 else (), time.monotonic() + 0.01)
+
+
+def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
+    """Bash died by itself: its orphans went elsewhere, and are found by the tag they carry."""
+    for _ in range(ROUNDS):  # killed before bash was, some may be on their way out
+        if not any(map(proc.alive, shell.killed)):
+            break
+        yield Wait((), time.monotonic() + TICK)
+    for _ in range(ROUNDS):
+        if shell.swept or not (strays := (yield from _find_strays(shell))):
+            return
+        signalled = kill(strays)
+        if call is not None:
+            call.note_killed(signalled)
+        yield Wait((), time.monotonic() + TICK)
+
+
+def _find_strays(shell: Shell) -> Steps[list[int]]:
+    """The strays, found in slices: there may be many foreign processes to look at, and a loop serves other sessions."""
+    found, until = list[int](), time.monotonic() + _SLICE
+    for pid in shell.strays():
+        if pid:
+            found.append(pid)
+        if (now := time.monotonic()) > until:
+            yield Wait((), now)
+            until = time.monotonic() + _SLICE
+    return found
+
+
+def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
+    """Give back what the dead shell had. Where who asked is struck meanwhile, the next command is told what ``came``.
+
+    It is known until all is given back: who closes the session again, or collects it, takes up what is left.
+    """
+    engine.stop_unattended()  # perhaps it waits for a callback of the host's: Ctrl-C is heard
+    try:
+        with suppress(OSError):  # its terminal was hung up
+            engine.unread += shell.keyboard.reset()
+        _give_back(engine, shell)
+    except BaseException:
+        engine.untold = came or engine.untold
+        with suppress(Exception):  # what cannot be given back for good keeps nobody from a fresh one
+            _give_back(engine, shell)
+        engine.shell = None
+        raise
+    engine.shell = None
+
+
+def _give_back(engine: Core, shell: Shell) -> None:
+    """Done again, after it was struck (a host with threads is, all the same), it does what is left."""
+    engine.call = engine.terminal_job = None
+    with undisturbed(), ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
+        steps.callback(shell.close)
+        steps.callback(engine.on_close)
+        for job in engine.jobs:
+            steps.callback(job.close)
+
+
+# SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
+_LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
+# A signal that was still on its way may strike a question; and a PROMPT_COMMAND runs twice for each, but is busy.
+_ASKS: Final = (0.5, 1.0, 2.0, 4.0)
+_TRACING: Final = frozenset(b"xvT")
+# Bash's `read` takes more from a file or terminal than it gives. Where it was interrupted it would give the rest to the
+# next one, of whatever file; this one forgets it. (`$_` is nobody's.)
+_FORGET: Final = b"! \\builtin read -r _ </dev/null"
+OVERFLOWED: Final = "the output went over the limit"
+
+
+def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
+    """Bash gave its mark: take what is left of the output and say how it went.
+
+    ``engine.had_children`` says whether bash has children now.
+    """
+    mark = call.framer.mark
+    assert mark is not None
+    flags = mark.flags
+    engine.call = None
+    if mark.thrown:
+        yield from collect.ask(shell, _FORGET)
+    engine.history, engine.functions_trap, engine.errexit = mark.history, b"T" in flags, b"e" in flags
+    engine.guard = engine.guard_after(call.request.command)
+    # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
+    if mark.status or not is_blank(call.request.command):
+        engine.status = mark.status
+    # Before the last look at the streams: what its processes wrote before their end is there then.
+    engine.had_children = engine.had_children and (yield from _has_children_at_prompt(shell, call))
+    held = collect.drain(shell, call)
+    engine.echoes = echoes = not _TRACING.isdisjoint(flags)
+    said = call.framer.noise_before_mark if call.framer.has_noise else b""
+    if said and not (echoes or call.ending or call.own_output.total) and (yield from _is_prompt(shell, said)):
+        said = b""
+    noise = call.own_output.total > 0 or said != b""
+    if engine.debugging and (call.typed.grouped or call.ending) and not echoes and not call.retyped:
+        engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
+    elif call.ending is None or echoes:  # else bash has told of its end, and of our questions
+        engine.prompt_speaks = echoes or noise
+    shell.busy = b""  # not before: a callback that raises must not leave output for the next command
+    if call.terminal:
+        engine.unread = shell.keyboard.reset()
+    shell.files.clear()
+    background = leave_jobs(engine, shell, call, held) if engine.had_children or held else ()
+    engine.left = {**call.older, **dict.fromkeys(background, proc.time_now())} if engine.had_children else {}
+    if b"E" in flags and b"T" in flags and (yield from _is_refused(shell)):
+        call.reason = "the shell cannot run another command (extdebug, and a DEBUG trap that may refuse it)"
+        return (yield from retire(engine, call, mark))
+    if unusable := _why_unusable(shell, call, flags):
+        call.reason = unusable
+        return (yield from retire(engine, call, mark))
+    outcome: Outcome = call.ending or "exited"
+    if call.ending is None and call.overflowed:  # so quick that nobody could end it
+        outcome, call.reason = "overflow", OVERFLOWED
+    return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
+
+
+def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
+    """Is that what bash says before each line, and nothing else? It is known from then on.
+
+    Asked when it has been said behind two commands in a row: a prompt that changes all the time is noise.
+    """
+    before, shell.noise = shell.noise, one_of(said)
+    if shell.noise and shell.noise == before and not (yield from is_traced(shell)):
+        shell.prompt = shell.noise
+        return True
+    return False
+
+
+def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:
+    """Why bash can run no other command; "" where it can."""
+    if b"r" in flags:
+        return "the shell cannot run another command: `set -r` refuses every redirection"
+    if call.framer.lost_descriptor and not shell.is_whole():
+        return CLOSED_DESCRIPTORS
+    return "" if shell.usable() else "the shell cannot run another command: it may open too few files (`ulimit -n`)"
+
+
+def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
+    """What PROMPT_COMMAND runs is no job of the command; bash waits for it before it reads on."""
+    until = time.monotonic() + PROMPT
+    while shell.prepares_prompt() and shell.family.newer(call.older) and time.monotonic() < until:
+        yield Wait((), time.monotonic() + TICK)
+    return shell.family.has_children()
+
+
+def is_traced(shell: Shell) -> Steps[bool]:
+    """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
+    said = yield from collect.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! <"/dev/null/flags:$-/"')
+    flags = re.findall(rb"/flags:(\w+)/: ", said or b"")
+    return said is None or b"trap -- " in said or not flags or not _TRACING.isdisjoint(flags[-1])
+
+
+def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:
+    """Is something said (by a new DEBUG trap, a PROMPT_COMMAND) where nothing but words of ours is run?"""
+    shell.clear_own_output()
+    said = yield from collect.ask(shell, b"if %b; then :; fi" % GUARDS[engine.spelling])
+    return said is None or not said.startswith(b"bash: /") or bool(shell.read_own_stdout())
+
+
+def _is_refused(shell: Shell) -> Steps[bool]:
+    """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
+    # A failing redirection tells both options, and is skipped as any command is; `echo` and `shopt` can be disabled.
+    said = yield from collect.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! \\builtin : <"/dev/null/ran:$BASHOPTS/"')
+    options = re.findall(rb"/ran:([\w:]+)/: ", said or b"")
+    return said is not None and (not options or (b"trap -- " in said and b"extdebug" in options[-1].split(b":")))
+
+
+def interrupt(engine: Core, call: Call) -> Steps[Result]:
+    """End the command and everything it started; keep the shell if it can be kept."""
+    shell = engine.live()
+    # Behind the mark only the process substitutions are left: there is no shell to be interrupted.
+    what = MARK if call.framer.mark is not None else (yield from Ladder(shell, call).climb())
+    if what == MARK:
+        return (yield from _settle(engine, call))
+    if what == DEAD:
+        return (yield from shell_died(engine, call))
+    for number, patience in _LAST:
+        shell.signal(number)
+        call.signal = int(number)
+        what = yield from collect.pump(shell, call, time.monotonic() + patience)
+        if what == MARK:
+            return (yield from _settle(engine, call))
+        if what == DEAD:
+            break
+    call.note_killed([shell.pid])
+    lost = "the shell could not be brought back from it and was killed"
+    call.reason = f"{call.reason}; {lost}" if call.reason else lost
+    return (yield from shell_died(engine, call))
+
+
+def _settle(engine: Core, call: Call) -> Steps[Result]:
+    """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
+    shell = engine.live()
+    for _ in range(ROUNDS):
+        if not (victims := shell.family.living(call.older)):
+            break
+        call.note_killed(kill(victims))
+        yield Wait((), time.monotonic() + TICK)
+    if shell.family.newer(call.older):  # of several that ended while it was stopped the kernel has told it once
+        shell.signal(signal.SIGCHLD)
+    for patience in _ASKS:
+        if (yield from collect.ask(shell, b"", patience)) is not None:
+            engine.had_children = shell.family.has_children()
+            return (yield from finish(engine, shell, call))
+    return (yield from kill_shell(engine, call))

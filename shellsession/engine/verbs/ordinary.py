@@ -1,0 +1,202 @@
+"""The ordinary command: typed, waited for and read in one short piece.
+
+An ordinary command has a text and options that change nothing about how the next one is typed, and a bash about which
+nothing is unusual. All others go the general way (``typist``, ``attending``, ``endings``). So does a command that turns
+out to be unusual behind its mark, with all that was read of it. Both ways type the same words and read the same mark.
+"""
+
+from __future__ import annotations
+
+import time
+from select import POLLHUP, POLLIN
+from typing import Final, NamedTuple, Self
+
+from ...models import Request, Result, Stream as StreamName, exited
+from ..bash.shell import Shell
+from ..io.control import fresh_nonce
+from ..io.streams import SMALL, Stream
+from ..io.threads import SOON, Wait
+from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
+from .collect import QUICK, take_words
+from .command import Call, Typed
+from .core import NEVER, ONCE, Core
+from .submit import frame
+
+# A longer text goes into a file.
+_LONGEST: Final = 900
+# They stand for a nonce and a text where the words around them are learnt. No word of ours has such bytes.
+_NONCE: Final = bytes(range(0x80, 0x94))
+_TEXT: Final = b"\xfe\xff"
+_NAMES: Final[tuple[StreamName, StreamName]] = ("stdout", "stderr")
+
+
+class _Line(NamedTuple):
+    """The words around a text and a nonce, as a format; and where the output comes out."""
+
+    words: bytes
+    out: Stream
+    err: Stream
+    typed: Typed
+
+
+class Ordinary:
+    """How ordinary commands are typed to one bash, as long as nothing about it changes."""
+
+    def __init__(self, core: Core, shell: Shell, flags: bytes) -> None:
+        self.wait = Wait((shell.control.fd,), keen=SOON, within=QUICK)
+        self._shell = shell  # not the core, which holds this: both would live until the next garbage collection
+        self._state = flags, core.guard, core.trapping, shell.prompt
+        self._flags, self._guarded, self._prompt = flags, core.guard != NEVER, shell.prompt
+        self._lines: dict[tuple[bool, int], _Line] = {}  # by `tty`, and by `$?`
+        self._line: _Line
+        self._said: bytes | None = None  # by bash, since the command was typed
+
+    @classmethod
+    def after(cls, core: Core, call: Call, before: Self | None) -> Self | None:
+        """How ordinary commands are typed after that one; None while something about the shell is unusual."""
+        shell, mark = core.shell, call.framer.mark
+        if (
+            shell is None
+            or mark is None
+            or call.ending is not None
+            or core.had_children
+            or core.terminal_job is not None
+            or core.prompt_speaks
+            or core.spelling
+            or core.history
+            or core.functions_trap
+            or core.switching
+            or core.named
+            or core.echoes
+            or core.debugging
+            or core.guard == ONCE
+            or shell.version < LONG_READS
+        ):
+            return None
+        return before if before is not None and before.fits(core, shell, mark.flags) else cls(core, shell, mark.flags)
+
+    def fits(self, core: Core, shell: Shell, flags: bytes) -> bool:
+        """Would another one be made for that state of the shell?"""
+        return self._shell is shell and self._state == (flags, core.guard, core.trapping, shell.prompt)
+
+    def send(self, core: Core, request: Request) -> Call | None:
+        """Type the command, if it is an ordinary one; None if nothing was typed."""
+        shell, text, limits = self._shell, request.command, request.limits
+        if (
+            request.stdin is not None
+            or request.isolated
+            or request.merge_stderr
+            or request.idle_timeout is not None
+            or (request.timeout is not None and request.timeout <= QUICK)
+            or limits.spill is not None
+            or limits.on_overflow != "truncate"
+            or core.shell is not shell
+            or core.untold is not None
+            or core.unheard is not None
+            or core.kill_reason
+            or core.interrupt_requested
+            or shell.busy
+            or shell.lost
+            or len(text) > _LONGEST
+            or UNUSUAL.search(text)
+            or not shell.is_ready(True)
+        ):
+            return None
+        line = self._lines.get((request.tty, core.status)) or self._learn(core, request.tty)
+        out, err = line.out, line.err
+        if not shell.streams.are_in_place(out, err):
+            self._lines.clear()
+            return None
+        if out.modes:
+            out.settle()
+        nonce = fresh_nonce()
+        values = (quote(text), nonce[SECRET:], nonce, nonce) if self._guarded else (quote(text), nonce, nonce)
+        lines = line.words % values
+        if len(lines) > READ_MAX:
+            return None
+        if self._prompt:
+            shell.control.receive()  # bash has asked for this line
+        self._line, self._said = line, None
+        core.unread = b""
+        call = core.last = core.attended = Call(request, line.typed, nonce=nonce, prompt=self._prompt)
+        shell.busy = nonce  # first: Ctrl-C may strike as soon as it is sent
+        shell.control.send(lines)
+        shell.ours_in_history = 1
+        return call
+
+    def _learn(self, core: Core, tty: bool) -> _Line:
+        streams = self._shell.streams
+        out, err = streams.get("tty" if tty else "out"), streams.get("err")
+        made = frame(core, self._shell, Request(_TEXT, tty=tty), _NONCE, out, err)
+        made = made._replace(nounset=b"u" in self._flags)
+        lines = made.lines(quote(_TEXT), core.status)
+        words = lines.replace(b"%", b"%%").replace(quote(_TEXT), b"%b")
+        words = words.replace(_NONCE, b"%b").replace(_NONCE[SECRET:], b"%b")
+        outputs: tuple[tuple[StreamName, Stream], ...] = (("stdout", out), ("stderr", err))
+        typed = Typed(streams=(*outputs, ("stdout", self._shell.terminal)), grouped=made.grouped)
+        line = self._lines[tty, core.status] = _Line(words, out, err, typed)
+        return line
+
+    def hears_prompt(self) -> bool:
+        """Take what bash says. Is it no more than its prompt, so that the mark is still to come?"""
+        receive, prompt = self._shell.control.receive, self._prompt
+        said = receive()
+        if not prompt:
+            self._said = said
+            return False
+        while said == prompt:  # bash asks for two lines, one directly after the other
+            said = receive()
+        self._said = said
+        return said is None
+
+    def read(self, core: Core, call: Call) -> Result | None:
+        """The result of the command; None if it runs on, or something about it is unusual."""
+        shell, line = self._shell, self._line
+        control, said = shell.control, self._said
+        mark = plain_mark(said, call.nonce) if said and control.is_bash else None
+        if (
+            mark is None
+            or mark.thrown
+            or mark.doubtful
+            or mark.history
+            or mark.flags != self._flags
+            or mark.line != control.line + control.typed
+            or shell.family.has_children()
+        ):
+            take_words(shell, call, said)
+            return None
+        output, is_whole = _drain(shell, line.out, line.err)
+        if not is_whole or max(map(len, output)) > call.request.limits.max_output:
+            take_words(shell, call, said)
+            for name, data in zip(_NAMES, output, strict=True):
+                if data:
+                    call.feed(name, data, call.last_output)
+            return None
+        control.lines_taken(mark)
+        core.status, shell.busy = mark.status, b""
+        duration = time.monotonic() - call.started
+        result = call.result = exited(*output, mark.status, shell.place(mark.cwd), duration)
+        if call.request.on_output is not None:
+            for name, data in zip(_NAMES, output, strict=True):
+                if data:
+                    call.tell(name, data)
+            call.let_go()
+        return result
+
+
+def _drain(shell: Shell, out: Stream, err: Stream) -> tuple[tuple[bytes, bytes], bool]:
+    """What was printed on both; and is that all that was printed anywhere, and nobody left who may print more?"""
+    events = dict(shell.streams.poll.poll(0))
+    pieces, is_whole = [b"", b""], True
+    for at, stream in enumerate((out, err)):
+        event = events.pop(stream.fd, 0)
+        if event & POLLIN:
+            pieces[at] = stream.read(SMALL) or b""
+            rest = stream.read(SMALL)
+            pieces[at] += rest or b""
+            is_whole = is_whole and rest == b""
+        elif event != POLLHUP:
+            is_whole = False
+    for event in events.values():  # a stream that this command did not have is hung up; a terminal may have spoken
+        is_whole = is_whole and event == POLLHUP
+    return (pieces[0], pieces[1]), is_whole

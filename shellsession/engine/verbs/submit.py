@@ -1,0 +1,289 @@
+"""How a command is typed to bash, and typed again when our own line provably failed.
+
+Law: the text itself is run once at the most. Only what never began may be typed again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from ...models import TTY, Request, Stream as StreamName
+from ..bash.shell import Shell
+from ..io.control import fresh_nonce
+from ..io.output import spills_of
+from ..io.streams import Stream
+from ..io.threads import Steps
+from ..kernel import proc, readers
+from ..wire import (
+    READ_MAX,
+    SOURCE,
+    WAYS,
+    Frame,
+    Framer,
+    Mark,
+    ends_unfinished,
+    from_file,
+    leaving,
+    named_descriptors,
+    quote,
+    replaces_the_shell,
+    switches_editing,
+    way_of,
+)
+from .collect import BROKEN, STOLEN, ask
+from .command import Call, Typed
+from .core import NEVER, Core
+
+# After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
+_TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
+
+# A continued line, and behind it a last one that bash takes for continued, too (5.3 also where that is a comment).
+_OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
+
+# What took the command may take the first one as well: a PROMPT_COMMAND runs as soon as bash has given its mark.
+_QUESTIONS: Final = 2
+
+# All words of our line that an alias could stand for. What it says is not to be read in its echo (`set -v`).
+_OUR_WORDS: Final = b'if ! ((1)); then ((1)); elif ((1)); then { ! ((1)) <"/dev/null/taken$((0))/"; }; fi'
+
+_UNREACHABLE: Final = (
+    "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
+    " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
+)
+
+_STARVED: Final = (
+    "the command was not run: what ran before it has used up the shell's file descriptors (`exec 3<file` without"
+    " `exec 3<&-`, `ulimit -n`), and none are left to open a command's streams; the shell was killed"
+)
+
+
+def start(engine: Core, shell: Shell, request: Request) -> Call:
+    """Type the command."""
+    terminal = request.stdin is TTY
+    older: Mapping[int, int] = {}
+    if engine.had_children and shell.family.has_children():
+        older = shell.family.present()
+    if older or engine.terminal_job is not None:
+        _settle_terminal(engine, shell, request)
+    if engine.prompt_speaks and engine.may_trap(request):
+        shell.clear_own_output()
+    if terminal and shell.is_background():
+        shell.control.send(_TO_FOREGROUND)
+    try:
+        modes = shell.keyboard.cook(request.echo) if terminal else shell.terminal.modes
+        typed = _put(engine, shell, request)
+        call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
+        _send(shell, typed)
+    except BaseException:
+        if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
+            shell.keyboard.reset()
+        raise
+    return call
+
+
+def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
+    """What background jobs say to the terminal is no command's output: an earlier one's job reads it, or nobody."""
+    job = engine.terminal_job
+    if job is not None and (request.stdin is TTY or not job.alive()):
+        job.give_back()
+        engine.terminal_job = None
+    if engine.terminal_job is None:
+        shell.terminal.skip()
+
+
+def _send(shell: Shell, typed: Typed) -> None:
+    shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
+    shell.control.send(typed.lines)
+    shell.ours_in_history = 1
+
+
+def _put(engine: Core, shell: Shell, request: Request) -> Typed:
+    """How it is to be typed; what bash is to open for it is there then."""
+    terminal, nonce = request.stdin is TTY, fresh_nonce()
+    for stream in shell.streams.misplaced():
+        engine.forget_fd(stream.fd)
+        shell.streams.part_with(stream)
+        stream.close()
+    out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
+    err = None if request.merge_stderr else shell.streams.get("err")
+    if out.modes and not terminal:
+        out.settle()
+    made = frame(engine, shell, request, nonce, out, err)
+    for argument, status in _arguments(engine, shell, request, made.sourced):
+        lines = made.lines(argument, status)
+        if len(lines) <= READ_MAX:
+            break
+    streams: tuple[tuple[StreamName, Stream], ...] = (("stdout", out),)
+    if err is not None:
+        streams += (("stderr", err),)
+    if not terminal and engine.terminal_job is None:
+        streams += (("stdout", shell.terminal),)  # what is written to /dev/tty
+    return Typed(lines, nonce, streams, made.grouped, len(lines) <= shell.control.piece)
+
+
+def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
+    """What stands around the text of a command that prints to those streams."""
+    redirections = _redirections(shell, request, out)
+    errors = b"2>" + (err.word if err else b"&1")
+    ours = 1 + shell.ours_in_history if engine.history else 0
+    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
+    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
+    reserved = _reserved(engine, shell, request, grouped)
+    sourced = _must_source(engine, shell.version, request)
+    return Frame(
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
+        *(engine.setter, shell.version, engine.guard != NEVER),
+    )
+
+
+def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
+    """The numbers at which bash is to keep none of its own descriptors: a function of an earlier text may mean them."""
+    if request.isolated and grouped:
+        return ()  # a subshell has let go of what bash keeps, and no redirection in it has it keep more
+    named = named_descriptors(request.command)
+    if not request.isolated:
+        engine.named |= named
+    named |= engine.named
+    return sorted(named - readers.descriptors(shell.pid)) if named else ()
+
+
+def _must_source(engine: Core, version: int, request: Request) -> bool:
+    """Is the text to be run by a file, as it may switch line editing, perhaps by what an earlier one has kept?
+
+    Or as it may end unfinished (see ``texts``). Not where that would show (`set -x`, a DEBUG trap, the history), nor
+    with an `exec`.
+    """
+    text = request.command
+    if request.isolated:  # no subshell is interactive
+        return False
+    engine.switching = engine.switching or switches_editing(text, version)
+    shows = engine.echoes or engine.debugging or engine.history or engine.spelling
+    is_to_be = (engine.switching or ends_unfinished(text, version)) and not shows
+    return is_to_be and not replaces_the_shell(text)
+
+
+def _arguments(engine: Core, shell: Shell, request: Request, sourced: bool) -> Iterator[tuple[bytes, int]]:
+    """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
+    text, status = request.command, engine.status
+    if b"\\" in text:
+        text = _ended(text)
+    if sourced:
+        # `||`: for `set -e` and an ERR trap, the file has no status of its own.
+        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling), quote(text))
+        yield quote(shell.files.write("text", lines)), status
+        return
+    if engine.spelling == SOURCE:
+        yield quote(shell.files.write("text", text)), status
+        return
+    if len(text) <= READ_MAX:
+        yield (quote(text) + leaving(status, engine.spelling), 0) if engine.functions_trap else (quote(text), status)
+    yield from_file(shell.files.write("text", text), text, status, engine.spelling), 0
+
+
+def _ended(text: bytes) -> bytes:
+    """As Enter does: an eval that ends in a line which is only continued ends an interactive bash."""
+    if text.endswith(b"\\") and _OPEN_END.search(text):
+        text += b"\n"
+    return text + b"\n" if text.rstrip(b" \t").endswith(b"\\\n") else text
+
+
+def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
+    if request.stdin is TTY:  # as a login has it, to be read and written by each: `more` reads its keys from stderr
+        return b"0<>%b 1>&0" % out.word
+    source = b"/dev/null"
+    if isinstance(request.stdin, bytes):
+        source = quote(shell.files.write("stdin", request.stdin))
+    return b"0<%b 1>%b" % (source, out.word)
+
+
+def is_plain(call: Call) -> bool:
+    """Is it beyond doubt that our line was run?"""
+    mark = call.framer.mark
+    assert mark is not None
+    return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.framer.has_noise)
+
+
+def must_retype(engine: Core, call: Call) -> Steps[bool]:
+    """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
+    mark, shell = call.framer.mark, engine.live()
+    assert mark is not None
+    if lost := (yield from _why_lost(shell, call, mark)):
+        call.reason, call.not_run = lost, lost != BROKEN
+        call.note_killed([shell.pid])
+        shell.signal(signal.SIGKILL)
+        call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
+        return True
+    if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
+        engine.spelling = (engine.spelling + 1) % WAYS
+    elif not call.begun and _is_something_gone(shell, call):  # somebody removed our files since we looked
+        for stream in shell.streams:
+            engine.forget_fd(stream.fd)
+        shell.streams.drop()
+    else:
+        return False
+    shell.read_own_stdout()  # the guard's `declare` named the function
+    call.own_output.take()
+    call.retyped += 1
+    typed = _put(engine, shell, call.request)
+    call.typed_as(typed)
+    _send(shell, typed)
+    return True
+
+
+def leave_stdin(shell: Shell, call: Call) -> None:
+    """It is handed back: what it was fed need not be held for it, once bash has opened the file of that.
+
+    Only our line has bash, or a subshell of it, open that as its stdin: where it is open, the text is run.
+    """
+    if call.is_fed and (file := proc.identity(os.fsdecode(shell.files.path("stdin")))) != (0, 0):
+        pids = (shell.pid, *shell.family.newer(call.older))
+        if any(proc.identity(f"/proc/{pid}/fd/0") == file for pid in pids):
+            call.begun = True
+            call.forget_stdin()
+
+
+def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
+    """Why the shell can run nothing any more; "" where it can. But for BROKEN, it has not run this either."""
+    if mark.skipped and call.retyped >= WAYS - 1:
+        return _UNREACHABLE
+    # SIGINT makes bash forget lines that it has read.
+    stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
+    if stolen is not False:
+        # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
+        return STOLEN if stolen and (call.typed.in_one or not call.idle_looks) else BROKEN
+    if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
+        return BROKEN
+    is_silent = call.stdout.total == call.stderr.total == 0
+    complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
+    return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_room() else ""
+
+
+def _counts_lines(shell: Shell) -> Steps[bool | None]:
+    """Is LINENO what bash counts, and not what a command has put there after `unset LINENO`? None: it does not answer.
+
+    A line that was read moves it, and nothing else.
+    """
+    before = shell.control.line
+    for _ in range(_QUESTIONS):
+        if (yield from ask(shell, b"")) is not None:
+            return shell.control.line > before
+    return None
+
+
+def _takes_our_words(shell: Shell) -> Steps[bool]:
+    """Are our line's words to bash what they are to us? If so they were before: no text was run that could undo it.
+
+    An alias for one of them is the other reason for the status 2; behind `set -x` or a DEBUG trap bash always talks.
+    """
+    return b"/taken0/: " in ((yield from ask(shell, _OUR_WORDS)) or b"")
+
+
+def _is_something_gone(shell: Shell, call: Call) -> bool:
+    """Could bash not open what we had for it? A complaint alone proves nothing: the text can print one as well."""
+    gone = [stream.path for _, stream in call.streams if stream.inode and not stream.in_place()]
+    gone += [path for path in map(shell.files.path, ("text", "stdin")) if not os.path.lexists(path)]
+    return any(call.framer.complains_of(path) for path in gone)
