@@ -2,8 +2,8 @@
 
 ::
 
-    Session.run --> Request --> engine.framing --> [ bash: terminal + FIFOs ] --> engine.marks --> Result
-                    (models)    two typed lines      engine.shell owns it         the mark        (models)
+    Session.run --> Request --> engine.verbs --> [ bash: terminal + FIFOs ] --> engine.wire --> Result
+                    (models)    types it           engine.bash owns it          the mark        (models)
 
 The public names, loaded when first used, so that a program pays only for what it uses. What the README does not name
 may change in any release.

@@ -19,7 +19,7 @@ from daemons import Daemon, Proxy, Raw, running
 from gates import Gate
 from hypothesis import HealthCheck, settings
 from persons import Person, Sits, Tmux
-from support import PATIENCE
+from system import PATIENCE
 
 from shellsession import Agents, DaemonUnavailable, NoSuchAgent, RemoteSession, Session, connect
 from shellsession.daemon.client.admin import Visit
@@ -44,7 +44,7 @@ def import_from(first: float) -> None:
     In a clean clone pytest has to compile them. Workers that go through them in step all compile each: 5 s for each
     worker. From different ones on, each compiles its share, and finds those of the others made.
     """
-    names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+    names = sorted(path.stem for path in Path(__file__).parent.rglob("test_*.py"))
     begin = int(len(names) * first)
     for name in names[begin:] + names[:begin]:
         with suppress(Exception, pytest.skip.Exception):  # whoever collects it comes across it again, and tells

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import kinds
 import pexpect
 import pytest
-from support import is_alive, unique_seconds, wait_until, with_argument
+from system import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import (
     TTY,

@@ -40,5 +40,5 @@ def test_the_proof_exists(row: tuple[str, str, str]) -> None:
 @functools.cache
 def functions(file: str) -> set[str]:
     """The functions of a file of tests, by name."""
-    tree = ast.parse((Path(__file__).parent / file).read_text())
+    tree = ast.parse(next(Path(__file__).parent.rglob(file)).read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

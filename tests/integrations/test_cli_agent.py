@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import cli, environment, finish, running
-from support import unique_seconds, wait_until, with_argument
+from system import unique_seconds, wait_until, with_argument
 
 _HERE = str(Path(__file__).parent)
 _MODEL = ("--model", "python:scripted_langchain:reporting")

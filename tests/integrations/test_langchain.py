@@ -13,7 +13,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from scripted_langchain import Scripted, runs, says
-from support import unique_seconds, wait_until, with_argument
+from system import unique_seconds, wait_until, with_argument
 
 from shellsession import Agents, AsyncAgents, Session
 from shellsession.contracts import langchain, phoenix, spec, strands

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import ordinary
-from support import unique_seconds, wait_until, with_argument
+from system import unique_seconds, wait_until, with_argument
 
 _HELLO = {"protocolVersion": "2025-06-18", "clientInfo": {"name": "test", "version": "1"}, "capabilities": {}}
 

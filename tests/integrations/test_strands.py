@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from scripted_strands import Said, Scripted
 from strands import Agent
-from support import is_alive, unique_seconds, wait_until, with_argument
+from system import is_alive, unique_seconds, wait_until, with_argument
 
 from shellsession import Agents
 from shellsession.integrations.strands import bash, make_bash

@@ -1,0 +1,182 @@
+"""A command that was handed back, on the command line: send, wait, interrupt, and the jobs that there are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import commands
+import pytest
+from commands import cli, finish, line, running, seen_on_stderr, session
+from daemons import Daemon, Raw
+from system import PATIENCE, is_alive, unique_seconds, wait_until, with_argument
+
+from shellsession import TTY, Limits
+
+agent = commands.agent
+
+
+def test_send_types_and_prints_what_comes(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("read -p 'name? ' a; echo hello $a; read -p 'again? ' b; echo bye $b >&2; (exit 5)", stdin=TTY)
+    first = cli(daemon.socket, "send", agent, "Ann")
+    assert (first.returncode, first.stdout) == (0, b"hello Ann\n")
+    assert first.stderr.startswith(
+        b"again? shellsession: the command waits for input from the terminal: `shellsession "
+    )
+    part = cli(daemon.socket, "send", "-n", "--timeout", "0.05", agent, "B")
+    assert (part.returncode, part.stdout) == (0, b"")
+    last = cli(daemon.socket, "send", agent, "ob")
+    assert (last.returncode, last.stdout, last.stderr) == (5, b"", b"bye Bob\n")
+
+
+def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with session(agent, daemon) as sh:
+        sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
+    still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
+    assert (still.returncode, still.stdout) == (124, b"")
+    assert f"it runs on: `shellsession wait {agent}`".encode() in still.stderr
+    with running(daemon.socket, "wait", agent) as process:
+        fifo.write_bytes(b"\xff\x00rest")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"\xff\x00rest"
+        assert finish(process) == (6, b"")
+
+
+@pytest.fixture
+def fifos(tmp_path: Path) -> list[Path]:
+    """What a command reads one after the other, as soon as it is written."""
+    made = [tmp_path / f"fifo{number}" for number in range(3)]
+    for one in made:
+        os.mkfifo(one)
+    return made
+
+
+def test_wait_passes_on_what_is_printed_behind_what_was(
+    daemon: Daemon, agent: str, tmp_path: Path, fifos: list[Path]
+) -> None:
+    """Half a character waits for the other; and what is passed on is subject to no limit."""
+    (before, *later), spilled = fifos, tmp_path / "spilled"
+    with session(agent, daemon) as sh:
+        text = f"cat {' '.join(map(str, fifos))}; (exit 6)"
+        limits = Limits(max_output=8, spill=str(spilled))
+        sh.run(text, timeout=0.05, on_timeout="yield", tty=False, limits=limits)
+        before.write_bytes(b"%020d\n\xc3" % 0)
+        wait_until(lambda: spilled.exists() and spilled.stat().st_size == 22, "the daemon to have read it")
+    with running(daemon.socket, "wait", agent) as process:
+        assert line(process) == b"000000\n"
+        later[0].write_bytes(b"\xa9\n")
+        assert line(process) == b"\xc3\xa9\n"
+        later[1].write_bytes(b"x" * 1000)
+        assert process.stdout is not None
+        assert process.stdout.read() == b"x" * 1000
+        status, said = finish(process)
+    assert (status, said) == (6, b"shellsession: 14 bytes of stdout were not kept: they are missing in the middle\n")
+
+
+def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[Path]) -> None:
+    with session(agent, daemon) as sh:
+        sh.run(f"read a; echo hello $a; cat {fifos[0]} {fifos[1]}; (exit 5)", stdin=TTY)
+    with running(daemon.socket, "send", agent, "Ann") as process:
+        assert line(process) == b"hello Ann\n"
+        for fifo, text in zip(fifos, (b"one\n", b"two\n"), strict=False):
+            fifo.write_bytes(text)
+            assert line(process) == text
+        assert finish(process) == (5, b"")
+
+
+@pytest.mark.parametrize("behind", ["a person", "another client"])
+def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, behind: str) -> None:
+    with Raw(daemon.socket) as other:
+        if behind == "a person":
+            other.ask("hold", agent=agent, holder="me")
+            waits_for = b"nothing runs there; somebody sits there (`shellsession attach`)"
+        else:
+            other.say("run", b"sleep 1000", agent=agent, stdin="tty")
+            with session(agent, daemon) as sh:
+                wait_until(lambda: sh.state == "running", "the command")
+            waits_for = b"`sleep 1000` has run there for "
+        with seen_on_stderr(daemon, "send", agent, "never") as (process, screen):
+            told = screen.readline()
+            assert told.startswith(f"shellsession: waiting for agent '{agent}': ".encode() + waits_for)
+            assert told.endswith(b"; Ctrl-C gives up, and nothing was typed\r\n")
+            assert finish(process, signal.SIGINT)[0] == 130
+
+
+def test_who_reads_wait_may_go_and_the_command_runs_on(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("while :; do echo tick; sleep 0.01; done", timeout=0.05, on_timeout="yield", tty=False)
+    with running(daemon.socket, "wait", agent) as process:
+        assert line(process) == b"tick\n"
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(PATIENCE) == -signal.SIGPIPE
+    with session(agent, daemon) as sh:
+        assert sh.state == "running"
+        assert sh.interrupt().stdout.startswith("tick\n")
+
+
+def test_wait_and_interrupt_as_json(daemon: Daemon, agent: str) -> None:
+    with session(agent, daemon) as sh:
+        sh.run("sleep 99", timeout=0.05, on_timeout="yield", tty=False)
+    waited = cli(daemon.socket, "wait", "--json", "--timeout", "0.05", agent)
+    assert (waited.returncode, json.loads(waited.stdout)["outcome"], waited.stderr) == (124, "running", b"")
+    ended = cli(daemon.socket, "interrupt", "--json", agent)
+    assert (ended.returncode, json.loads(ended.stdout)["outcome"], ended.stderr) == (0, "interrupted", b"")
+
+
+def test_interrupt_ends_what_another_process_waits_for(daemon: Daemon, agent: str) -> None:
+    seconds = unique_seconds()
+    with running(daemon.socket, "run", "-s", agent, "--", f"X=kept; echo ready; sleep {seconds}") as process:
+        assert line(process) == b"ready\n"
+        wait_until(lambda: with_argument(seconds), "the command")
+        done = cli(daemon.socket, "interrupt", agent)
+        assert (done.returncode, done.stdout) == (0, b"ready\n")
+        assert done.stderr == b"shellsession: interrupted on request; the session's state is kept\n"
+        assert finish(process) == (130, done.stderr)
+    assert with_argument(seconds) == []
+    assert cli(daemon.socket, "run", "-s", agent, "--", "echo $X").stdout == b"kept\n"
+
+
+def test_jobs_as_json_have_their_output(daemon: Daemon, agent: str) -> None:
+    later = "(sleep 0.2; echo later) & true"
+    assert cli(daemon.socket, "run", "-s", agent, "--", later).returncode == 0
+
+    def written() -> str:
+        (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+        return str(job["stdout"])
+
+    assert wait_until(written, "its output") == "later\n"
+
+
+def test_where_output_of_a_job_is_missing_no_half_character_is_shown(
+    daemon: Daemon, agent: str, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    with session(agent, daemon) as sh:
+        text = f"(until [ -e {go} ]; do sleep 0.05; done; printf 'é%.0s' {{1..3000}}) & true"
+        sh.run(text, tty=False, limits=Limits(max_output=1001))
+        go.touch()
+        wait_until(lambda: not sh.jobs()[0].running, "its end")
+    (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+    assert (set(job["stdout"]), job["stdout_omitted"]) == ({"é"}, 6000 - 1001)
+
+
+def test_jobs_are_listed(daemon: Daemon, agent: str) -> None:
+    nothing = cli(daemon.socket, "jobs", agent)
+    assert (nothing.returncode, nothing.stdout) == (0, b"")
+    assert b"left anything running" in nothing.stderr
+    pid = int(cli(daemon.socket, "run", "-s", agent, "--", "sleep 99 & echo $!").stdout)
+    titles, row = cli(daemon.socket, "jobs", agent).stdout.decode().splitlines()
+    assert titles.split() == ["JOB", "STATUS", "PIDS", "COMMAND"]
+    assert row.split(maxsplit=3)[1:] == ["running", str(pid), "sleep 99 & echo $!"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the end of the job")
+    (job,) = json.loads(cli(daemon.socket, "jobs", "--json", agent).stdout)
+    assert (job["pids"], job["alive"], job["running"], job["status"]) == ([pid], [], False, "ended")
+    assert (job["stderr"], job["stdout_omitted"]) == ("", 0)
+    assert " ended " in cli(daemon.socket, "jobs", agent).stdout.decode()

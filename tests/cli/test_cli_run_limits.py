@@ -1,0 +1,87 @@
+"""``shellsession run`` of what is not over in time, or asks: it is ended or handed back, and a hint says what then."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from commands import cli, opened
+from daemons import Daemon
+from system import wait_until
+
+from shellsession.cli import send
+
+
+def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> None:
+    with opened(agent, daemon, on_timeout="yield"):
+        done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--", "echo on; sleep 99")
+    assert (done.returncode, done.stdout) == (124, b"on\n")
+    assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("then", "said"),
+    [
+        ("interrupt", "; the session's state is kept"),
+        ("kill", "; the session's state is lost"),
+        ("yield", "it runs on: `shellsession wait "),
+    ],
+)
+def test_what_a_time_limit_does(daemon: Daemon, agent: str, then: str, said: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--on-timeout", then, "--", "echo on; sleep 99")
+    assert (done.returncode, done.stdout) == (124, b"on\n")
+    assert said in done.stderr.decode()
+
+
+def test_a_silent_command_that_is_handed_back_is_not_over(daemon: Daemon, agent: str, place: Path) -> None:
+    os.mkfifo(place / "gate")
+    words = ["--idle-timeout", "0.2", "--on-timeout", "yield", "--", f"echo on; read word <{place}/gate; (exit 3)"]
+    done = cli(daemon.socket, "run", "-s", agent, *words)
+    assert (done.returncode, done.stdout) == (124, b"on\n")
+    assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
+    (place / "gate").write_text("go\n")
+    assert cli(daemon.socket, "wait", agent).returncode == 3
+    logged = wait_until(lambda: daemon.logged(agent), "the line of the log")
+    assert [(entry["outcome"], entry["exit_code"]) for entry in logged] == [("exited", 3)]
+
+
+def test_what_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:
+    asks = "read -p 'name? ' name; echo hello $name; (exit 3)"
+    first = cli(daemon.socket, "run", "-i", "-s", agent, "--", asks)
+    assert (first.returncode, first.stdout) == (124, b"")
+    assert first.stderr.startswith(b"name? shellsession: the command waits for input from the terminal: `shellsession ")
+    busy = cli(daemon.socket, "run", "-s", agent, "--", "true")
+    assert busy.returncode == 125
+    assert b"`shellsession wait`, `send` or `interrupt`" in busy.stderr
+    hint = re.search(r"`shellsession (send .*) TEXT`", first.stderr.decode())
+    assert hint is not None
+    last = cli(daemon.socket, *shlex.split(hint[1]), "Ann")
+    assert (last.returncode, last.stdout, last.stderr) == (3, b"hello Ann\n", b"")
+
+
+def test_what_cannot_be_answered_says_how_it_could_be(daemon: Daemon, agent: str) -> None:
+    done = cli(daemon.socket, "run", "-s", agent, "--", "read answer </dev/tty")
+    assert done.returncode == 130
+    assert done.stderr.decode().endswith("with `shellsession run -i` it can be answered\n")
+    cli(daemon.socket, "run", "-s", agent, "--timeout", "0.05", "--on-timeout", "yield", "--", "sleep 99")
+    refused = cli(daemon.socket, "send", agent, "text")
+    assert (refused.returncode, b"`shellsession run -i`" in refused.stderr) == (125, True)
+
+
+def test_the_examples_of_send_do_what_they_say(daemon: Daemon) -> None:
+    asks = send.EXAMPLES[0][1].partition(": ")[2]
+    done = [cli(daemon.socket, *shlex.split(one)[1:]) for one in (asks, *(example for example, _ in send.EXAMPLES))]
+    assert [one.returncode for one in done] == [124, 0, 0]
+    assert done[-1].stdout == b"Ann y\n"
+    assert cli(daemon.socket, "kill", "builder").returncode == 0
+
+
+def test_a_hint_can_be_typed_as_it_is(daemon: Daemon) -> None:
+    words = ["--timeout", "0.05", "--on-timeout", "yield", "--", "sleep 99"]
+    done = cli(daemon.socket, "run", "-s", "the agent", *words)
+    hint = done.stderr.decode().split("`")[1]
+    assert shlex.split(hint) == ["shellsession", "wait", "the agent"]
+    assert cli(daemon.socket, "kill", "the agent").returncode == 0

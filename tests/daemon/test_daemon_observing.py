@@ -1,0 +1,62 @@
+"""Who asked, while a verb is at it: one that only looks ends when its client has left, and an answer lets go of him."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from pathlib import Path
+from typing import cast
+
+import pytest
+from system import PATIENCE
+
+from shellsession import AsyncSession
+from shellsession.daemon.server.connection import Connection, Listener
+from shellsession.daemon.server.verbs import observing
+
+
+@pytest.mark.parametrize("left", ["before its turn", "at its turn"])
+def test_who_has_left_for_good_is_waited_for_no_more(place: Path, left: str) -> None:
+    """Also where it left while its verb was waiting behind another one."""
+
+    async def main() -> None:
+        async with AsyncSession(cwd=place) as session:
+            assert (await session.run("sleep 1000", timeout=0.01, on_timeout="yield")).outcome == "running"
+            listener = Listener("1.1.1", cast(Connection, None))
+            turns = session._turns
+            assert turns is not None
+            await turns.take()  # as another verb does
+
+            async def look() -> str:
+                with observing(session._engine, listener):
+                    return (await session._do(session._engine.wait(None))).outcome
+
+            looking = asyncio.create_task(look())
+            await asyncio.sleep(0)
+            if left == "before its turn":
+                listener.abandon()
+                await asyncio.sleep(0)
+            turns.give_up()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert session._engine.attended is not None
+            listener.abandon()
+            assert await asyncio.wait_for(looking, PATIENCE) == "running"
+
+    asyncio.run(main())
+
+
+def test_a_request_that_was_answered_is_kept_by_no_clock() -> None:
+    """Its listener may hold megabytes of output, and the moment by which its turn was to come be years away."""
+
+    async def main() -> None:
+        listener = Listener("1.1.1", cast(Connection, None))
+        listener.give_up_in(1e6)
+        held = weakref.ref(listener)
+        listener.abandon()  # as the server does when it has answered
+        del listener
+        gc.collect()
+        assert held() is None
+
+    asyncio.run(main())

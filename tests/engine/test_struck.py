@@ -1,0 +1,203 @@
+"""Ctrl-C in the very moment when a command is typed, handed back, or its shell is restarted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from system import PATIENCE, in_thread, unique_seconds, wait_until, with_argument
+
+from shellsession import RemoteSession, Session
+from shellsession.daemon.client.link import Pool
+from shellsession.engine.io.control import Control
+from shellsession.engine.kernel import proc
+from shellsession.errors import GONE
+
+Strikes = Callable[[object, str, bool], None]
+
+
+@pytest.fixture
+def strikes(monkeypatch: pytest.MonkeyPatch) -> Strikes:
+    """Has Ctrl-C strike once, as this function is called, or as it comes back."""
+
+    def strikes(where: object, name: str, late: bool) -> None:
+        real, armed = getattr(where, name), [True]
+
+        def struck(*values: Any, **named: Any) -> Any:
+            strikes_now = bool(armed) and threading.current_thread() is threading.main_thread()
+            if strikes_now:
+                armed.clear()
+            if strikes_now and not late:
+                signal.raise_signal(signal.SIGINT)
+            came = real(*values, **named)
+            if strikes_now and late:
+                signal.raise_signal(signal.SIGINT)
+            return came
+
+        monkeypatch.setattr(where, name, struck)
+
+    return strikes
+
+
+class Struck:
+    """A lock; Ctrl-C strikes once, before it is taken or just behind that, as it may in a ``with`` of Python 3.14."""
+
+    def __init__(self, late: bool) -> None:
+        self._lock, self._late, self._armed = threading.RLock(), late, True
+        self.release = self._lock.release
+        self._is_owned = self._lock._is_owned  # type: ignore[attr-defined]  # what the session asks
+
+    def acquire(self, blocking: bool = True) -> bool:
+        strikes, self._armed = self._armed, False
+        if strikes and not self._late:
+            raise KeyboardInterrupt
+        taken = self._lock.acquire(blocking)
+        if strikes:
+            raise KeyboardInterrupt
+        return taken
+
+
+LATE = pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
+
+
+@LATE
+def test_where_a_verb_gets_its_turn(sh: Session, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    monkeypatch.setattr(sh, "_lock", Struck(late))
+    with pytest.raises(KeyboardInterrupt):
+        sh.run("true")
+    thread, came = in_thread(lambda: sh.run("echo on").stdout)
+    thread.join(PATIENCE)
+    assert (came, sh.run("echo and on").stdout) == (["on\n"], "and on\n")
+
+
+@LATE
+@pytest.mark.parametrize("command", ["true", "sleep {}", "while :; do : {}; done"])
+def test_where_a_command_is_typed(sh: Session, strikes: Strikes, command: str, late: bool) -> None:
+    seconds = unique_seconds()
+    sh.run("X=kept")
+    strikes(Control, "send", late)
+    with pytest.raises(KeyboardInterrupt):
+        sh.run(command.format(seconds))
+    assert with_argument(seconds) == []
+    assert sh.run("echo $X").stdout == "kept\n"
+
+
+@LATE
+def test_where_a_command_is_handed_back_nobody_has_it_and_it_is_ended(
+    sh: Session, strikes: Strikes, late: bool
+) -> None:
+    seconds = unique_seconds()
+    sh.run("X=kept")
+    strikes(proc, "link", late)  # it tells where the command is
+    with pytest.raises(KeyboardInterrupt):
+        sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
+    assert with_argument(seconds) == []
+    assert sh.run("echo $X").stdout == "kept\n"
+
+
+@LATE
+@pytest.mark.parametrize("job", [False, True], ids=["handed back", "left in the background"])
+def test_where_the_reading_thread_starts_it_reads_nothing_of_the_hosts(
+    sh: Session, place: Path, strikes: Strikes, job: bool, late: bool
+) -> None:
+    """It waits for the thread to begin, which has its descriptors by then."""
+    wait_until(lambda: not [one for one in threading.enumerate() if one.name == "shellsession-jobs"], "the last one")
+    seconds = unique_seconds()
+    sh.run("X=kept")
+    strikes(threading.Thread, "start", late)
+    with pytest.raises(KeyboardInterrupt):
+        sh.run(f"sleep {seconds}{' &' if job else ''}", timeout=0.05, on_timeout="yield")
+    pipes = [os.pipe() for _ in range(4)]
+    for _, write in pipes:
+        os.write(write, b"precious")
+    assert sh.run("echo $X").stdout == "kept\n"
+    left = sh.run("(until [ -e go ]; do sleep 0.05; done; echo on) &").background
+    (place / "go").touch()
+    wait_until(lambda: not sh.jobs()[-1].running, "the end of a job that is read")
+    assert (sh.jobs()[-1].pids, sh.jobs()[-1].stdout) == (left, "on\n")
+    for read, write in pipes:
+        assert os.read(read, 99) == b"precious"
+        os.close(read)
+        os.close(write)
+
+
+def test_where_a_command_gets_its_reader_that_one_does_not_outlive_it(sh: Session) -> None:
+    """It would take the output of the next one."""
+    reading: dict[int, Callable[[], bool]] = {}
+
+    class Reader:
+        def add(self, fd: int, read: Callable[[], bool], _: bool = False) -> None:
+            reading[fd] = read
+            signal.raise_signal(signal.SIGINT)
+
+        def remove(self, fd: int, read: Callable[[], bool]) -> None:
+            if reading.get(fd) is read:
+                del reading[fd]
+
+    seconds = unique_seconds()
+    sh.run("X=kept")
+    sh._engine.reader = Reader()
+    with pytest.raises(KeyboardInterrupt):
+        sh.run(f"sleep {seconds}", timeout=0.05, on_timeout="yield")
+    assert (reading, with_argument(seconds)) == ({}, [])
+    assert sh.run("echo $X").stdout == "kept\n"
+
+
+@LATE
+def test_where_the_daemon_has_handed_a_command_back_nobody_has_it_and_it_is_ended(
+    remote: RemoteSession, strikes: Strikes, late: bool
+) -> None:
+    seconds = unique_seconds()
+    remote.run("X=kept")
+    strikes(Pool, "give_back", late)  # as soon as the answer has come
+    with pytest.raises(KeyboardInterrupt):
+        remote.run(f"sleep {seconds}", timeout=0.1, on_timeout="yield")
+    wait_until(lambda: not with_argument(seconds), "its end")
+    assert remote.run("echo $X").stdout == "kept\n"
+
+
+def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Session, strikes: Strikes) -> None:
+    sh.run("X=1")
+    strikes(proc, "link", True)
+    with pytest.raises(KeyboardInterrupt):
+        sh.run("trap '' INT; while :; do :; done", timeout=0.05, on_timeout="yield")
+    told = sh.run("touch ran")
+    assert (told.outcome, told.state_kept, told.ran, told.reason) == ("shell_exited", False, False, GONE)
+    assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
+
+
+def test_a_restart_that_was_struck_keeps_nobody_waiting(
+    sh: Session, strikes: Strikes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sh.run("X=1")
+    kill, queued = sh._kill_running, []
+
+    def kill_with_another_in_the_queue(why: str) -> None:
+        queued.append(in_thread(lambda: sh.run("echo ${X-fresh}").stdout))
+        wait_until(lambda: sh._callers, "the other thread")
+        kill(why)
+
+    monkeypatch.setattr(sh, "_kill_running", kill_with_another_in_the_queue)
+    strikes(sh._restarted, "notify_all", False)
+    with pytest.raises(KeyboardInterrupt):
+        sh.restart()
+    [(thread, came)] = queued
+    thread.join(PATIENCE)
+    assert came == ["fresh\n"]
+
+
+def test_a_signal_handler_may_use_the_session_that_is_being_restarted(sh: Session, strikes: Strikes) -> None:
+    came: list[str] = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(sh.run("echo here").stdout))
+    try:
+        strikes(sh, "_kill_running", True)
+        sh.restart()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert came == ["here\n"]
+    assert sh.run("echo on").stdout == "on\n"

@@ -1,0 +1,148 @@
+"""The verbs as models call them: whatever comes in between, a command's time limit holds and its end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from system import wait_until
+
+from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession.integrations.toolbox import PROGRESS, Toolbox, told
+from shellsession.models import Result
+
+Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
+
+
+def play(story: Story) -> None:
+    """With a session in which a command runs that was handed back, and has about 0.6 seconds."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, patience=0.2, timeout=0.6, tick=0.05)
+            assert "still running" in await tools.bash("echo begun; sleep 0.3; echo more; sleep 1000")
+            await story(session, tools)
+
+    asyncio.run(main())
+
+
+async def ended(session: AsyncSession) -> None:
+    await asyncio.to_thread(wait_until, lambda: session.state != "running", "the end that its time limit gives it")
+
+
+def test_a_call_that_is_refused_leaves_the_time_limit() -> None:
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        with pytest.raises(SessionBusy):
+            await tools.bash("echo never", timeout=1000)
+        with pytest.raises(ShellSessionError, match="not given the terminal"):
+            await tools.send("x")
+        await ended(session)
+
+    play(story)
+
+
+def test_a_call_that_is_given_up_leaves_the_time_limit() -> None:
+    async def fail(_: float) -> None:
+        raise ConnectionError("nobody listens")
+
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        token = PROGRESS.set(fail)
+        with pytest.raises(ConnectionError):
+            await tools.wait()
+        PROGRESS.reset(token)
+        assert session.state == "running"
+        await ended(session)
+
+    play(story)
+
+
+@pytest.mark.parametrize("verb", ["wait", "interrupt"])
+def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        await ended(session)
+        said = await getattr(tools, verb)()
+        assert said.startswith("more\n[ended by its time limit after ")
+        with pytest.raises(NotRunning):
+            await tools.wait()
+        assert await tools.bash("echo on") == "on"
+
+    play(story)
+
+
+def test_one_call_at_a_time() -> None:
+    async def story(session: AsyncSession, tools: Toolbox) -> None:
+        async with tools._alone():  # as another call would be
+            with pytest.raises(SessionBusy, match="of another call still runs"):
+                await tools.wait()
+
+    play(story)
+
+
+def test_a_command_whose_turn_comes_too_late_to_run_for_a_moment_is_not_begun() -> None:
+    """It would be handed back when the patience of its client has ended."""
+
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, patience=0.6, tick=0.4)
+            async with tools._alone():  # as another call would be
+                late = asyncio.create_task(tools.bash("X=begun"))
+                await asyncio.wait({late}, timeout=0.45)
+            with pytest.raises(SessionBusy, match="of another call still runs"):
+                await late
+            assert await tools.bash("echo ${X-never}") == "never"
+
+    asyncio.run(main())
+
+
+def test_all_that_is_not_shown_is_counted() -> None:
+    async def main() -> None:
+        async with AsyncSession() as session:
+            tools = Toolbox(session, max_output=1000)
+            assert "\n[2500 characters omitted]\n" in await tools.bash("printf %3500s")
+            # Four bytes for each character are kept, and a line says what was not: 23 characters of it.
+            assert "\n[3023 characters and 96000 bytes omitted]\n" in await tools.bash("printf %100000s")
+            await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
+            await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
+            assert " bytes omitted]\n" in await tools.jobs()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("setting", ["patience", "timeout", "tick"])
+@pytest.mark.parametrize("value", [0, -1, None, "3", True, float("nan")])
+def test_bad_limits_are_refused_at_once(setting: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Toolbox(AsyncSession(), **{setting: value})
+    assert str(refused.value) == f"{setting} is a positive number of seconds (at most 1000000000)"
+
+
+@pytest.mark.parametrize("value", [-1, None, "3", True, 1.5])
+def test_bad_amounts_of_output_are_refused_at_once(value: Any) -> None:
+    with pytest.raises(InvalidRequest, match="max_output is a number of characters"):
+        Toolbox(AsyncSession(), max_output=value)
+
+
+def test_a_model_is_not_told_that_a_command_may_have_no_limit() -> None:
+    """None, which JSON calls null, is the usual one."""
+
+    async def main() -> None:
+        tools = Toolbox(AsyncSession(), timeout=90)
+        said = "timeout is a positive number of seconds (at most 1000000000); where none is named it is 90"
+        with pytest.raises(InvalidRequest, match=re.escape(said)):
+            await tools.call("bash", {"command": "echo never", "timeout": 0})
+        with pytest.raises(InvalidRequest, match=r"^seconds is a positive number of seconds \(at most 1000000000\)$"):
+            await tools.call("wait", {"seconds": -1})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.0004, "0.0004"), (0.04, "0.04"), (0.41, "0.4"), (9.94, "9.9"), (10.2, "10")],
+)
+def test_the_time_is_told_as_it_was(seconds: float, said: str) -> None:
+    result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
+    assert told([result]).startswith(f"[ended by its time limit after {said} s; ")

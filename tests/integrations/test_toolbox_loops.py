@@ -1,0 +1,147 @@
+"""The verbs as models call them, from one loop after another: who asks an agent with ``asyncio.run`` each time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import pytest
+from system import PATIENCE, unique_seconds, wait_until, with_argument
+
+from shellsession import AsyncSession, NotRunning
+from shellsession.integrations.toolbox import Toolbox
+
+# What was in the middle of something as its loop was closed cannot put it in order any more.
+COLLECTED: Final = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def tools() -> Iterator[Toolbox]:
+    session = AsyncSession()
+    yield Toolbox(session, patience=PATIENCE, tick=0.05)
+    asyncio.run(session.close())
+
+
+@pytest.fixture
+def hasty() -> Iterator[Toolbox]:
+    """Hands a command back after 0.1 seconds."""
+    session = AsyncSession()
+    yield Toolbox(session, patience=0.1, tick=0.05)
+    asyncio.run(session.close())
+
+
+def ask(call: Callable[[], Awaitable[str]]) -> str:
+    """In a loop of its own."""
+
+    async def main() -> str:
+        async with asyncio.timeout(PATIENCE):
+            return await call()
+
+    return asyncio.run(main())
+
+
+def handed_back(tools: Toolbox) -> str:
+    """A command that runs on, in no loop any more; what it can be found by."""
+    seconds = unique_seconds()
+    assert "still running" in ask(lambda: tools.bash(f"X=kept; echo begun; sleep {seconds}"))
+    return seconds
+
+
+def test_calls_that_are_made_at_once_wait_for_each_other_in_every_loop(tools: Toolbox) -> None:
+    async def main() -> list[str]:
+        return await asyncio.gather(*(tools.bash(f"echo {number}; sleep 0.02") for number in range(3)))
+
+    for _ in range(3):
+        assert asyncio.run(main()) == ["0", "1", "2"]
+
+
+@COLLECTED
+def test_a_loop_that_is_closed_in_the_middle_of_calls_keeps_nobody_from_the_next(tools: Toolbox) -> None:
+    loop, seconds = asyncio.new_event_loop(), unique_seconds()
+    calls = [loop.create_task(tools.bash(f"sleep {seconds}")), loop.create_task(tools.bash("echo never"))]
+
+    async def begun() -> None:
+        await asyncio.to_thread(wait_until, lambda: with_argument(seconds), "the command")
+
+    loop.run_until_complete(begun())
+    loop.close()
+    assert not any(call.done() for call in calls)
+    assert ask(tools.restart) == "[a fresh bash was started]"
+    assert ask(lambda: tools.bash("echo on")) == "on"
+    del calls
+    gc.collect()
+    assert ask(lambda: tools.bash("echo on")) == "on"
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        (lambda tools: tools.wait(), "[ended by its time limit after "),
+        (lambda tools: tools.send("x"), "[ended by its time limit after "),
+        (lambda tools: tools.bash("echo $X"), "kept"),
+        (lambda tools: tools.interrupt(), "[the command was ended (interrupted on request)"),
+    ],
+    ids=["wait", "send", "bash", "interrupt"],
+)
+def test_a_command_whose_time_limit_passed_between_two_loops_is_ended_by_the_first_call(
+    hasty: Toolbox, verb: Callable[[Toolbox], Awaitable[str]], said: str
+) -> None:
+    seconds = handed_back(hasty)
+    hasty._deadline = time.monotonic()  # as time passes
+    assert ask(lambda: verb(hasty)).startswith(said)
+    assert with_argument(seconds) == []
+    with pytest.raises(NotRunning):
+        ask(hasty.wait)
+    assert ask(lambda: hasty.bash("echo $X")) == "kept"
+
+
+@pytest.mark.parametrize("verb", ["wait", "interrupt"])
+def test_what_a_loop_has_ended_by_the_time_limit_is_told_in_the_next(hasty: Toolbox, verb: str) -> None:
+    async def until_ended() -> str:
+        said = await hasty.bash("echo begun; sleep 1000")
+        hasty._strike()  # as its alarm does
+        assert hasty._late is not None
+        await hasty._late
+        return said
+
+    assert "still running" in ask(until_ended)
+    assert ask(getattr(hasty, verb)).startswith("[ended by its time limit after ")
+    with pytest.raises(NotRunning):
+        ask(getattr(hasty, verb))
+
+
+@COLLECTED
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+def test_what_a_loop_was_ending_as_it_ended_itself_is_ended_in_the_next(hasty: Toolbox, how: str) -> None:
+    seconds = handed_back(hasty)
+    loop = asyncio.new_event_loop()
+
+    async def strike() -> None:
+        hasty._strike()  # as its alarm does
+
+    loop.run_until_complete(strike())
+    if how == "cancelled":  # as asyncio.run does at its end
+        assert hasty._late is not None
+        hasty._late.cancel()
+        loop.run_until_complete(asyncio.wait([hasty._late]))
+    loop.close()
+    assert ask(lambda: hasty.bash("echo $X")) == "kept"
+    assert with_argument(seconds) == []
+    gc.collect()
+
+
+def test_the_alarm_of_a_loop_that_stands_still_is_its_successors(hasty: Toolbox) -> None:
+    """As where loops take turns: when it goes on, another command may run."""
+    loop = asyncio.new_event_loop()
+    try:
+        assert "still running" in loop.run_until_complete(hasty.bash("sleep 1000"))
+        before = hasty._alarm
+        assert before is not None
+        assert "still running" in ask(hasty.wait)
+        assert before.cancelled()
+        assert hasty._alarm is not None
+    finally:
+        loop.close()

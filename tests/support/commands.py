@@ -1,0 +1,111 @@
+"""The command line as its users run it: real processes, and what comes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO
+
+import pytest
+from daemons import Daemon
+from system import PATIENCE
+
+from shellsession import RemoteSession, connect
+
+PROGRAM = (sys.executable, "-m", "shellsession")
+Word = str | bytes
+
+
+def environment(socket: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """Ours, without what the command line would hear of it."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHELLSESSION_", "NO_COLOR"))}
+    return {**kept, "SHELLSESSION_SOCKET": socket, **extra}
+
+
+def cli(
+    socket: str, *words: Word, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = "/"
+) -> subprocess.CompletedProcess[bytes]:
+    """Run it to its end."""
+    return subprocess.run(
+        [*PROGRAM, *words],
+        input=stdin,
+        capture_output=True,
+        env=environment(socket, env or {}),
+        cwd=cwd,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@contextmanager
+def running(
+    socket: str, *words: Word, env: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """It, while it runs; with pipes, unless ``options`` say otherwise."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored under nohup: a child would inherit that
+    process = subprocess.Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd="/", bufsize=0, **options)
+    signal.signal(signal.SIGINT, before)
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@contextmanager
+def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+    """It, with a terminal as its stderr, and what can be read there: by lines, as the kernel hands out parts of one."""
+    master, slave = os.openpty()
+    with (
+        open(master, "rb") as screen,
+        open(slave, "wb") as stderr,
+        running(daemon.socket, *words, stderr=stderr) as process,
+    ):
+        yield process, screen
+
+
+def all_shown(main: int) -> bytes:
+    """All that was written to the terminal of which this is the other end, once nobody has it open any more."""
+    shown = b""
+    with suppress(OSError):  # the kernel says EIO at its end
+        while piece := os.read(main, 1 << 16):
+            shown += piece
+    os.close(main)
+    return shown
+
+
+def line(process: subprocess.Popen[bytes]) -> bytes:
+    """The next line on its stdout."""
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def finish(process: subprocess.Popen[bytes], number: signal.Signals | None = None) -> tuple[int, bytes]:
+    """Signal it, wait for its end: its status, and what is on stderr."""
+    if number is not None:
+        process.send_signal(number)
+    _, stderr = process.communicate(timeout=PATIENCE)
+    return process.returncode, stderr
+
+
+def opened(agent: str, daemon: Daemon, **options: Any) -> RemoteSession:
+    """Its session, with options that the command line does not have."""
+    return connect(agent, daemon.socket, False, cwd="/", **options)
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
+    """The name of an agent of this test alone, with a session."""
+    with connect(request.node.name[:200], daemon.socket, False, cwd="/") as session:
+        yield session.agent
+        session.close()
+
+
+def session(agent: str, daemon: Daemon) -> RemoteSession:
+    return connect(agent, daemon.socket, False)

@@ -1,0 +1,109 @@
+"""A person at a terminal who attaches to an agent: at one of pexpect's, with the plain prompt, and in tmux."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pexpect
+from system import PATIENCE, command_line, descendants, wait_until
+
+LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
+# What a person is told on a slow machine.
+_SLOW = re.compile(r"(?:\x1b\[2m)?the daemon has not answered yet: Ctrl-\] leaves(?:\x1b\[m)?\r\n")
+_OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
+TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
+
+
+class Person:
+    """A person at a terminal, who attaches to one agent. TERM is dumb, so the prompt is the plain one."""
+
+    def __init__(self, socket: str, agent: str, home: Path, *options: str, **env: str) -> None:
+        self.agent = agent
+        words = f"{sys.executable} -m shellsession attach {agent} --socket {socket} {' '.join(options)}"
+        self.screen: pexpect.spawn[str] = pexpect.spawn(
+            "bash",
+            ["-c", f'echo "modes $(stty -g)"; {words}; echo "status $?"; echo "modes $(stty -g)"'],
+            env={**TERMINAL, "TERM": "dumb", "XDG_STATE_HOME": str(home / "state"), "HOME": str(home), **env},
+            cwd=str(home),
+            dimensions=(24, 160),
+            maxread=1 << 16,
+            encoding="utf-8",
+            codec_errors="surrogateescape",
+            timeout=PATIENCE,
+        )
+        self.screen.delaybeforesend = None
+        self.screen.searchwindowsize = 10_000  # else a flood is searched anew for each piece
+        self.screen.str_last_chars = 4000  # of what a failure tells
+        self._modes = self.sees(r"modes (\S+)\r\n")
+
+    def sees(self, pattern: str) -> str:
+        """Wait for it; its first group, or all of it."""
+        self.screen.expect(pattern)
+        match: re.Match[str] = self.screen.match  # type: ignore[assignment]  # the stubs leave out that it is one
+        return match[1] if match.re.groups else match[0]
+
+    def prompt(self) -> str:
+        """Wait for the prompt; what was shown before it."""
+        self.sees(rf"{self.agent}:\S*\$ ")
+        return _SLOW.sub("", self.screen.before or "")
+
+    def types(self, text: str) -> None:
+        self.screen.send(text)
+
+    def runs(self, line: str) -> str:
+        """At the prompt: run a line; its output."""
+        self.types(line + "\r")
+        return self.prompt().partition("\n")[2]
+
+    def ends(self) -> int:
+        """Wait for the end; its status. The terminal must be as it was found."""
+        status = int(self.sees(r"status (\d+)"))
+        assert self.sees(r"modes (\S+)\r\n") == self._modes
+        return status
+
+    def leaves(self) -> None:
+        self.types(LEAVE)
+        assert self.ends() == 0
+
+    @property
+    def pid(self) -> int:
+        [pid] = [pid for pid in descendants(self.screen.pid or 0) if b"attach" in command_line(pid)]
+        return pid
+
+
+Sits = Callable[..., Person]
+
+
+class Tmux:
+    """A terminal in a tmux server of its own."""
+
+    def __init__(self, name: str, home: Path) -> None:
+        self._words = ["tmux", "-L", name, "-f", "/dev/null"]
+        self._env = {**TERMINAL, "HOME": str(home), "XDG_STATE_HOME": str(home), "TMUX_TMPDIR": str(home)}
+        self("new-session", "-d", "-x", "80", "-y", "24", "-c", "/", "env PS1='outside$ ' bash --norc --noprofile")
+
+    def __call__(self, *words: str) -> str:
+        done = subprocess.run([*self._words, *words], env=self._env, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
+
+    def shows(self, text: str) -> str:
+        """Wait until the screen has it; the screen."""
+        screens = [""]
+
+        def look() -> bool:
+            screens.append(self("capture-pane", "-p"))
+            return text in screens[-1]
+
+        try:
+            wait_until(look, repr(text))
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the screen is\n{screens[-1]}") from None
+        return screens[-1]
+
+    def types(self, *keys: str) -> None:
+        self("send-keys", *keys)
