@@ -107,5 +107,7 @@ def test_a_coroutine_function_confirms_for_async_tools() -> None:
     asyncio.run(main())
     with Session() as session:
         for function in (confirm, lambda command: confirm(command)):
-            with pytest.raises(Failed, match=r"^Failed to execute: a coroutine function can be asked only by an async"):
+            with pytest.raises(
+                Failed, match=r"^Failed to execute: confirm is a coroutine function, which only an async"
+            ):
                 bashtool.tool(session, confirm=function)({"command": "echo yes"})

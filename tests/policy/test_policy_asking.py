@@ -193,7 +193,7 @@ def test_a_tool_for_threads_cannot_ask_a_coroutine_function(agents: Agents) -> N
         for function in (_says_yes, lambda *names: _says_yes(*names)):
             policy = Policy(confirm=function, confirm_timeout=limit)
             found = spec.tool(agents, agent="a1", policy=policy)({"command": "true"})
-            assert found["error"].startswith("Failed to execute: a coroutine function can be asked only by an async")
+            assert found["error"].startswith("Failed to execute: confirm is a coroutine function, which only an async")
 
 
 def test_a_call_that_was_cancelled_before_is_asked_about_all_the_same(agents: Agents) -> None:
