@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ..contracts.contract import notice, on_its_own
+from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result
 from .extras import missing
@@ -103,7 +103,7 @@ def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
     stdout, stderr = streams([result], limit)
-    stderr = on_its_own(stderr, notice(result, stateful=True))
+    stderr = append_line(stderr, notice(result, stateful=True))
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from ..async_session import Turns
-from ..contracts.cancel import CallCancelled, CancelToken, cancellable, elsewhere
+from ..contracts.cancel import CallCancelled, CancelToken, cancellable, in_own_thread
 from ..contracts.contract import P
 from ..contracts.tool import Tool
 
@@ -47,7 +47,7 @@ async def call_in_thread(tool: Tool[P], call: object, cancelled: Callable[[], bo
         return work.result()
     except CallCancelled:  # in the queue: it is called to tell that in its contract's words, and runs nothing
         token._left_queue = True
-        payload: P = await elsewhere(tool, call, token)
+        payload: P = await in_own_thread(tool, call, token)
         return payload
 
 
@@ -57,7 +57,7 @@ async def _in_turn(tool: Tool[P], call: object, token: CancelToken) -> P:
     turns = _turns.setdefault((id(loop), *tool.owner), Turns(loop))
     await cancellable(turns.take(), None, token)
     try:
-        payload: P = await elsewhere(tool, call, token)
+        payload: P = await in_own_thread(tool, call, token)
         return payload
     finally:
         turns.give_up()

@@ -20,7 +20,7 @@ from pydantic import Field, create_model
 
 from ..async_session import Turns
 from ..base import Base
-from ..contracts.contract import KEPT, LOST, BadCall, Input, ending, shown
+from ..contracts.contract import KEPT, LOST, BadCall, Input, describe_ending, output_texts
 from ..daemon.client import admin
 from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
@@ -78,7 +78,7 @@ def _how(result: Result) -> str:
         case "timed_out" | "idle":
             kept = KEPT if result.state_kept else LOST
             return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
-    return ending(result)
+    return describe_ending(result)
 
 
 def _rounded(seconds: float) -> str:
@@ -107,7 +107,7 @@ def listed(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
 
 def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:
     """stdout and stderr of a command, each without its middle where that is longer than so many characters."""
-    stdout, stderr = ("".join(pieces) for pieces in zip(*map(shown, results), strict=True))
+    stdout, stderr = ("".join(pieces) for pieces in zip(*map(output_texts, results), strict=True))
     return (
         clipped(stdout, limit, sum(one.stdout_omitted for one in results)),
         clipped(stderr, limit, sum(one.stderr_omitted for one in results)),

@@ -49,8 +49,8 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             {"mode": "execute", "command": b"ls"},
             "command: should be a valid string" + TAKES,
         ),
-        ({"mode": "execute", "command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"mode": "execute", "command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"mode": "execute", "command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"mode": "execute", "command": "\ud800"}, "command: contains half of a surrogate pair, which is no text"),
         (
             {"mode": "execute", "command": "ls", "timeout": 0},
             "timeout: should be greater than 0" + TAKES,

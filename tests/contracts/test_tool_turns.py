@@ -29,7 +29,7 @@ def execute(command: str) -> dict[str, str]:
 
 
 def queue(session: Session) -> list[int]:
-    return cancel._turn(session).line
+    return cancel._queue_of(session).line
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
             first = asyncio.create_task(asyncio.to_thread(bash, call))  # of another loop, or of none
             await started(seconds)
             second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
-            line = cancel._turn(session).line
+            line = cancel._queue_of(session).line
             await asyncio.to_thread(wait_until, lambda: len(line) == 2, "its place in the queue")
             second.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -58,8 +58,8 @@ def test_the_agent_recovers_from_an_error() -> None:
             ({"command": "ls", name: 1}, f"{name}: is unknown; the arguments are command")
             for name in ("self", "config", "run_manager", "callbacks", "args", "tool_input", "arguments")
         ],
-        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"command": "\ud800"}, "command: contains half of a surrogate pair, which is no text"),
     ],
 )
 @pytest.mark.parametrize("awaited", [False, True])

@@ -68,8 +68,8 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
             {"restart": 1},
             "restart: should be a valid boolean; the arguments are command (optional), restart (optional)",
         ),
-        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
-        ({"command": "a\0"}, "command: holds a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is no text"),
+        ({"command": "a\0"}, "command: contains a NUL character, which bash cannot read"),
     ],
 )
 def test_anthropic_bad_calls_are_error_results(session: Session, call: dict[str, object], said: str) -> None:

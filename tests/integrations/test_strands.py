@@ -79,7 +79,7 @@ def test_state_persists_until_a_restart() -> None:
         ({"mode": "nothing"}, "Invalid input: mode: "),
         (execute("ls", timeout="5"), "Invalid input: timeout: should be a valid number"),
         (execute("ls", timeout=True), "Invalid input: timeout: should be a valid number"),
-        (execute("a\0b"), "Invalid input: command: holds a NUL"),
+        (execute("a\0b"), "Invalid input: command: contains a NUL"),
     ],
 )
 def test_the_agent_recovers_from_an_error(call: dict[str, Any], said: str) -> None:
