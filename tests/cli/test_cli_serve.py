@@ -116,7 +116,7 @@ def test_the_limits_of_serve_are_the_daemons(tmp_path: Path) -> None:
         assert cli(path, "run", "-s", "one", "--", "true").returncode == 0
         refused = cli(path, "run", "-s", "two", "--", "true")
         assert refused.returncode == 125
-        assert b"close one of the idle ones (one)" in refused.stderr
+        assert b"close an idle one (one)" in refused.stderr
 
 
 def test_patience_is_what_running_commands_get(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_what_was_prepared_and_never_used_is_no_loss(new_agents: NewAgents) -> N
 def test_the_names_that_are_kept_are_bounded_and_objects_are_not_kept(
     new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_LOSSES", 2)
+    monkeypatch.setattr(registry, "_LOST_MAX", 2)
     agents = new_agents()
     for name in ("first", "second", "third"):
         says(strands.tool(agents, agent=name), "true")

@@ -11,7 +11,7 @@ import pytest
 from system import wait_until
 
 from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
-from shellsession.integrations.toolbox import PROGRESS, Toolbox, told
+from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
@@ -74,8 +74,8 @@ def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
 
 def test_one_call_at_a_time() -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
-        async with tools._alone():  # as another call would be
-            with pytest.raises(SessionBusy, match="of another call still runs"):
+        async with tools._exclusive():  # as another call would be
+            with pytest.raises(SessionBusy, match="another call still waits for its command"):
                 await tools.wait()
 
     play(story)
@@ -87,10 +87,10 @@ def test_a_command_whose_turn_comes_too_late_to_run_for_a_moment_is_not_begun() 
     async def main() -> None:
         async with AsyncSession() as session:
             tools = Toolbox(session, patience=0.6, tick=0.4)
-            async with tools._alone():  # as another call would be
+            async with tools._exclusive():  # as another call would be
                 late = asyncio.create_task(tools.bash("X=begun"))
                 await asyncio.wait({late}, timeout=0.45)
-            with pytest.raises(SessionBusy, match="of another call still runs"):
+            with pytest.raises(SessionBusy, match="another call still waits for its command"):
                 await late
             assert await tools.bash("echo ${X-never}") == "never"
 
@@ -130,7 +130,7 @@ def test_a_model_is_not_told_that_a_command_may_have_no_limit() -> None:
 
     async def main() -> None:
         tools = Toolbox(AsyncSession(), timeout=90)
-        said = "timeout is a positive number of seconds (at most 1000000000); where none is named it is 90"
+        said = "timeout is a positive number of seconds (at most 1000000000); by default it is 90"
         with pytest.raises(InvalidRequest, match=re.escape(said)):
             await tools.call("bash", {"command": "echo never", "timeout": 0})
         with pytest.raises(InvalidRequest, match=r"^seconds is a positive number of seconds \(at most 1000000000\)$"):
@@ -145,4 +145,4 @@ def test_a_model_is_not_told_that_a_command_may_have_no_limit() -> None:
 )
 def test_the_time_is_told_as_it_was(seconds: float, said: str) -> None:
     result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
-    assert told([result]).startswith(f"[ended by its time limit after {said} s; ")
+    assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")

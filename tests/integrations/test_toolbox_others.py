@@ -77,7 +77,7 @@ def test_a_call_that_is_cancelled_ends_no_other_clients_command(
         async with aconnect(remote.agent, daemon.socket, False) as session:
             PROGRESS.set(waiting)
             tools = Toolbox(session, patience=1000, tick=1000)
-            tools._brief = 0.05
+            tools._first_wait = 0.05
             call = asyncio.create_task(tools.bash("sleep 1000"))
             await waits.wait()
             await asyncio.to_thread(wait_until, lambda: "stays with it" in remote.poll().reason, "its second tick")
@@ -105,9 +105,9 @@ def test_the_alarm_of_a_command_that_has_ended_ends_no_other_clients(
             await until(lambda: session.state == "idle")
             others.ask()
             await others.begun()
-            tools._strike()  # as its alarm does
-            assert tools._late is not None
-            await tools._late
+            tools._start_time_out()  # as its alarm does
+            assert tools._time_out_task is not None
+            await tools._time_out_task
             assert await getattr(tools, verb)() == "built"
             assert await others.is_whole()
 
