@@ -280,6 +280,10 @@ class Request(Record):
         return request
 
 
+# The names of the options of ``run``, but ``check``, which asks for an error and is no part of the request.
+OPTIONS: Final = Request.__match_args__[1:]
+
+
 class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     """What a command did, as far as it got.
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict
 
 from .errors import InvalidRequest
-from .models import Limits, OnOutput, OnTimeout, Record, Request, Stdin, path_text, to_bytes
-from .signatures import Seconds, Text
+from .models import Limits, OnTimeout, Record, Request, path_text, to_bytes
+from .signatures import Text
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
@@ -137,19 +137,3 @@ class SessionOptions(TypedDict, total=False):
     size: tuple[int, int]
     bash: str | os.PathLike[str]
     sandbox: Sandbox | None
-
-
-class RunOptions(TypedDict, total=False):
-    """Those of ``Session.run``."""
-
-    timeout: Seconds
-    idle_timeout: float | None
-    on_timeout: OnTimeout | None
-    stdin: Stdin
-    tty: bool | None
-    merge_stderr: bool
-    isolated: bool
-    limits: Limits | None
-    on_output: OnOutput | None
-    echo: bool
-    check: bool
