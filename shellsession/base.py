@@ -85,9 +85,19 @@ class Base(AnySession[Request]):
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
         mine, added = (None if given is None else dict(given) for given in (env, extra_env))
         options = Options(
-            *(place, mine, added, agent_env, commands, columns_and_rows, program, timeout, sandbox),
+            cwd=place,
+            env=mine,
+            extra_env=added,
+            agent_env=agent_env,
+            timeout=timeout,
+            on_timeout=on_timeout,
             tty=tty,
+            limits=kept,
+            startup=commands,
             check_startup=check_startup,
+            size=columns_and_rows,
+            bash=program,
+            sandbox=sandbox,
         )
         self._engine = Engine(options)
         self._owner = os.getpid()

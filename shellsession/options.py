@@ -1,6 +1,6 @@
-"""What a session and a command may be given by name, where that is passed on: a type checker knows it there, too.
+"""The options of a session: the record of them, their types where they are passed on by name, and their checks.
 
-Law: types alone, and those of ``Session`` and of its ``run``; a test holds them together.
+Law: ``Options`` declares each option of ``Session``; a test says which place lacks one.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 
 class Options(Record, unshown=("env", "extra_env")):
-    """How a session's bash is started; see ``Session`` for the meaning of each field."""
+    """The options of a session; see ``Session`` for the meaning of each field."""
 
     cwd: str | None = None
     env: Mapping[str, str] | None = None
     extra_env: Mapping[str, str] | None = None
     agent_env: bool = True
+    timeout: float | None = None
+    on_timeout: OnTimeout = "interrupt"
+    tty: bool = True
+    limits: Limits = Limits()
     startup: tuple[bytes, ...] = ()
+    check_startup: bool = True
     size: tuple[int, int] = (200, 50)
     bash: str = "bash"
-    timeout: float | None = None
     sandbox: Sandbox | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
-    tty: bool = True  # most commands have a terminal
-    check_startup: bool = True
 
 
 def path_of(name: str, value: object) -> str:

@@ -27,7 +27,7 @@ from ...errors import (
     ShellUnavailable,
 )
 from ...models import TTY, Limits, OnOutput, Request, Result, State, Stream, check_flag, check_seconds, to_bytes
-from ...options import absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
 from ...signatures import AnyJob, AnySession, RunOptions, Seconds, Text, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
@@ -38,11 +38,7 @@ from .transport import Transport, UnixTransport
 
 if TYPE_CHECKING:
     from ...engine.io.dialogue import Dialogue
-    from ...options import SessionOptions
     from ...sandbox import Sandbox
-
-
-_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup", "size", "bash"}
 
 
 def _path(path: str) -> str:
@@ -85,7 +81,7 @@ def opening(
 
     Raises InvalidRequest, and TypeError, as ``Session``, for an unknown option.
     """
-    unknown = set(options) - _OPTIONS
+    unknown = options.keys() - SessionOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
