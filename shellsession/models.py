@@ -280,7 +280,7 @@ class Request(Record):
         return request
 
 
-# The names of the options of ``run``, but ``check``, which asks for an error and is no part of the request.
+# The names of the options of ``run``. (Another one is ``check``: it asks for an error, and a request does not have it.)
 OPTIONS: Final = Request.__match_args__[1:]
 
 

@@ -73,7 +73,7 @@ def options_given(arguments: Mapping[str, Any]) -> RunOptions:
     options = RunOptions()
     for name, default in _DEFAULTS.items():
         if arguments.get(name, default) is not default:
-            options[name] = arguments[name]  # type: ignore[literal-required]  # it is one of them
+            options[name] = arguments[name]  # type: ignore[literal-required]  # its keys are these
     return options
 
 

@@ -89,7 +89,7 @@ def lacking(place: str, has: Callable[[str], bool], names: Any, without: Any = (
             is_there = name in without or has(name)
         if not is_there:
             yield f"{place} lacks {name}"
-    yield from (f"{place} has {name}, which it was to do without" for name in without if has(name))
+    yield from (f"{place} has {name}, and this test says that it does without" for name in without if has(name))
 
 
 def request_of(header: dict[str, Any]) -> requests.Request:

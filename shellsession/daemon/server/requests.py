@@ -108,10 +108,9 @@ class Start(OfAgent):
 
 
 def _with_options(kind: type[RunT]) -> type[RunT]:
-    """The same, with a field for each other option of ``run`` that can be sent."""
-    types = get_type_hints(models.Request)
-    names = set(models.OPTIONS) - {"on_output"} - kind.model_fields.keys()
-    fields: dict[str, Any] = {name: (types[name], None) for name in names}
+    """The same, with a field for each option of ``run`` that it lacks; ``on_output`` is never sent."""
+    types, known = get_type_hints(models.Request), {"on_output", *kind.model_fields}
+    fields: dict[str, Any] = {name: (types[name], None) for name in models.OPTIONS if name not in known}
     return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **fields)
 
 
@@ -129,7 +128,7 @@ class Run(OfAgent):
     tell: bool = False
 
     def given(self, data: bytes | None) -> RunOptions:
-        """The options that were sent, as ``run`` takes them; ``data``: the input."""
+        """The options that were sent, as ``run`` takes them. ``data``: the part that holds the input."""
         options = {name: getattr(self, name) for name in self.model_fields_set.intersection(models.OPTIONS)}
         if self.stdin is not None:
             options["stdin"] = TTY if self.stdin == "tty" else data

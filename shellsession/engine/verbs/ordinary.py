@@ -29,9 +29,9 @@ _LONGEST: Final = 900
 _NONCE: Final = bytes(range(0x80, 0x94))
 _TEXT: Final = b"\xfe\xff"
 _NAMES: Final[tuple[StreamName, StreamName]] = ("stdout", "stderr")
-# These options may have any value here, or are looked at. With any other one a command is not ordinary.
-_OWN: Final = {"timeout", "on_timeout", "tty", "limits", "on_output"}
-_OTHERS: Final = itemgetter(*(name for name in OPTIONS if name not in _OWN))
+# The options that an ordinary command may have. All others, also those that are yet to come, have their defaults.
+_ORDINARY: Final = {"timeout", "on_timeout", "tty", "limits", "on_output"}
+_OTHERS: Final = itemgetter(*(name for name in OPTIONS if name not in _ORDINARY))
 _USUAL: Final = _OTHERS(Request(b"").__dict__)
 
 
