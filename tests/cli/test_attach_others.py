@@ -95,7 +95,7 @@ def test_ctrl_c_interrupts_the_agents_command(
     person.sees(r"agent\$ ")
     person.types(typed)
     if typed:
-        person.sees("reads no keys")
+        person.sees("does not read the terminal")
     person.types(CTRL_C)
     person.sees("agent: interrupted on request")
     person.prompt()
@@ -300,7 +300,7 @@ def test_a_daemon_that_is_stopped_traps_nobody(sits: Sits, daemon: Daemon) -> No
     watcher.sees("watching")
     with stopped(daemon.pid):
         person.types("echo la''ter\r")
-        person.sees("has not answered yet: Ctrl-\\] leaves")
+        person.sees("has not replied yet: Ctrl-\\] leaves")
         watcher.leaves()
     person.sees("later\r\n")
     person.prompt()

@@ -249,7 +249,7 @@ def test_an_agent_that_is_not_there_is_not_made(daemon: Daemon, words: list[str]
 def test_nothing_runs(daemon: Daemon, agent: str, words: list[str]) -> None:
     done = cli(daemon.socket, *words, agent, *(["x"] if words == ["send"] else []))
     assert (done.returncode, done.stdout) == (125, b"")
-    assert done.stderr.endswith(b"; `shellsession ls` shows what runs, `shellsession log` how it ended\n")
+    assert done.stderr.endswith(b"; `shellsession ls` shows what runs, `shellsession log` how commands ended\n")
 
 
 def test_ctrl_c_before_the_verb_is_known_is_told_as_json(

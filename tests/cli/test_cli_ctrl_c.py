@@ -18,7 +18,7 @@ from daemons import Daemon
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Result
-from shellsession.cli.output import Passed
+from shellsession.cli.output import OutputRelay
 from shellsession.daemon.client.admin import stats
 
 
@@ -67,10 +67,10 @@ def test_what_is_left_to_pass_on_has_the_gap_where_it_was(
     capfdbinary: pytest.CaptureFixture[bytes], written: int
 ) -> None:
     """Of 20 bytes those from 5 to 11 were not kept."""
-    whole, passed = bytes(range(65, 85)), Passed()
-    passed("stdout", (whole + b"more!")[:written])
+    whole, relay = bytes(range(65, 85)), OutputRelay()
+    relay("stdout", (whole + b"more!")[:written])
     kept = whole[:5] + whole[12:]
-    passed.rest(Result(kept, b"", 130, 2, "/", 0.0, "interrupted", stdout_omitted=7, stdout_cut=5))
+    relay.write_rest(Result(kept, b"", 130, 2, "/", 0.0, "interrupted", stdout_omitted=7, stdout_cut=5))
     out, said = capfdbinary.readouterr()
     lost = max(0, 12 - max(5, written))
     assert out[written:] == whole[written:5] + whole[max(12, written) :]

@@ -39,7 +39,7 @@ def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: 
         sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
     still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
     assert (still.returncode, still.stdout) == (124, b"")
-    assert f"it runs on: `shellsession wait {agent}`".encode() in still.stderr
+    assert f"it is still running: `shellsession wait {agent}`".encode() in still.stderr
     with running(daemon.socket, "wait", agent) as process:
         fifo.write_bytes(b"\xff\x00rest")
         assert process.stdout is not None
@@ -94,7 +94,7 @@ def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, beh
     with Raw(daemon.socket) as other:
         if behind == "a person":
             other.ask("hold", agent=agent, holder="me")
-            waits_for = b"nothing runs there; somebody sits there (`shellsession attach`)"
+            waits_for = b"nothing runs there; a person is attached (`shellsession attach`)"
         else:
             other.say("run", b"sleep 1000", agent=agent, stdin="tty")
             with session(agent, daemon) as sh:

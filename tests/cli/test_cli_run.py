@@ -72,8 +72,8 @@ def test_the_status_is_the_commands_or_says_what_we_did(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *((["--timeout", bad], f"--timeout: '{bad}' is no number of seconds") for bad in ("soon", "-1", "1e400", "")),
-        (["--idle-timeout", "nan"], "--idle-timeout: 'nan' is no number of seconds, or too large; 0 is no limit"),
+        *((["--timeout", bad], f"--timeout: '{bad}' is not a number of") for bad in ("soon", "-1", "1e400", "")),
+        (["--idle-timeout", "nan"], "--idle-timeout: 'nan' is not a number of seconds, or too large; 0 means no limit"),
         (["--tmeout"], "unrecognized arguments: --tmeout"),
     ],
 )
@@ -89,7 +89,7 @@ def test_a_usage_error_exits_with_125(daemon: Daemon, words: list[str], said: st
 def test_what_is_no_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
     done = cli(daemon.socket, *words, number)
     assert (done.returncode, done.stdout) == (125, b"")
-    assert re.search(r"is no whole number from [01] to \d{19}\n\Z", done.stderr.decode())
+    assert re.search(r"is not a whole number from [01] to \d{19}\n\Z", done.stderr.decode())
 
 
 def test_an_agent_has_one_name_in_every_locale(daemon: Daemon) -> None:
@@ -148,7 +148,7 @@ def test_a_session_that_is_there_needs_no_directory(daemon: Daemon, agent: str, 
         assert (done.returncode, done.stdout, done.stderr) == (0, b"/\n", b"")
         done = cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "pwd")
     assert (done.returncode, done.stdout) == (0, b"/\n")
-    assert done.stderr.endswith(b"has a session, which stays where it is: --cwd is for a new one\n")
+    assert done.stderr.endswith(b"has a session already, whose directory is kept: --cwd is only for a new session\n")
 
 
 def test_an_output_limit_of_the_session_ends_the_command(daemon: Daemon, agent: str) -> None:

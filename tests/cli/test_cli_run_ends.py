@@ -44,7 +44,7 @@ def test_who_gives_up_waiting_has_run_nothing(daemon: Daemon, agent: str, place:
         holder.ask("hold", agent=agent, holder="me")
         with seen_on_stderr(daemon, "run", "-s", agent, "--", f"touch {place}/never") as (process, screen):
             told = screen.readline()
-            assert b"nothing runs there; somebody sits there (`shellsession attach`); Ctrl-C gives up" in told
+            assert b"nothing runs there; a person is attached (`shellsession attach`); Ctrl-C gives up" in told
             assert finish(process, signal.SIGINT)[0] == 130
     assert cli(daemon.socket, "run", "-s", agent, "--", f"echo {place}/*").stdout.decode() == f"{place}/*\n"
 
@@ -106,7 +106,7 @@ def test_a_full_disk_is_told_and_ends_the_command(daemon: Daemon, agent: str) ->
     ):
         assert finish(process) == (
             125,
-            b"shellsession: stdout cannot be written (No space left on device): see where it goes\n",
+            b"shellsession: stdout cannot be written (No space left on device): check where it goes\n",
         )
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo there").stdout == b"there\n"
 

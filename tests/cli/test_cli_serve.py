@@ -97,7 +97,7 @@ def test_a_log_file_that_cannot_be(tmp_path: Path, name: str) -> None:
 def test_an_audit_log_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", "--audit", name)
     assert done.returncode == 125
-    assert "; --audit names another" in done.stderr.decode()
+    assert "; use --audit to name another" in done.stderr.decode()
     assert mentioning(str(tmp_path)) == []
 
 
