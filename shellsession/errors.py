@@ -77,7 +77,7 @@ class SessionBusy(ShellSessionError):
 
 STILL_RUNS: Final = "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
 IN_CALLBACK: Final = (
-    "neither a callback of a running command nor a signal handler that interrupts one can use its session: use another"
+    "a callback of a running command, or a signal handler that interrupts one, cannot use its session: use another"
     " session, or call interrupt() from another thread"
 )
 ANOTHER_LOOP: Final = (

@@ -26,12 +26,12 @@ from .contract import (
     Ask,
     BadCall,
     Contract,
-    Dressed,
     Input,
     Judge,
     Look,
     Place,
     Steps,
+    WrappedRequest,
     append_line,
     definition,
     display,
@@ -155,7 +155,7 @@ class BashTool(Contract[Payload]):
         if self.persistent:
             return Request(command, self.timeout, tty=False, limits=self._limits)
         text = bash_c_with_report(command, self._nonce)
-        return Dressed(
+        return WrappedRequest(
             command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=self._read_result
         )
 

@@ -22,7 +22,7 @@ P = TypeVar("P")
 M = TypeVar("M", bound="Input")
 
 
-class Dressed(Request):
+class WrappedRequest(Request):
     """A request that its contract has wrapped. ``command`` is what the model wrote, and what a policy judges.
 
     ``text``: what the session's bash runs instead of ``command``; if the request is isolated, in a subshell.

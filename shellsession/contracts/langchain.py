@@ -21,7 +21,17 @@ from typing import Any, Final
 
 from ..errors import ShellSessionError
 from ..models import Limits, Result, Stream
-from .contract import BadCall, CallError, Dressed, Steps, definition, describe_ending, first, limit_of, output_texts
+from .contract import (
+    BadCall,
+    CallError,
+    Steps,
+    WrappedRequest,
+    definition,
+    describe_ending,
+    first,
+    limit_of,
+    output_texts,
+)
 from .one_shot import OneShot
 from .tool import Binder
 
@@ -71,7 +81,7 @@ class _FirstBytes:
 class LangChain(OneShot[str]):
     """The tool of document 002."""
 
-    def parse(self, call: object) -> Dressed:
+    def parse(self, call: object) -> WrappedRequest:
         """The call as a request. Raises BadCall."""
         return self.request(call, TIMEOUT, Limits(max_output=MAX_BUFFER, on_overflow="kill"))
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from ..models import Limits, Result, check_flag, streams_of
-from .contract import BadCall, Contract, Dressed, Input, P, quoted, to_text
+from .contract import BadCall, Contract, Input, P, WrappedRequest, quoted, to_text
 
 # The kernel accepts no longer argument than MAX_ARG_STRLEN, 128 KiB. Beyond this size bash reads the command from a
 # pipe.
@@ -120,10 +120,10 @@ class OneShot(Contract[P]):
         state = ". Working directory, variables and functions persist between calls" if self.persistent else ""
         return f"Execute a bash command and return stdout/stderr{state}"
 
-    def request(self, call: object, timeout: float, limits: Limits) -> Dressed:
+    def request(self, call: object, timeout: float, limits: Limits) -> WrappedRequest:
         """The call as a request. Raises BadCall."""
         command = CommandInput.read(call).command
         if not command:
             raise BadCall("command: is empty")
         text = to_text("command", command)
-        return Dressed(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)
+        return WrappedRequest(text, timeout=timeout, tty=False, isolated=not self.persistent, limits=limits)

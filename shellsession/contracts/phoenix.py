@@ -43,11 +43,11 @@ from .contract import (
     Action,
     BadCall,
     Contract,
-    Dressed,
     Input,
     Look,
     Place,
     Steps,
+    WrappedRequest,
     append_line,
     definition,
     display,
@@ -150,7 +150,7 @@ class Phoenix(Contract[ToolResult]):
         options = super().session_options(filter_environment(environ))
         return {**options, "env": {**options["env"], **_NO_EDITOR}, "cwd": self.cwd}
 
-    def parse(self, call: object) -> Dressed:
+    def parse(self, call: object) -> WrappedRequest:
         """The call as a request. Raises BadCall."""
         return self.request(_parse_input(call))
 
@@ -179,9 +179,9 @@ class Phoenix(Contract[ToolResult]):
         except ShellSessionError as error:
             return _failed(error.code, str(error))
 
-    def request(self, arguments: PhoenixInput, directory: str | None = None) -> Dressed:
+    def request(self, arguments: PhoenixInput, directory: str | None = None) -> WrappedRequest:
         """The request of a call. ``directory``: where the hooks of git are, if it gets any."""
-        return Dressed(
+        return WrappedRequest(
             arguments.command.encode(),
             text=self._text(arguments, directory),
             timeout=SLOW_TIMEOUT if arguments.slow_ok and not arguments.background else TIMEOUT,
@@ -204,7 +204,7 @@ class Phoenix(Contract[ToolResult]):
     def _shared_bash(self, directory: str | None) -> SharedBash:
         return SharedBash(_preparation(directory), self._nonce)
 
-    def _run(self, request: Dressed, shared: SharedBash) -> Generator[Action, Any, Result | tuple[int, str]]:
+    def _run(self, request: WrappedRequest, shared: SharedBash) -> Generator[Action, Any, Result | tuple[int, str]]:
         """Run the request. If the shared bash must be prepared first, prepare it and run the request again."""
         result: Result | tuple[int, str] | None = yield request
         if result is None:

@@ -45,7 +45,6 @@ from .contract import (
     Action,
     Ask,
     Contract,
-    Dressed,
     Judge,
     Log,
     Look,
@@ -53,6 +52,7 @@ from .contract import (
     Place,
     Programs,
     Restart,
+    WrappedRequest,
     definition,
     display,
     limited,
@@ -75,12 +75,12 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"BASH_FUNC_([\w.:+@-]+)%%")
 # Bash sets these itself and ignores what it inherits. Most are read-only; BASH is the program to run, and setting
 # BASH_ARGV0 would change `$0`.
-_ITS_OWN: Final = frozenset({"BASH", "BASH_ARGV0", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+_SET_BY_BASH: Final = frozenset({"BASH", "BASH_ARGV0", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
 # Variables that the session's bash changes while it runs. A call gets the host's values instead.
-_CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
+_CHANGED_BY_BASH: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
 # Switches off all settings of a session that would make our text print something, or change its meaning. It enters
 # posix mode by an assignment first, as no function can replace a special builtin in that mode.
-_CALM: Final = (
+_SILENCE: Final = (
     r"(( POSIXLY_CORRECT = 1 )); \unset -f builtin",
     r"\builtin trap - DEBUG ERR RETURN",
     r"\builtin set +aefkuvxCEPT +o posix",
@@ -89,7 +89,7 @@ _CALM: Final = (
 # Checks `builtin`, then enters the directory. If `builtin` is a read-only function or disabled, it does nothing and
 # prints nothing, so its effect on the positional parameters is tested. If PWD or OLDPWD is read-only, `cd` enters the
 # directory and fails all the same; `-ef` accepts that. If it cannot enter, the second `cd` prints why.
-_GO: Final = r"""%(name)s=%(nonce)s
+_ENTER: Final = r"""%(name)s=%(nonce)s
 \builtin set -- %(place)s "$%(name)s"
 [[ ${2-} == "$%(name)s" || ${_shellsession_builtin?%(nonce)s} ]]
 { \builtin cd -- "$1" || [[ . -ef $1 ]]; } 2>/dev/null || {
@@ -108,26 +108,26 @@ def cwd() -> str:
         return proc.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
 
 
-def begun(title: str, place: str, nonce: str) -> str:
+def begin_text(title: str, place: str, nonce: str) -> str:
     """Bash text that begins a call: it silences the session's settings and enters the directory ``place``.
 
     If it cannot, it prints the reason and the nonce, and exits. The title has no effect; it shows people in lists, logs
     and jobs at once which command all the text is for. ``set -v`` prints the first line, as bash prints a line before
     it runs anything in it, but no later one.
     """
-    calm = "; ".join((f"\\builtin : {shlex.quote(title)}", *_CALM))
-    go = _GO % {"name": NONCE, "nonce": nonce, "place": _word(place)}
-    return f"{{ {calm}; }} >/dev/null 2>&1\n{go}"
+    silence = "; ".join((f"\\builtin : {shlex.quote(title)}", *_SILENCE))
+    enter = _ENTER % {"name": NONCE, "nonce": nonce, "place": _word(place)}
+    return f"{{ {silence}; }} >/dev/null 2>&1\n{enter}"
 
 
-def dressed(place: str, environ: Mapping[str, str]) -> list[str]:
+def restore_environment(place: str, environ: Mapping[str, str]) -> list[str]:
     """Bash text that sets the host's umask, and restores the variables that a bash changes by itself."""
-    before = {name: environ[name] for name in _CHANGED if name in environ}
+    before = {name: environ[name] for name in _CHANGED_BY_BASH if name in environ}
     if (path := environ.get("PWD", "")) and _is_same(path, place):
         before["PWD"] = path  # the host's PWD may name the directory through a symbolic link
     return [
         f"\\builtin umask {proc.umask():04o}",
-        f"\\builtin unset -v {' '.join(_CHANGED)} {WITHOUT}",
+        f"\\builtin unset -v {' '.join(_CHANGED_BY_BASH)} {WITHOUT}",
         *changes({}, before),
     ]
 
@@ -138,36 +138,36 @@ def since_start(session: Any, environ: Mapping[str, str], over_agents: bool) -> 
     It is empty if the caller gave the session an environment of its own (``env``). Sessions of agents have the host's.
     Variables of ``extra_env`` stay.
     """
-    given = _given(session)
+    given = _made_with(session)
     if not (over_agents or given["inherited"]):
         return []
     text = changes(given["started"], {**environ, **(given["extra_env"] or {})})
     return [*text, f"{{ {USABLE}; }}"] if given["sandbox"] else text
 
 
-def its_bash(session: Any) -> list[str]:
+def bash_program(session: Any) -> list[str]:
     """Bash text that sets BASH to the program of the session, unless that is plain ``bash``."""
-    path = str(_given(session)["bash"])
+    path = str(_made_with(session)["bash"])
     return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
 
 
 def started(session: Any) -> Mapping[str, str]:
     """The environment that the session's bash was started with, or will be."""
-    environ: Mapping[str, str] = _given(session)["started"]
+    environ: Mapping[str, str] = _made_with(session)["started"]
     return environ
 
 
-def _given(session: Any) -> dict[str, Any]:
+def _made_with(session: Any) -> dict[str, Any]:
     """The options that the session was made with, here or in a daemon; ``started`` is the environment of its bash."""
     if (engine := getattr(session, "_engine", None)) is None:
-        return _given_to_daemon(session)
+        return _daemon_options(session)
     options, shell = engine.options, engine.shell
     given = {name: getattr(options, name) for name in ("extra_env", "bash", "sandbox")}
     started = engine.environment() if shell is None else proc.environment(shell.pid)
     return {**given, "inherited": options.env is None, "started": started}
 
 
-def _given_to_daemon(session: Any) -> dict[str, Any]:
+def _daemon_options(session: Any) -> dict[str, Any]:
     """The options for a session of a daemon, which starts all its shells with what the first request named."""
     opening: Mapping[str, Any] = getattr(session, "_opening", {})
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
@@ -195,7 +195,7 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def _without(name: str) -> list[str]:
-    if name in _ITS_OWN:
+    if name in _SET_BY_BASH:
         return []
     if _NAME.fullmatch(name):
         return [f"\\builtin unset -v {name} || \\builtin export -n {name}"]  # a read-only variable cannot be unset
@@ -206,7 +206,7 @@ def _without(name: str) -> list[str]:
 
 
 def _with(name: str, value: str) -> list[str]:
-    if name in _ITS_OWN:
+    if name in _SET_BY_BASH:
         return []
     if _NAME.fullmatch(name):
         # Unset it first: it may be an array in the session, or an integer, to which most values cannot be assigned;
@@ -247,7 +247,7 @@ def _make(programs: Programs) -> str:
             return path
         refused.append(f"{place} (mounted noexec)")
     raise ShellUnavailable(
-        f"no place for programs that the tool needs: {', '.join(refused)};"
+        f"no directory for the programs that the tool needs: {', '.join(refused)};"
         " set TMPDIR to a directory where you can write and programs may run"
     )
 
@@ -272,10 +272,10 @@ def _remove(path: str, owner: int) -> None:
 
 _PLACE: Final = "{working_directory}"  # stands in a description for the working directory
 _TITLE_MAX: Final = 200  # bytes of a command in the title of a call
-_NOT_RUN: Final = "nothing was run; go to another"
+_NOT_RUN: Final = "nothing was run; change to another directory"
 
 
-class Located(Generic[P]):
+class BoundContract(Generic[P]):
     """A contract bound to the session, or the agents, that run its calls."""
 
     def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
@@ -287,7 +287,7 @@ class Located(Generic[P]):
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
         self.contract, self._where, self._policy = contract, where, policy
-        self._agent, self._nonce = _held(agent), secrets.token_hex(8)
+        self._agent, self._nonce = _agent_reference(agent), secrets.token_hex(8)
 
     @property
     def name(self) -> str:
@@ -309,7 +309,7 @@ class Located(Generic[P]):
     def _pwd(self) -> str:
         if not self.contract.persistent:
             return self._place()
-        if (session := self._present()) is not None:
+        if (session := self._existing_session()) is not None:
             return str(session.cwd)
         # There is no session yet: compute where its bash will start. Asking the agents for one would make it.
         options = {**self._where._options, **self.contract.session_options({})}
@@ -318,19 +318,19 @@ class Located(Generic[P]):
     def _session(self, environ: Mapping[str, str] | None = None) -> Any:
         if not isinstance(self._where, Agents | AsyncAgents):
             return self._where
-        agent = self._who()
+        agent = self._live_agent()
         options = self._session_options(inherited() if environ is None else environ)
         return self._where.session(agent, **options)
 
-    def _who(self) -> object:
+    def _live_agent(self) -> object:
         if (agent := self._agent()) is None:
             raise InvalidRequest("the agent of this tool is gone")
         return agent
 
-    def _present(self) -> Any:
+    def _existing_session(self) -> Any:
         """The session, or None if the agent has none yet. Unlike ``_session``, this makes none."""
         agents = isinstance(self._where, Agents | AsyncAgents)
-        return self._where._find(self._who()) if agents else self._where
+        return self._where._find(self._live_agent()) if agents else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
@@ -339,7 +339,7 @@ class Located(Generic[P]):
     def _place(self) -> str:
         return cwd() if self.contract.cwd is None else os.path.join(cwd(), self.contract.cwd)
 
-    def _prepared(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
+    def _prepare(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
         """The session of a call, the bash text to run there, and the options of ``run``."""
         now = inherited()
         session = self._session(now)
@@ -350,7 +350,7 @@ class Located(Generic[P]):
 
         An isolated call runs as a ``bash -c`` of its own, in the host's current directory and environment.
         """
-        text = request.text if isinstance(request, Dressed) else None
+        text = request.text if isinstance(request, WrappedRequest) else None
         if not request.isolated:
             return request.command if text is None else text
         place = self._place()
@@ -358,17 +358,17 @@ class Located(Generic[P]):
             raise InvalidRequest(f"the working directory {display(place)} does not exist: {_NOT_RUN}")
         environ = self._session_options(now)["env"]
         text = bash_c(request.command, self.contract.shell) if text is None else text
-        prelude = its_bash(session) + dressed(place, environ)
+        prelude = bash_program(session) + restore_environment(place, environ)
         prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))
         if self._policy is not None:  # the session may have been made with variables that the policy hides
             prelude += changes(self.contract.session_options(now)["env"], environ)
-        begin = begun(_title(request.command), place, self._nonce)
+        begin = begin_text(_title(request.command), place, self._nonce)
         ours = f"{begin}\n{{ {'; '.join(prelude)}; }} >/dev/null 2>&1\n"
         return ours.encode("utf-8", "surrogateescape") + text
 
     def _read(self, request: Request, text: bytes, result: Result) -> Result:
         """The result of the command alone. Raises InvalidRequest and ShellUnavailable if it did not begin."""
-        if not isinstance(request, Dressed) and not request.isolated:
+        if not isinstance(request, WrappedRequest) and not request.isolated:
             return result
         result = without(result, (text.partition(b"\n")[0] if request.isolated else text) + b"\n")
         said = result.stdout_bytes if request.merge_stderr else result.stderr_bytes
@@ -382,7 +382,7 @@ class Located(Generic[P]):
             why = said.partition("\n")[0].rpartition(": ")[2]
             raise ShellUnavailable(f"nothing was run: bash could not be started ({why})")
         if said.endswith(f": {self._nonce}\n"):
-            raise ShellUnavailable("nothing was run: a command has put something in place of the session's `builtin`")
+            raise ShellUnavailable("nothing was run: a command has replaced `builtin` in this session: restart it")
         if said.endswith(f"\n{self._nonce}\n"):
             why = said.split("\n")[-3].rpartition(": ")[2]
             raise InvalidRequest(
@@ -390,15 +390,15 @@ class Located(Generic[P]):
             )
 
 
-def _held(agent: object) -> Callable[[], object]:
+def _agent_reference(agent: object) -> Callable[[], object]:
     """A function that returns the agent. An object is held by a weak reference, as in Agents."""
     if agent is None or isinstance(agent, str):
         return lambda: agent
     try:
         return weakref.ref(agent)
     except TypeError:
-        said = f"an agent is a name (str), or an object that can be held weakly, not {agent!r}"
-        raise InvalidRequest(said) from None
+        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
+        raise InvalidRequest(text) from None
 
 
 def _title(command: bytes) -> str:
@@ -408,7 +408,7 @@ def _title(command: bytes) -> str:
 
 
 # What of a request is no option of ``run``.
-_NO_OPTIONS: Final = {"command", *Dressed.__annotations__}
+_NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
 
 
 def _options(request: Request) -> dict[str, Any]:
@@ -417,19 +417,19 @@ def _options(request: Request) -> dict[str, Any]:
 
 
 # Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
-_PAST_MAX: Final = 24
+_EARLIER_MAX: Final = 24
 
 _log: Final = logging.getLogger("shellsession.interaction")
 # The operations of a call that take time: run a command, ask a person, restart bash.
-Deed = Literal["run", "ask", "restart"]
-Deeds = Mapping[Deed, Callable[..., Any]]
+Operation = Literal["run", "ask", "restart"]
+Operations = Mapping[Operation, Callable[..., Any]]
 
 
-class _Bound(Located[P]):
+class _Bound(BoundContract[P]):
     """Performs the calls of a contract, under its policy."""
 
-    _known: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
-    _past: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
+    _cached: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
+    _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
 
     @property
     def owner(self) -> tuple[object, ...]:
@@ -437,11 +437,11 @@ class _Bound(Located[P]):
         agent = self._agent()
         return id(self._where), agent if isinstance(agent, str) else id(agent)
 
-    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
+    async def _wait(self, operation: Operation, *arguments: Any) -> Any:
         """Perform the operation. A ``Tool`` blocks here, so its coroutines never suspend."""
         raise NotImplementedError
 
-    def _judged(self, request: Request) -> tuple[Request, Ask | None]:
+    def _judge(self, request: Request) -> tuple[Request, Ask | None]:
         """The request as it may run, and the question to ask first, if any. Raises PolicyRefused."""
         if self._policy is None:
             return request, None
@@ -453,7 +453,7 @@ class _Bound(Located[P]):
         return verdict.request, Ask(self._policy.confirm, (verdict.question, name, self._pwd()))
 
     @contextmanager
-    def _patience(self) -> Iterator[float | None]:
+    def _confirmation_limit(self) -> Iterator[float | None]:
         """Yield the time limit of a confirmation. A TimeoutError in the block becomes PolicyRefused."""
         seconds = None if self._policy is None else self._policy.confirm_timeout
         try:
@@ -461,7 +461,7 @@ class _Bound(Located[P]):
         except TimeoutError:
             raise refused(f"it was not confirmed within {seconds} s") from None
 
-    def _masked(self, result: Result, before: list[Mapping[str, str]]) -> Result:
+    def _mask(self, result: Result, before: list[Mapping[str, str]]) -> Result:
         """The result without secrets: the present ones, and those from before the command ran."""
         secrets = self._secrets(before)
         return result if secrets is None else secrets.mask_result(result)
@@ -474,11 +474,11 @@ class _Bound(Located[P]):
         if self._policy is None or not (self._policy.mask_secrets or self._policy.secrets):
             return None
         environs = [*before, *(environ for environ in self._environs() if environ not in before)]
-        known = self._known
+        known = self._cached
         if known is None or known[0] != environs:  # cached, as making a Secrets is slow
-            now = [_secret_part(environ, self._policy) for environ in environs]
-            self._past = (*(part for part in self._past if part not in now), *now)[-_PAST_MAX:]
-            self._known = known = environs, self._policy.known_secrets(*environs, *self._past)
+            now = [_secret_variables(environ, self._policy) for environ in environs]
+            self._earlier = (*(part for part in self._earlier if part not in now), *now)[-_EARLIER_MAX:]
+            self._cached = known = environs, self._policy.known_secrets(*environs, *self._earlier)
         return known[1]
 
     def _environs(self) -> list[Mapping[str, str]]:
@@ -490,7 +490,7 @@ class _Bound(Located[P]):
             return []
         environs: list[Mapping[str, str]] = [inherited()]
         with suppress(ShellSessionError):  # the agent is gone, or all sessions are
-            if (session := self._present()) is not None:
+            if (session := self._existing_session()) is not None:
                 environs.append(started(session))
         return environs
 
@@ -513,40 +513,40 @@ class _Bound(Located[P]):
 
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
-            request = await self._approved(action, cancel)
+            request = await self._approve(action, cancel)
             before = self._environs()
             try:
                 result = await self._run(request, cancel)
             except CallCancelled as error:
-                error.result = None if error.result is None else self._masked(error.result, before)
+                error.result = None if error.result is None else self._mask(error.result, before)
                 raise
-            if isinstance(action, Dressed) and action.reads is not None:
+            if isinstance(action, WrappedRequest) and action.reads is not None:
                 result = action.reads(result)
             if not isinstance(result, Result):
                 return result
-            result = self._masked(result, before)
+            result = self._mask(result, before)
             return result if request.timeout == action.timeout else limited(result, request.timeout)
         if isinstance(action, Restart):
             if cancel is not None and cancel.cancelled:
                 raise CallCancelled
-            session = self._present()
+            session = self._existing_session()
             self._take_loss()
             return None if session is None or session.state == "new" else await self._wait("restart", session)
         if isinstance(action, Judge):
-            self._judged(action.request)
+            self._judge(action.request)
             return None
         if isinstance(action, Ask):
-            return yes(await self._asked(action, None, cancel))
+            return yes(await self._ask(action, None, cancel))
         return self._answer(action)
 
     async def _run(self, request: Request, cancel: CancelToken | None) -> Any:
         while True:
-            prepared = self._prepared(request)
+            prepared = self._prepare(request)
             if not request.isolated:
                 self._rely_on(prepared[0])
             try:
                 result = await self._wait("run", *prepared, cancel)
-                if _is_lost(request, result):
+                if _was_not_run(request, result):
                     result = await self._wait("run", *prepared, cancel)
                 return self._read(request, prepared[1], result)
             except SessionClosed:
@@ -560,25 +560,25 @@ class _Bound(Located[P]):
         Raises ShellUnavailable, once, if the agent's previous session has expired.
         """
         if self._take_loss():
-            raise ShellUnavailable(f"nothing was run: the session was closed, as it had been idle for too long; {LOST}")
+            raise ShellUnavailable(f"nothing was run: the session was closed after being idle for too long; {LOST}")
         session.relied_on = True
         if self.contract.lasts:
             session.lasts = True
 
     def _take_loss(self) -> bool:
         """True, once, if this agent's session has expired. A daemon reports this by itself."""
-        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._who())
+        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._live_agent())
 
-    async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
-        request, question = self._judged(action)
+    async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
+        request, question = self._judge(action)
         if question is not None:
-            with self._patience() as seconds:
-                answer = await self._asked(question, seconds, cancel)
+            with self._confirmation_limit() as seconds:
+                answer = await self._ask(question, seconds, cancel)
             if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
 
-    async def _asked(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
+    async def _ask(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
         """Ask, and return the answer. Raises CallCancelled, and InvalidRequest for an exception of ``confirm``."""
         if cancel is not None and cancel._left_queue:
             raise CallCancelled
@@ -589,7 +589,9 @@ class _Bound(Located[P]):
         except Exception as error:
             if isinstance(error, TimeoutError) and timeout is not None:
                 raise  # no answer in time
-            raise InvalidRequest(f"who was asked for a yes or no raised {error!r:.200}: nothing was run") from error
+            raise InvalidRequest(
+                f"the function that confirms commands raised {error!r:.200}: nothing was run"
+            ) from error
 
     def _answer(self, action: Look | Programs | Log) -> Any:
         if isinstance(action, Programs):
@@ -607,10 +609,10 @@ class _Bound(Located[P]):
 class Tool(_Bound[P]):
     """A contract bound to a session for threads: call it with the tool call's arguments."""
 
-    _DEEDS: Final[Deeds] = {"run": cancel.run, "ask": cancel.ask, "restart": methodcaller("restart")}
+    _OPERATIONS: Final[Operations] = {"run": cancel.run, "ask": cancel.ask, "restart": methodcaller("restart")}
 
-    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
-        return self._DEEDS[deed](*arguments)
+    async def _wait(self, operation: Operation, *arguments: Any) -> Any:
+        return self._OPERATIONS[operation](*arguments)
 
     def __call__(
         self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
@@ -630,10 +632,10 @@ class Tool(_Bound[P]):
 class AsyncTool(_Bound[P]):
     """As ``Tool``, for asyncio: await the call."""
 
-    _DEEDS: Final[Deeds] = {"run": cancel.arun, "ask": cancel.aask, "restart": methodcaller("restart")}
+    _OPERATIONS: Final[Operations] = {"run": cancel.arun, "ask": cancel.aask, "restart": methodcaller("restart")}
 
-    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
-        return await self._DEEDS[deed](*arguments)
+    async def _wait(self, operation: Operation, *arguments: Any) -> Any:
+        return await self._OPERATIONS[operation](*arguments)
 
     async def __call__(
         self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
@@ -675,12 +677,12 @@ class Binder(Generic[P]):
         return kind(contract, where, agent, policy)
 
 
-def _secret_part(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
+def _secret_variables(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
     shown = policy.environment(environ)
     return {name: value for name, value in environ.items() if name not in shown or any(secret_values({name: value}))}
 
 
-def _is_lost(request: Request, result: Result) -> bool:
+def _was_not_run(request: Request, result: Result) -> bool:
     """True if the command was not run because an earlier command had killed the shell.
 
     An isolated call is then run again in a fresh shell, as it keeps no state. For any other call, raises

@@ -87,7 +87,9 @@ def test_who_fails_to_answer_is_heard_and_nothing_runs(agents: Agents, tmp_path:
         raise LookupError(command)
 
     bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
-    with pytest.raises(Failed, match=r"^Failed to execute: who was asked for a yes or no raised LookupError\('touch "):
+    with pytest.raises(
+        Failed, match=r"^Failed to execute: the function that confirms commands raised LookupError\('touch "
+    ):
         bash({"command": f"touch {tmp_path}/ran"})
     assert not (tmp_path / "ran").exists()
 

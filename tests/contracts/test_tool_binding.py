@@ -171,7 +171,7 @@ def test_a_removed_working_directory_is_told(agents: Agents, tmp_path: Path, mon
     (tmp_path / "gone").rmdir()
     told = bash({"command": "touch here"})
     assert list(told) == ["error"]
-    assert told["error"].endswith("gone does not exist: nothing was run; go to another")
+    assert told["error"].endswith("gone does not exist: nothing was run; change to another directory")
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -230,7 +230,7 @@ def test_agents_need_an_agent_and_a_session_needs_none(agents: Agents) -> None:
     nobody: Any = None
     with pytest.raises(InvalidRequest, match="needs its agent"):
         spec.tool(agents, agent=nobody)
-    with pytest.raises(InvalidRequest, match="held weakly, not 5"):
+    with pytest.raises(InvalidRequest, match="allows weak references, not 5"):
         spec.tool(agents, agent=5)
     with Session() as session, pytest.raises(InvalidRequest, match="already"):
         spec.tool(session, agent="a1")

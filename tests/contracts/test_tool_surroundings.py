@@ -170,7 +170,7 @@ def test_a_session_whose_builtin_is_none_runs_nothing_and_says_so(tmp_path: Path
     with Session() as session:
         session.run(state)
         found = said(CONTRACTS[name][0].tool(session), f":>{tmp_path}/ran")
-    assert "nothing was run: a command has put something in place of the session's `builtin`" in found
+    assert "nothing was run: a command has replaced `builtin` in this session: restart it" in found
     assert not (tmp_path / "ran").exists()
 
 

@@ -129,7 +129,7 @@ def test_who_fails_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path, cap
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
             found = spec.tool(agents, agent="a1", policy=policy)(call)
-        said = f"who was asked for a yes or no raised {type(fault).__name__}('me'): nothing was run"
+        said = f"the function that confirms commands raised {type(fault).__name__}('me'): nothing was run"
         assert found == {"error": f"Failed to execute: {said}"}
         assert [record.__dict__["interaction"]["command"] for record in caplog.records] == [call["command"]]
         with pytest.raises(BashToolError, match=re.escape(said)):
