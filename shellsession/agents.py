@@ -134,7 +134,7 @@ class Registry(Generic[S]):
         )
 
     def take_loss(self, agent: object) -> bool:
-        """True, and only once, when a session of this agent has expired that somebody relied on."""
+        """True once after a session of this agent expired whose state a tool relied on."""
         key = _key(agent)
         with self.lock:
             self._drop_closed(key)
@@ -306,7 +306,7 @@ class _Agents(Generic[S]):
         return self._registry.find(agent)
 
     def _take_loss(self, agent: object) -> bool:
-        """True, and only once, when a session of this agent has expired that somebody relied on."""
+        """True once after a session of this agent expired whose state a tool relied on."""
         return self._registry.take_loss(agent)
 
     def _forget(self, agent: object, session: S) -> None:

@@ -108,7 +108,7 @@ def show(*lines: str) -> None:
 def show_json(value: Any) -> None:
     """Print a JSON value on one line, in ASCII, so that any terminal shows it unchanged.
 
-    A byte that is no UTF-8 (in a path or a command) becomes U+FFFD, as strict readers refuse half a surrogate pair.
+    A byte that is not UTF-8 (in a path or a command) becomes U+FFFD, as strict readers refuse half a surrogate pair.
     """
     import json
 
@@ -126,7 +126,7 @@ def talk(text: str) -> None:
 
 
 def width() -> int | None:
-    """The width of the terminal on stdout; None if stdout is no terminal."""
+    """The width of the terminal on stdout; None if stdout is not a terminal."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except OSError:

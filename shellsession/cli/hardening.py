@@ -17,8 +17,8 @@ _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
 def forbid_inspection() -> None:
     """Keep other processes of this user from opening our descriptors through /proc, reading our memory, or tracing us.
 
-    A command runs as the same user. Without this, it could write a forged result to the pipe from which an MCP client,
-    or the reader of ``run``, expects ours. prctl(2) does it; execve(2) undoes it in our children, so bash is unchanged.
+    A command runs as the same user. It could otherwise write a forged result to our output pipe, which an MCP client or
+    the caller of ``run`` reads. prctl(2) prevents that; execve(2) undoes it in our children, so bash is unchanged.
 
     Every start pays for this call, so only the extension module below ctypes is loaded: 0.25 ms instead of 1.3. A
     seccomp filter may forbid the call; then this process is as accessible as any other.

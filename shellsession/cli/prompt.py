@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _MORE: Final = "> "
 _LINE_END: Final = re.compile(b"[\n" + re.escape(CTRL_C + CTRL_D + LEAVE) + b"]")
-# Keys that are no text, such as Up. The kernel edits with only a few of them, and no command contains one.
+# Keys that are not text, such as Up. The kernel edits with only a few of them, and no command contains one.
 _KEY_CODES: Final = re.compile(ESCAPE.pattern + b"|[\0-\x02\x05-\x08\x0b-\x1c\x1e\x1f\x7f]")
 # How bash reports a text that is incomplete. Only at the start of a line, as the rest of a message quotes the text.
 _INCOMPLETE: Final = re.compile(

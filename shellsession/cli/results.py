@@ -136,7 +136,7 @@ def show_result(result: Result, agent: str, json: bool) -> None:
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """A Result as a JSON object: every field, ``runs_on``, and output as text, also in base64 if it is no UTF-8."""
+    """A Result as a JSON object: every field, ``runs_on``, and output as text, also in base64 if it is not UTF-8."""
     rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
     fields = {"stdout": result.stdout, "stderr": result.stderr, **rest, "runs_on": result.runs_on}
     for name, data, *_ in streams_of(result):

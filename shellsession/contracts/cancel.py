@@ -295,7 +295,7 @@ def _unless_cancelled(cancel: CancelToken | None) -> CancelToken | None:
 async def aask(
     function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
 ) -> Any:
-    """As ``ask``, for asyncio. A function that is no coroutine function runs in a thread of its own."""
+    """As ``ask``, for asyncio. Any function that is not a coroutine function runs in a thread of its own."""
     cancel = _unless_cancelled(cancel)
     if inspect.iscoroutinefunction(function):
         answer = function(*arguments)

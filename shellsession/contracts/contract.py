@@ -105,7 +105,7 @@ class BadCall(Exception):
     """The arguments of a call are not what the tool takes. Each contract turns this into its own error."""
 
 
-_SURROGATES: Final = re.compile("[\ud800-\udfff]")  # how Python represents bytes of a path that are no UTF-8
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")  # how Python represents bytes of a path that are not UTF-8
 _FIELD_NAME_MAX: Final = 40  # characters of a field's name that an error quotes
 _PROBLEMS: Final = {"missing": "is missing", "extra_forbidden": "is unknown"}  # by pydantic's error type
 
@@ -195,7 +195,7 @@ def to_path(name: str, value: object) -> str | None:
 
 
 def display(path: str) -> str:
-    """A path for people and models. Bytes that are no UTF-8 become U+FFFD, as no provider would accept them."""
+    """A path for people and models. Bytes that are not UTF-8 become U+FFFD, as no provider would accept them."""
     return _SURROGATES.sub("\ufffd", path)
 
 
@@ -206,7 +206,7 @@ def to_text(name: str, value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise BadCall(f"{name}: contains half of a surrogate pair, which is no text") from None
+        raise BadCall(f"{name}: contains half of a surrogate pair, which is not text") from None
 
 
 def quoted(text: bytes) -> bytes:

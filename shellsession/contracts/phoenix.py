@@ -4,7 +4,7 @@ The tool comes first, then the bash text that launches background commands, then
 calls share. How this module reads the document where it is silent or contradicts itself:
 
 * Its patterns are searched for as plain text, as its code does: ``dd if=.* of=/dev/`` means exactly these characters.
-* The output limit counts bytes of text: bytes that are no UTF-8 become U+FFFD before they are counted.
+* The output limit counts bytes of text: bytes that are not UTF-8 become U+FFFD before they are counted.
 * A bash that a signal ended has no exit code; the output says -1.
 * A background command belongs to the agent's session and ends with it. Then nothing writes its completion line. Its
   output file stays; the host must remove it (``phoenix.*`` in the directory for temporary files), as nothing shows
@@ -326,8 +326,8 @@ _SUBSHELL: Final = (
 # * Since bash 5.3, what a substitution runs ignores an interrupt, and the command would, too: hence `trap -`. Before
 #   5.3 that would undo what the session itself ignores.
 # * The document opens the file for its last line without creating it: a file that somebody has removed stays removed.
-# * The output file is opened before the process id is printed, as a reader of the id could remove the file sooner than
-#   a process that was only just forked could open it.
+# * The output file is opened before the process id is printed. Otherwise a reader of the id could remove the file
+#   before the new process opens it.
 _WATCH: Final = r"""
 \builtin set -m
 (( BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 503 )) || \builtin trap - INT QUIT
@@ -392,10 +392,10 @@ _SET_MARK: Final = "\n\\builtin unset -v _phoenix; _phoenix=([%d]=)"
 # Printed by a bash that must be prepared first. `_RUN` decides this in an expansion, not in a command of its own, which
 # would change the `$?` of the last call. A failing expansion would also answer, but end the shell under `set -e`.
 _ASK: Final = b"\\builtin printf '_phoenix: %%s\\n' %b"
-# Runs the text, or asks for the preparation. With `set -x`, stderr is redirected to stdin, which cannot be written,
-# so that bash does not trace our own line; the text gets stderr back from stdout, as both are one stream. Without
-# `set -x`, both redirections lead a stream to itself and do nothing. That matters under `set -e`, which would undo real
-# ones before an EXIT trap runs.
+# Runs the text, or asks for the preparation. With `set -x`, stderr is redirected to stdin, which cannot be written, so
+# that bash does not trace our own line. The text gets stderr back from stdout, as both are one stream. Otherwise both
+# redirections lead a stream to itself and do nothing. That matters under `set -e`, which would undo real ones before an
+# EXIT trap runs.
 _IS_TRACING: Final = b"36#0${-//[!x]}"
 _RUN: Final = b'{ %b ${_phoenix[%d]+%b}${_phoenix[%d]-%b} 2>&"$(( %b ? 1 : 2 ))"; } 2>&"$(( %b ? 0 : 2 ))"'
 

@@ -36,7 +36,7 @@ _NAMES: Final = (
     *("post-receive", "post-update", "pre-auto-gc", "post-rewrite", "sendemail-validate", "p4-changelist"),
     *("p4-prepare-changelist", "p4-post-changelist", "p4-pre-submit"),
 )
-# Links to the repository's own hooks: git runs these two at the top of the working tree. A dangling link is no hook,
+# Links to the repository's own hooks: git runs these two at the top of the working tree. A dangling link is not a hook,
 # and costs nothing.
 _LINKS: Final = tuple(
     (name, f"/proc/self/cwd/.git/hooks/{name}") for name in ("post-index-change", "reference-transaction")

@@ -5,9 +5,8 @@ results a command that fails. The payload satisfies both: it has ``error`` besid
 is recognized by bash's own message, on either stream (``2>&1``), together with the status 127 or 126:
 
 * A program that prints exactly such a message and ends with such a status is taken for the case.
-* Not recognized: a command that a sourced file cannot run, as bash begins the message with the name of that file, as it
-  does in a script; a message that is hidden (``2>/dev/null``); with ``persistent``, a message in a language other than
-  English.
+* A command that a sourced file cannot run is not recognized, as bash begins that message with the name of the file.
+* A hidden message (``2>/dev/null``) is not recognized; nor is, with ``persistent``, one in another language.
 * Without ``persistent``, in another language, the last line of bash before status 127 or 126 is taken for the message.
 * Bash before 5.1 does not number the first line. There the case is not recognized in another language, and a command
   that a ``bash -c`` inside the command cannot run is taken for the case.

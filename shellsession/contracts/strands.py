@@ -8,7 +8,7 @@ How this module reads the document where it is silent:
 * A command that ends the shell (``exit 3``, ``exec true``, ``set -e; false``) raises BashSessionError, as the promised
   session is gone. The next command starts afresh, in the directory of the first one.
 * A command that was ended because it blocked reading the terminal (stdin is /dev/null) raises BashSessionError, too.
-* An exit status other than 0 is no error.
+* An exit status other than 0 is not an error.
 * Wrong arguments raise BashInputError: nothing is run, and the session goes on. Unknown fields are ignored, as in the
   SDK. ``restart`` ignores all fields but ``mode``, and starts no bash before the first command.
 * A session lives until its agent is collected or restarts it. Only ``Agents(idle_ttl=...)`` closes one for being idle;

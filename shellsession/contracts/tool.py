@@ -407,7 +407,7 @@ def _title(command: bytes) -> str:
     return shown + " ..." if more or len(line) > _TITLE_MAX else shown
 
 
-# What of a request is no option of ``run``.
+# Fields of a request that are not options of ``run``.
 _NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
 
 

@@ -158,8 +158,8 @@ class _LineReader:
 def _refusal(line: str, error: Exception) -> JSONRPCError | None:
     """The reply to a request that the SDK could not read, or None if there can be none.
 
-    There is none if the id cannot be written back (it may be half of a surrogate pair), nor to a response: the server
-    chose its id, which may also be that of a request of the client.
+    There is none if the id cannot be written back (it may be half of a surrogate pair). There is none to a response,
+    either: the server chose its id, and a request of the client may have the same one.
     """
     try:
         message = json.loads(line)
@@ -170,7 +170,7 @@ def _refusal(line: str, error: Exception) -> JSONRPCError | None:
     is_answer = "method" not in message and ("result" in message or "error" in message)
     if is_answer or type(number) not in (int, str):
         return None
-    # For text that is no JSON, pydantic's error has no location.
+    # For text that is not JSON, pydantic's error has no location.
     is_json = bool(cast(Any, error).errors(include_url=False)[0]["loc"])
     code, said = (INVALID_REQUEST, _MALFORMED) if is_json else (PARSE_ERROR, _UNREADABLE)
     return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=said))

@@ -187,7 +187,7 @@ def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
 
 
 def _check(name: str, seconds: object, more: str = "") -> None:
-    """Refuse a value that is no time limit. None is refused, too, as a handed-back command needs a limit."""
+    """Refuse a value that is not a time limit. None is refused, too, as a handed-back command needs a limit."""
     with suppress(InvalidRequest):
         check_seconds(name, seconds)
         if seconds is not None:
@@ -226,9 +226,8 @@ class Toolbox:
         self._connect = connect
         self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
         self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
-        self._time_out_task: asyncio.Task[Result | None] | None = (
-            None  # ends the command; the next call takes its result
-        )
+        # Ends the handed-back command at the deadline; the next call takes its result.
+        self._time_out_task: asyncio.Task[Result | None] | None = None
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
         """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
@@ -239,8 +238,8 @@ class Toolbox:
 
     async def call(self, verb: str, call: object) -> str:
         """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
-        said: str = await getattr(self, verb)(**self.checked(verb, call))
-        return said
+        text: str = await getattr(self, verb)(**self.checked(verb, call))
+        return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
         """Run a command in a bash that stays open: directory, variables and functions persist between calls.
@@ -284,7 +283,7 @@ class Toolbox:
             self._handed_back = None
 
     async def restart(self) -> str:
-        """Start a fresh bash: first directory and environment, nothing that was set before."""
+        """Start a fresh bash, in the first directory and with the first environment; nothing set since then is kept."""
         self._forget_command()
         if not await self._reconnect_if_closed():
             await self._session.restart()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # contains it can still be parsed.
 UNKNOWN: Final = "\ue000"
 
-# Limit in bytes, without here-documents. For some texts that are no bash the grammar takes quadratic time: seconds at
+# Limit in bytes, without here-documents. For some texts that are not bash, the grammar takes quadratic time: seconds at
 # this size.
 _MAX_BYTES: Final = 1 << 16
 

@@ -47,7 +47,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Rules for the commands of tools. A policy catches mistakes and can ask people; it is no security boundary.
+    """Rules for the commands of tools. A policy catches mistakes and can ask people; it is not a security boundary.
 
     **Rules about commands.** ``deny_commands`` and ``allow`` name commands, such as ``"sudo"`` or ``"git push"``.
     Each word may be a pattern (``*``, ``?``, ``[...]``). A name without a slash matches the program in any directory.
@@ -57,7 +57,7 @@ class Policy:
     do not see into files, interpreters (``python -c``, ``awk``, ``make``), or words that are put together at run time.
 
     * ``deny_commands``: commands that must not run. A second word that begins with a letter is the subcommand, the
-      first word that is no option: "git push" matches ``git -C x push`` but not ``git stash push``. Other words
+      first word that is not an option: "git push" matches ``git -C x push`` but not ``git stash push``. Other words
       (``--force``, ``/etc``, ``*``) may come anywhere after it, in the order of the rule.
     * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other command is
       refused, or put to ``confirm`` if there is one. The same goes for a text that sets PATH, ENV or LD_*, as these
@@ -81,10 +81,10 @@ class Policy:
     **Environment.** ``hide_prefixes``, ``hide_names``, ``hide_values``: variables that an agent's bash does not get, by
     the beginning of a name, by patterns in names, and by patterns in values.
 
-    **Secrets.** ``mask_secrets``: results and logs of tools show ``***`` for hidden values and for secrets of the
-    host's environment that have six characters or more: values of variables such as TOKEN, and passwords in URLs.
-    ``secrets``: values that are always masked, however short. Files are not masked, nor is the output file of a phoenix
-    command in the background.
+    **Secrets.** ``mask_secrets``: results and logs of tools show ``***`` for hidden values, and for secrets of the
+    host's environment: values of variables such as TOKEN, and passwords in URLs. Values shorter than six characters are
+    not masked. ``secrets``: values that are always masked, however short. Files are not masked, nor is the output file
+    of a phoenix command in the background.
 
     Raises InvalidRequest, also if a parser of bash is needed and not installed (the extra ``policy``).
     """
@@ -255,7 +255,7 @@ def _compiled(name: str, pattern: Pattern) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise InvalidRequest(f"{name}: {pattern!r} is no regular expression: {error}") from None
+        raise InvalidRequest(f"{name}: {pattern!r} is not a regular expression: {error}") from None
 
 
 def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:

@@ -32,7 +32,7 @@ _SECRET_NAME: Final = re.compile(
     r"|_(?:KEYS?|PASS|PAT|PWD)$",
     re.IGNORECASE,
 )
-# NAME=VALUE that is no secret although its name has such a word: the last word of the name says what the value is (a
+# NAME=VALUE that is not a secret although its name has such a word. The last word of the name says what the value is (a
 # file, a URL, a port), and the value looks like one. It has no characters that surround a password in a URL, and its
 # path has no run of letters that is long enough for a secret.
 _SETTING: Final = re.compile(
@@ -58,7 +58,7 @@ _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 class Secrets:
     """The secrets of one environment: the values of variables with telling names, and the passwords in URLs.
 
-    ``more``: further values. A value shorter than six characters is no secret, unless it is in ``named``, the values
+    ``more``: further values. A value shorter than six characters is not a secret, unless it is in ``named``, the values
     that the host declared secret. Masked spellings: those in which bash lists a variable (``set``, ``declare -p``,
     ``printf %q``, ``${X@Q}``), in which shlex.quote and people quote one, and JSON as Python writes it. Others pass
     unmasked (base64, ``%40``, the escapes of another language).
@@ -79,7 +79,7 @@ class Secrets:
         self._by_prefix: dict[str, list[str]] = {}
 
     def mask(self, text: str, limit: int | None = None) -> str:
-        """The text with ``***`` for each secret. ``limit``: return, and work on, only so many first characters."""
+        """The text with ``***`` for each secret. ``limit``: return only the first characters, and read no more."""
         # A secret may be shorter than its mask, so the result can be longer than the text.
         room = most = len(text) * len(MASK) if limit is None else limit
         if not self._longest:
@@ -87,7 +87,7 @@ class Secrets:
         parts: list[str] = []
         shown = begin = 0
         while room > 0 and begin < (reach := min(len(text), shown + room)):
-            end = min(len(text), max(reach, begin + self._longest))  # not less: each step reads the longest secret anew
+            end = min(len(text), max(reach, begin + self._longest))  # not less: each step reads so far beyond it
             for start, stop in self._secret_spans(text, begin, end):
                 # Secrets may overlap: the text after the first one can be the rest of the second.
                 if start >= shown:

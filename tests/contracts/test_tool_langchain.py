@@ -204,7 +204,7 @@ def test_errors_cross_processes() -> None:
         ({"command": 7}, "command: should be a valid string; the arguments are command"),
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
-        ({"command": "\udfff"}, "command: contains half of a surrogate pair, which is no text"),
+        ({"command": "\udfff"}, "command: contains half of a surrogate pair, which is not text"),
         ("ls", "the arguments are an object with fields, not str"),
         ([], "the arguments are an object with fields, not list"),
     ],

@@ -77,7 +77,7 @@ def test_only_the_documents_text_is_refused(command: str) -> None:
             "background: should be a valid boolean" + TAKES,
         ),
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
-        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is no text"),
+        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
         ("ls", "the arguments are an object with fields, not str"),
         (None, "the arguments are an object with fields, not NoneType"),
     ],

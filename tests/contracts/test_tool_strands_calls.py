@@ -50,7 +50,7 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             "command: should be a valid string" + TAKES,
         ),
         ({"mode": "execute", "command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
-        ({"mode": "execute", "command": "\ud800"}, "command: contains half of a surrogate pair, which is no text"),
+        ({"mode": "execute", "command": "\ud800"}, "command: contains half of a surrogate pair, which is not text"),
         (
             {"mode": "execute", "command": "ls", "timeout": 0},
             "timeout: should be greater than 0" + TAKES,

@@ -59,7 +59,7 @@ def test_the_agent_recovers_from_an_error() -> None:
             for name in ("self", "config", "run_manager", "callbacks", "args", "tool_input", "arguments")
         ],
         ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
-        ({"command": "\ud800"}, "command: contains half of a surrogate pair, which is no text"),
+        ({"command": "\ud800"}, "command: contains half of a surrogate pair, which is not text"),
     ],
 )
 @pytest.mark.parametrize("awaited", [False, True])

@@ -68,7 +68,7 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
             {"restart": 1},
             "restart: should be a valid boolean; the arguments are command (optional), restart (optional)",
         ),
-        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is no text"),
+        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
         ({"command": "a\0"}, "command: contains a NUL character, which bash cannot read"),
     ],
 )
