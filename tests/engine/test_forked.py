@@ -130,7 +130,7 @@ def test_what_a_forked_child_is_refused_is_told_as_such_and_nothing_is_suggested
             for one, name in ((shell, "pid"), (shell, "signal"), (terminal, "read"), (terminal, "fd")):
                 with pytest.raises(SessionClosed, match="forked child") as told:
                     getattr(one, name)
-                assert traceback.format_exception_only(told.value)[-1].endswith("makes its own\n")
+                assert traceback.format_exception_only(told.value)[-1].endswith("make a new one in a forked child\n")
 
         in_child(use)
 
