@@ -37,7 +37,7 @@ def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str,
 _COUNTS: Final = "(trap 'echo cleaned up; exit' INT; i=0; while :; do echo $((i++)); done)"
 
 
-def test_ctrl_c_brings_what_a_command_prints_while_it_ends(daemon: Daemon, agent: str) -> None:
+def test_after_ctrl_c_the_output_of_the_ending_command_is_shown(daemon: Daemon, agent: str) -> None:
     text = "echo begun; (trap 'echo cleaned up; echo badly >&2; exit' INT; echo on; while :; do sleep 0.05; done)"
     with running(daemon.socket, "run", "-s", agent, "--", text) as process:
         assert (line(process), line(process)) == (b"begun\n", b"on\n")
@@ -114,7 +114,7 @@ def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, en
 
 @pytest.mark.parametrize("words", [["wait"], ["wait", "--json"], ["send"], ["send", "--json"]], ids=" ".join)
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
-def test_ctrl_c_on_who_stays_with_a_command_brings_what_it_printed(
+def test_ctrl_c_in_wait_and_send_shows_the_output(
     daemon: Daemon, agent: str, place: Path, endless: str, words: list[str], kept: bool
 ) -> None:
     asks = f"X=kept; {'' if kept else _DEAF}echo begun; read line; echo got $line"
@@ -140,7 +140,7 @@ def test_ctrl_c_on_who_stays_with_a_command_brings_what_it_printed(
 
 
 @pytest.mark.parametrize("words", [["wait"], ["send"]], ids=" ".join)
-def test_who_leaves_what_another_runs_has_not_ended_it(daemon: Daemon, agent: str, words: list[str]) -> None:
+def test_leaving_does_not_end_the_command_of_another(daemon: Daemon, agent: str, words: list[str]) -> None:
     """Nor has a line that waits for its turn been typed."""
     with running(daemon.socket, "run", "-s", agent, "--", "echo on; sleep 100") as first:
         assert line(first) == b"on\n"

@@ -90,7 +90,7 @@ def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[
 
 
 @pytest.mark.parametrize("behind", ["a person", "another client"])
-def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, behind: str) -> None:
+def test_send_tells_a_person_what_it_waits_for(daemon: Daemon, agent: str, behind: str) -> None:
     with Raw(daemon.socket) as other:
         if behind == "a person":
             other.ask("hold", agent=agent, holder="me")
@@ -107,7 +107,7 @@ def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, beh
             assert finish(process, signal.SIGINT)[0] == 130
 
 
-def test_who_reads_wait_may_go_and_the_command_runs_on(daemon: Daemon, agent: str) -> None:
+def test_the_command_goes_on_when_the_reader_of_wait_is_gone(daemon: Daemon, agent: str) -> None:
     with session(agent, daemon) as sh:
         sh.run("while :; do echo tick; sleep 0.01; done", timeout=0.05, on_timeout="yield", tty=False)
     with running(daemon.socket, "wait", agent) as process:

@@ -47,7 +47,7 @@ def test_help_in_colours_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(("word", "meant"), [("rn", "did you mean run? "), ("ruN", "did you mean run? "), ("xyz", "")])
-def test_a_verb_that_there_is_not_may_be_another(word: str, meant: str) -> None:
+def test_an_unknown_verb_suggests_a_similar_one(word: str, meant: str) -> None:
     said = f"shellsession: there is no verb '{word}': {meant}`shellsession --help` lists them\n"
     assert cli("", word).stderr.decode() == said
 
@@ -101,7 +101,7 @@ def test_help_says_what_else_would_surprise(verb: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["ls"]])
-def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
+def test_output_without_a_reader_ends_quietly(daemon: Daemon, words: list[str]) -> None:
     connect("unread", daemon.socket, False).disconnect()
     with running(daemon.socket, *words) as process:
         assert process.stdout is not None
@@ -257,7 +257,7 @@ def test_a_plain_run_loads_next_to_nothing(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(("words", "used"), [("log --audit /dev/null", "json"), ("--help", "argparse")])
-def test_what_asks_no_daemon_loads_no_client(words: str, used: str) -> None:
+def test_verbs_without_a_daemon_load_no_client(words: str, used: str) -> None:
     loaded = modules("", words.split())
     assert used in loaded
     assert loaded & {*HEAVY, "socket", "_socket", "shellsession.daemon.client.session"} == set()

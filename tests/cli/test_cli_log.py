@@ -67,9 +67,7 @@ def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
     assert b"status" not in done.stderr
 
 
-def test_who_has_another_home_than_the_daemon_hears_where_its_log_is(
-    daemon: Daemon, agent: str, tmp_path: Path
-) -> None:
+def test_with_another_home_the_error_says_where_the_log_is(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     assert cli(daemon.socket, "run", "-s", agent, "--", "true").returncode == 0
     wait_until(daemon.audit.exists, "the line")  # it may come after the answer
     elsewhere = cli(daemon.socket, "log", env={"XDG_STATE_HOME": str(tmp_path)})

@@ -81,7 +81,7 @@ def test_it_sends_what_run_sends(daemon: Daemon, agent: str, monkeypatch: pytest
     assert [request.header["verb"] for _, request, *_ in sent] == ["open", "run"]
 
 
-def test_a_result_that_comes_once_the_command_is_left_is_not_shown(
+def test_a_late_result_of_a_cancelled_command_is_not_shown(
     daemon: Daemon, agent: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """To load what would show it takes long enough for that, and a second Ctrl-C has said that nobody waits for it."""

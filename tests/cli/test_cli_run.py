@@ -86,7 +86,7 @@ def test_a_usage_error_exits_with_125(daemon: Daemon, words: list[str], said: st
 
 @pytest.mark.parametrize("words", [["log", "-n"], ["serve", "--max-sessions"]], ids=lambda words: words[0])
 @pytest.mark.parametrize("number", ["-1", "x", "9" * 30, "9" * 5000, "1.5", "nan"])
-def test_what_is_no_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
+def test_an_invalid_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
     done = cli(daemon.socket, *words, number)
     assert (done.returncode, done.stdout) == (125, b"")
     assert re.search(r"is not a whole number from [01] to \d{19}\n\Z", done.stderr.decode())
@@ -104,7 +104,7 @@ def test_an_agent_has_one_name_in_every_locale(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("started", ["", "C", "POSIX"], ids=["unset", "C", "POSIX"])
-def test_a_locale_that_python_has_put_there_is_not_the_sessions(daemon: Daemon, agent: str, started: str) -> None:
+def test_a_session_does_not_inherit_the_locale_that_python_sets(daemon: Daemon, agent: str, started: str) -> None:
     """PEP 538: it sets LC_CTYPE for itself and all that it starts, where the locale is C."""
     env = {"LC_CTYPE": started} if started else {}
     words = [*PROGRAM, "run", "--socket", daemon.socket, "-s", agent, "--", "echo ${LC_CTYPE-unset}"]

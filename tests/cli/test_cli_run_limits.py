@@ -48,7 +48,7 @@ def test_a_silent_command_that_is_handed_back_is_not_over(daemon: Daemon, agent:
     assert [(entry["outcome"], entry["exit_code"]) for entry in logged] == [("exited", 3)]
 
 
-def test_what_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:
+def test_a_command_that_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:
     asks = "read -p 'name? ' name; echo hello $name; (exit 3)"
     first = cli(daemon.socket, "run", "-i", "-s", agent, "--", asks)
     assert (first.returncode, first.stdout) == (124, b"")

@@ -119,7 +119,7 @@ def test_the_limits_of_serve_are_the_daemons(tmp_path: Path) -> None:
         assert b"close an idle one (one)" in refused.stderr
 
 
-def test_patience_is_what_running_commands_get(tmp_path: Path) -> None:
+def test_running_commands_get_the_patience_to_end(tmp_path: Path) -> None:
     path, log = str(tmp_path / "run" / "socket"), tmp_path / "log"
     options = ["--audit", "", "--patience", "0", "--log-file", str(log), "--log-level", "info"]
     with detached(path, *options), running(path, "run", "--", "echo ready; sleep 99") as process:

@@ -98,7 +98,9 @@ def test_it_runs_in_the_directory_that_is_named(
 
 
 @pytest.mark.parametrize("before", [None, "/usr"])
-def test_how_it_got_there_is_not_seen(agents: Agents, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+def test_a_command_does_not_see_how_it_was_started(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
     if before is None:
         monkeypatch.delenv("OLDPWD", raising=False)
     else:
@@ -109,9 +111,7 @@ def test_how_it_got_there_is_not_seen(agents: Agents, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("file", "Not a directory")])
-def test_a_directory_that_is_none_is_a_failure_to_execute(
-    agents: Agents, tmp_path: Path, name: str, reason: str
-) -> None:
+def test_an_invalid_cwd_fails_to_execute(agents: Agents, tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "file").touch()
     bash = bashtool.tool(agents, agent="cwd", cwd=str(tmp_path / name))
     with pytest.raises(Failed) as raised:

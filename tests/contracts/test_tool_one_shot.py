@@ -186,7 +186,7 @@ def test_a_policy_sees_the_command_alone(agents: Agents) -> None:
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.none() | st.integers(0, 255))
-def test_only_what_was_said_of_the_end_is_taken_away(stdout: bytes, stderr: bytes, status: int | None) -> None:
+def test_only_the_report_of_the_end_is_removed(stdout: bytes, stderr: bytes, status: int | None) -> None:
     result = Result(stdout, stderr, status, None, "/", 0.0, "exited")
     assert read_report(result, b"0123456789abcdef") == result
 

@@ -114,7 +114,7 @@ def test_nothing_is_kept_between_calls(bash: Bash) -> None:
     assert "u" not in found["stdout"].split()[-1]
 
 
-def test_with_persistent_state_is_kept_and_the_model_is_told() -> None:
+def test_with_persistent_state_is_kept_and_the_description_says_so() -> None:
     with Agents() as agents:
         bash = spec.tool(agents, agent="a1", persistent=True)
         bash({"command": "cd /; KEPT=1"})

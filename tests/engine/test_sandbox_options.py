@@ -50,7 +50,7 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", BAD, ids=lambda options: repr(options)[:40])
-def test_what_cannot_be_meant_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match=f"sandbox.{next(iter(options))}"):
         Sandbox(**options)
 

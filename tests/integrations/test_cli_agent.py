@@ -97,7 +97,7 @@ def test_the_model_can_be_a_module_here(tmp_path: Path) -> None:
         (("--model", "python:scripted_langchain:failing", "task"), "the agent failed: RuntimeError: no key"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_line(words: tuple[str, ...], said: str) -> None:
+def test_errors_are_one_line(words: tuple[str, ...], said: str) -> None:
     done = run(*words)
     assert (done.returncode, done.stdout) == (125, b"")
     assert said in done.stderr.decode()

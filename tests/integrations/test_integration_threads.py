@@ -38,7 +38,7 @@ def test_the_command_of_a_cancelled_call_is_ended(way: str) -> None:
     asyncio.run(main())
 
 
-def test_who_cancels_knows_his_own_by_what_it_says() -> None:
+def test_the_cancellation_keeps_its_message() -> None:
     """As anyio's scopes do (``move_on_after``, ``fail_after``), which cancel again and again."""
 
     async def main() -> None:

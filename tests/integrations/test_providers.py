@@ -117,7 +117,7 @@ def test_a_tool_of_the_other_kind_is_refused_before_anything_runs(session: Sessi
     [None, {}, {"id": "1", "name": "other", "input": {"command": "touch ran"}}, {"name": "bash", "input": {}}],
     ids=["none", "empty", "another tool", "no id"],
 )
-def test_what_is_no_call_of_anthropics_tool_is_refused(session: Session, block: Any) -> None:
+def test_wrong_arguments_of_anthropics_tool_are_refused(session: Session, block: Any) -> None:
     with pytest.raises(InvalidRequest, match="nothing was run"):
         anthropic.tool_result(anthropic.tool(session), block)
     assert session.pid is None

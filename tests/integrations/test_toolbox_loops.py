@@ -99,7 +99,7 @@ def test_a_command_whose_time_limit_passed_between_two_loops_is_ended_by_the_fir
 
 
 @pytest.mark.parametrize("verb", ["wait", "interrupt"])
-def test_what_a_loop_has_ended_by_the_time_limit_is_told_in_the_next(hasty: Toolbox, verb: str) -> None:
+def test_a_command_that_one_loop_timed_out_is_reported_in_the_next(hasty: Toolbox, verb: str) -> None:
     async def until_ended() -> str:
         said = await hasty.bash("echo begun; sleep 1000")
         hasty._start_time_out()  # as its alarm does
@@ -115,7 +115,7 @@ def test_what_a_loop_has_ended_by_the_time_limit_is_told_in_the_next(hasty: Tool
 
 @COLLECTED
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
-def test_what_a_loop_was_ending_as_it_ended_itself_is_ended_in_the_next(hasty: Toolbox, how: str) -> None:
+def test_a_time_out_that_a_closed_loop_began_is_finished_in_the_next(hasty: Toolbox, how: str) -> None:
     seconds = handed_back(hasty)
     loop = asyncio.new_event_loop()
 

@@ -113,7 +113,7 @@ def test_strict_takes_what_it_can() -> None:
         ("ls; no", ["ls"], True, False),
     ],
 )
-def test_somebody_is_asked(command: str, allow: list[str] | None, asked: bool, ran: bool) -> None:
+def test_confirm_is_called(command: str, allow: list[str] | None, asked: bool, ran: bool) -> None:
     questions: list[tuple[str, str, str]] = []
 
     def confirm(command: str, agent: str, cwd: str) -> bool:

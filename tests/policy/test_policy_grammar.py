@@ -37,7 +37,7 @@ def _names(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("text", STARTED)
-def test_a_command_is_found_behind_the_one_that_starts_it(text: str) -> None:
+def test_a_command_is_found_after_the_program_that_starts_it(text: str) -> None:
     assert "rm" in _names(text)
 
 
@@ -63,7 +63,7 @@ def test_what_the_grammar_misreads_is_found_and_bash_runs_it(text: str, tmp_path
 
 
 @pytest.mark.parametrize("text", [*BROKEN, *UNREADABLE])
-def test_what_cannot_be_read_is_told(text: str) -> None:
+def test_a_text_that_cannot_be_parsed_has_a_fault(text: str) -> None:
     analysis = analyze(f"rm x\n{text}")
     assert analysis.fault.startswith("line ")
 
@@ -149,7 +149,7 @@ def test_what_is_too_long_or_too_deep_is_not_read() -> None:
     assert analyze("cat > f <<'E'\n" + "a\n" * (1 << 20) + "E\nrm x").unread
 
 
-def test_a_missing_parser_is_told_in_one_line() -> None:
+def test_a_missing_parser_is_reported_in_one_line() -> None:
     program = (
         "import sys; sys.modules['tree_sitter'] = None\n"
         "from shellsession import InvalidRequest\n"

@@ -84,7 +84,7 @@ def test_the_contracts_own_checks_come_first(agents: Agents) -> None:
         bash({"command": "y"})
 
 
-def test_time_limits_are_clamped_and_the_message_tells_the_policys(agents: Agents) -> None:
+def test_time_limits_are_clamped_and_the_message_has_the_policys_limit(agents: Agents) -> None:
     call, policy = {"command": "sleep 100"}, Policy(max_timeout=0.2)
     for usual in (None, 30):
         with pytest.raises(Failed, match=r"^Command timed out after 0\.2s$"):
