@@ -21,7 +21,7 @@ Make = Callable[..., Session]
 # What bash itself puts into any environment.
 BASHS_OWN = {"PWD", "SHLVL", "_", "OLDPWD", "PS1", "PS2"}
 # What the issue promises of the set for programs without a person.
-AGENT_ENV = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "GIT_TERMINAL_PROMPT": "0"}
+AGENT_ENV = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def environment(session: Session) -> dict[str, str]:
