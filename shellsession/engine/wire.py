@@ -4,8 +4,8 @@ Law: pure, and one-shot. A nonce is good for one mark of one command. ``Framer``
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! ((1)) <"/dev/null/NONCE ${PIPESTATUS[0]-} $? ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/NONCE"
-    bash: /dev/null/NONCE 0 1 7 hiBs braceexpand:hashall /home/me/NONCE: Not a directory
+    ! ((1)) <"/dev/null/NONCE ${PIPESTATUS[0]-} $? ${LINENO-} $- ${DIRSTACK-}/NONCE"
+    bash: /dev/null/NONCE 0 1 7 hiBs /home/me/NONCE: Not a directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
 DEBUG trap (the failing redirection belongs to a command that never starts) nor to `set -x`; `!` keeps it from `set -e`
@@ -58,7 +58,7 @@ NOWHERE: Final = b"/dev/null/"
 SECRET: Final = 14
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
 # The same words, which bash expands 1.5 us sooner.
-_SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $SHELLOPTS $DIRSTACK"
+_SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $DIRSTACK"
 # Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
 # $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
 # can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
@@ -115,7 +115,7 @@ def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> 
     It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
     for no reserved word, whatever it is.
     """
-    words = b"%b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}" % status if nounset else _SET_WORDS
+    words = b"%b ${LINENO-} $- ${DIRSTACK-}" % status if nounset else _SET_WORDS
     return b'\n! ((1)) <"%b%b %b/%b"\n' % (NOWHERE, nonce, words, nonce)
 
 
@@ -131,7 +131,6 @@ class Frame(NamedTuple):
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
     words before a command's redirections, and in a group's.
-    ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
     ``reserved``: descriptors that bash is to keep none of its own at (see ``texts``); they are opened.
     ``sourced``: the argument is a file that runs the text (see ``texts``).
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
@@ -147,7 +146,6 @@ class Frame(NamedTuple):
     spelling: int = 0
     isolated: bool = False
     grouped: bool = False
-    ours_in_history: int = 0
     reserved: Sequence[int] = ()
     sourced: bool = False
     setter: bytes = b"s"
@@ -175,10 +173,8 @@ class Frame(NamedTuple):
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
         is_older, prologue = self.version < LONG_READS, reserving
         run += _BEHIND if is_older else b""
-        if self.ours_in_history:
-            prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
-        if not (self.guarded or self.ours_in_history or self.sourced or self.spelling or is_older):
+        if not (self.guarded or self.sourced or self.spelling or is_older):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
         # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
@@ -191,7 +187,6 @@ class Frame(NamedTuple):
         guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
         words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
-        # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
         return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
 
 
@@ -213,15 +208,6 @@ GUARDS: Final = tuple(map(_guard, range(WAYS)))
 
 def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
     return b"%b() { %bunset -f %b; %breturn %d; }; %b builtin && :; " % (name, prefix, name, prefix, status, name)
-
-
-def _history(argument: bytes, lines: int, ahead: int) -> bytes:
-    # HISTCMD is the number of the line being run, before 5.1 one more; what is left of ours stands before it, and goes
-    # first, as -s looks at what stands before the text (HISTCONTROL). Bash 5.1 takes no negative number that reaches
-    # the first entry. Where HISTCMD was unset it is -1 (4.4 takes none): the line being run goes, and in any case -s
-    # puts its words in place of the last one.
-    forget = b'\\builtin history -d "$((${HISTCMD-%d}-%d))"; ' % (ahead - 1, ahead)
-    return forget * (lines - 1) + b"\\builtin history -s -- %b; " % argument
 
 
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
@@ -253,7 +239,7 @@ _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\
 # A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words
 # of the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
 UNUSUAL: Final = re.compile(
-    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|history|ulimit)\b"
+    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|ulimit)\b"
     rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
 )
 _REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
@@ -345,7 +331,6 @@ class Mark(NamedTuple):
     flags: bytes
     cwd: bytes
     line: int = 0
-    history: bool = False
     skipped: bool = False
     broken: bool = False
     doubtful: bool = False
@@ -458,27 +443,26 @@ def plain_mark(said: bytes, nonce: bytes) -> Mark | None:
 
 
 def _read(body: bytes) -> Mark | None:
-    words = body.split(b" ", 6)
-    if len(words) != 7 or words[0]:
+    words = body.split(b" ", 5)
+    if len(words) != 6 or words[0]:
         return None
-    _, piped, last, line, flags, options, cwd = words
+    _, piped, last, line, flags, cwd = words
     if was_told_behind := piped.startswith(TOLD_BEHIND):
         piped = piped[len(TOLD_BEHIND) :]
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
     if was_told_behind and b"r" in flags and piped:  # a restricted shell has refused the word behind, and so left 1
         last, was_told_behind = b"%d" % (piped == b"0"), False
-    history = b"history" in options  # no other option has the word in its name; it may stand first
     read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
     # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
     # itself, as when a keyword of it is an alias.
     if int(last) >= _SIGNALLED:
-        return Mark(int(last), flags, cwd, read, history, thrown=True)
+        return Mark(int(last), flags, cwd, read, thrown=True)
     if last not in (b"0", b"1") or (was_told_behind and piped and last == b"1"):
-        return Mark(int(last), flags, cwd, read, history, doubtful=last == b"2")
+        return Mark(int(last), flags, cwd, read, doubtful=last == b"2")
     # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where that had nothing to turn
     # round, an error threw bash out of the text.
     failed = last == b"0"
     status = int(piped or failed)
-    return Mark(status if failed or not status else int(last), flags, cwd, read, history)
+    return Mark(status if failed or not status else int(last), flags, cwd, read)

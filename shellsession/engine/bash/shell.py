@@ -93,7 +93,6 @@ class Shell:
         self._root = ""  # where bash's file system begins
         self.control = Control(control)
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
-        self.ours_in_history = 0
         self.prompt = b""  # what bash is known to say on its own stderr before it reads a line: PS1
         self.noise = b""  # what may be that: it was said behind the last command
         self.version = 0  # bash's, times 100, once it has told

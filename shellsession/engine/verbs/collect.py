@@ -295,7 +295,6 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
     framer = Framer(fresh_nonce(), shell.prompt)
-    shell.ours_in_history += 2 if line else 1
     shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
     until = time.monotonic() + patience

@@ -83,7 +83,6 @@ class Core:
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
         self.switching = False  # a command has asked for what switches line editing: any later one may run that
         self.named: set[int] = set()  # descriptors that a command's `exec` has named, perhaps a function's
-        self.history = False  # `set -o history` is on: bash records what we type
 
     # -- from any thread, and from callbacks
 

@@ -507,7 +507,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.call = None
     if mark.thrown:
         yield from collect.ask(shell, _FORGET)
-    engine.history, engine.functions_trap, engine.errexit = mark.history, b"T" in flags, b"e" in flags
+    engine.functions_trap, engine.errexit = b"T" in flags, b"e" in flags
     engine.guard = engine.guard_after(call.request.command)
     # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
     if mark.status or not is_blank(call.request.command):

@@ -98,7 +98,6 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
 def _send(shell: Shell, typed: Typed) -> None:
     shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
     shell.control.send(typed.lines)
-    shell.ours_in_history = 1
 
 
 def _put(engine: Core, shell: Shell, request: Request) -> Typed:
@@ -129,13 +128,12 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
     """What stands around the text of a command that prints to those streams."""
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
-    ours = 1 + shell.ours_in_history if engine.history else 0
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
     sourced = _must_source(engine, shell.version, request)
     return Frame(
-        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, reserved, sourced),
         *(engine.setter, shell.version, engine.guard != NEVER),
     )
 
@@ -154,14 +152,14 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
 def _must_source(engine: Core, version: int, request: Request) -> bool:
     """Is the text to be run by a file, as it may switch line editing, perhaps by what an earlier one has kept?
 
-    Or as it may end unfinished (see ``texts``). Not where that would show (`set -x`, a DEBUG trap, the history), nor
-    with an `exec`.
+    Or as it may end unfinished (see ``texts``). Not where that would show (`set -x`, a DEBUG trap), nor with an
+    `exec`.
     """
     text = request.command
     if request.isolated:  # no subshell is interactive
         return False
     engine.switching = engine.switching or switches_editing(text, version)
-    shows = engine.echoes or engine.debugging or engine.history or engine.spelling
+    shows = engine.echoes or engine.debugging or engine.spelling
     is_to_be = (engine.switching or ends_unfinished(text, version)) and not shows
     return is_to_be and not replaces_the_shell(text)
 
