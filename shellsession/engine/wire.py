@@ -131,8 +131,7 @@ class Frame(NamedTuple):
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
     words before a command's redirections, and in a group's.
-    ``reserved``: descriptors that bash is to keep none of its own at (see ``texts``); they are opened.
-    ``sourced``: the argument is a file that runs the text (see ``texts``).
+    ``reserved``: descriptors that bash is to keep none of its own at (see ``named_descriptors``); they are opened.
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
@@ -147,7 +146,6 @@ class Frame(NamedTuple):
     isolated: bool = False
     grouped: bool = False
     reserved: Sequence[int] = ()
-    sourced: bool = False
     setter: bytes = b"s"
     version: int = LONG_READS
     guarded: bool = True
@@ -161,8 +159,7 @@ class Frame(NamedTuple):
         disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
         not tell whether the text itself has just disabled the name.
         """
-        way = b"\\builtin ." if self.sourced else way_of(self.spelling)
-        run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
+        run = b"%b -- %b" % (way_of(self.spelling), argument)  # the text may begin with a dash
         # Not `builtin exec`, whose redirections end with it.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
         if self.grouped:
@@ -174,18 +171,15 @@ class Frame(NamedTuple):
         is_older, prologue = self.version < LONG_READS, reserving
         run += _BEHIND if is_older else b""
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
-        if not (self.guarded or self.sourced or self.spelling or is_older):
+        if not (self.guarded or self.spelling or is_older):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
-        # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
-        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (
-            NOWHERE,
-            self.nonce[SECRET:],
-            _SKIPPED_ONCE if is_older else b"((1))",
-        )
+        # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (``Framer``).
+        once = _SKIPPED_ONCE if is_older else b"((1))"
+        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], once)
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-        guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
-        words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
+        mark = mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
+        words = GUARDS[self.spelling], prologue, run, skipped, mark
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
         return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
 
@@ -213,24 +207,6 @@ def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with what is behind it
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
-# Bounded, or a line of a megabyte with many such words would take seconds.
-_EDITING: Final = re.compile(
-    rb"set[ \t][^\n;&|()]{0,100}?(?:\+o(?:(?![ \t\w])|[ \t]++(?![\w\"'$]))|[-+]\w*o[ \t]+[\"']?(?:emacs\b|vi\b|[$\\`]))"
-    rb"|shopt[ \t](?=[^\n;&|()]{0,100}?-\w*o)[^\n;&|()]{0,100}?(?:-\w*p|[ \t][\"']?(?:emacs\b|vi\b|[$\\`]))"
-)
-
-# Where a function ends in which `-` was made local, an old bash sets all the options anew.
-_EDITING_ONCE: Final = re.compile(rb"\blocal[ \t](?:[^\n;&|()]{0,100}?[ \t])?-(?![^\s;&|)}])")
-_SETS_ALL_UNTIL: Final = 501  # 5.1
-
-# Wherever such a word stands it may begin something; what ends it stands where a command would.
-_OPENING: Final = re.compile(rb"(?<![^\s;&|(){}!`])(?:if|case|for|while|until|select|\{)(?![^\s;&|()])")
-_CLOSING: Final = re.compile(
-    rb"(?:^|(?<=[\n;&)}])|(?<=fi)|(?<=done)|(?<=esac))[ \t]*+(?:fi|done|esac|\})(?![^\s;&|()<>`\"'])"
-)
-_OPEN: Final = re.compile(rb"(?:&&|\||\|&|\([ \t]*+\)|\bfunction[ \t]+[^\s()]++)[ \t]*+(?:\\|#.*+)?$")
-_UNFINISHED_ENDS: Final = 500  # 5.0
-
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
 _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
@@ -242,7 +218,7 @@ UNUSUAL: Final = re.compile(
     rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|ulimit)\b"
     rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
 )
-_REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
+_EDITING: Final = re.compile(rb"\bset[ \t]+[-+]\w*o(?:[ \t]+(?:vi|emacs)\b|[ \t]*(?:$|[;|&>)`]))")
 
 
 def is_blank(text: bytes) -> bool:
@@ -257,31 +233,6 @@ def named_descriptors(text: bytes) -> set[int]:
     lost, and what is closed there costs the shell. Other redirections come to an end, and it moves its own meanwhile.
     """
     return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
-
-
-def switches_editing(text: bytes, version: int) -> bool:
-    """May it switch line editing on or off, or tell a later one how (`set +o` prints it, for `eval`, `$line`, `f`)?
-
-    An interactive bash reads on from fd 0 then: it runs the command's own stdin, and ends with that. Not in a file that
-    it sources, nor in what is evaluated there.
-    """
-    return _EDITING.search(text) is not None or (
-        version < _SETS_ALL_UNTIL and b"local" in text and _EDITING_ONCE.search(text) is not None
-    )
-
-
-def ends_unfinished(text: bytes, version: int) -> bool:
-    """May it end within a compound command (`if true; then`), or behind `&&` or `|`?
-
-    An interactive bash 5.0 ends where such a text is evaluated; not in a file that it sources.
-    """
-    if version != _UNFINISHED_ENDS:
-        return False
-    if text.count(b"(") > text.count(b")") or len(_OPENING.findall(text)) > len(_CLOSING.findall(text)):
-        return True
-    lines = (line.strip() for line in reversed(text.split(b"\n")))
-    last = next((line for line in lines if line and not line.startswith(b"#")), b"")
-    return _OPEN.search(last) is not None
 
 
 def sets_errexit(text: bytes) -> bool:
@@ -304,9 +255,9 @@ def runs_unseen(text: bytes) -> bool:
     return _RUNS_UNSEEN.search(text) is not None
 
 
-def replaces_the_shell(text: bytes) -> bool:
-    """May it be replaced by a program (`exec nope`)? Where that fails, a sourced file ends the shell."""
-    return b"exec" in text and _REPLACING.search(text) is not None
+def switches_editing(text: bytes) -> bool:
+    """May it switch line editing (`set -o vi`, `eval "$(set +o)"`)? An interactive bash without it ends then."""
+    return _EDITING.search(text) is not None
 
 
 # Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).

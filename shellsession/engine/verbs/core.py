@@ -81,7 +81,6 @@ class Core:
         self.trapping = False  # a command of this shell has named traps: later ones may run them
         self.debugging = False  # and what may set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
-        self.switching = False  # a command has asked for what switches line editing: any later one may run that
         self.named: set[int] = set()  # descriptors that a command's `exec` has named, perhaps a function's
 
     # -- from any thread, and from callbacks

@@ -64,7 +64,6 @@ class Ordinary:
             or core.prompt_speaks
             or core.spelling
             or core.functions_trap
-            or core.switching
             or core.named
             or core.echoes
             or core.debugging

@@ -25,14 +25,10 @@ from ..wire import (
     Frame,
     Framer,
     Mark,
-    ends_unfinished,
     from_file,
     leaving,
     named_descriptors,
     quote,
-    replaces_the_shell,
-    switches_editing,
-    way_of,
 )
 from .collect import BROKEN, STOLEN, ask
 from .command import Call, Typed
@@ -112,7 +108,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     if out.modes and not terminal:
         out.settle()
     made = frame(engine, shell, request, nonce, out, err)
-    for argument, status in _arguments(engine, shell, request, made.sourced):
+    for argument, status in _arguments(engine, shell, request):
         lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
@@ -131,9 +127,8 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
-    sourced = _must_source(engine, shell.version, request)
     return Frame(
-        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, reserved, sourced),
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, reserved),
         *(engine.setter, shell.version, engine.guard != NEVER),
     )
 
@@ -149,31 +144,11 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     return sorted(named - readers.descriptors(shell.pid)) if named else ()
 
 
-def _must_source(engine: Core, version: int, request: Request) -> bool:
-    """Is the text to be run by a file, as it may switch line editing, perhaps by what an earlier one has kept?
-
-    Or as it may end unfinished (see ``texts``). Not where that would show (`set -x`, a DEBUG trap), nor with an
-    `exec`.
-    """
-    text = request.command
-    if request.isolated:  # no subshell is interactive
-        return False
-    engine.switching = engine.switching or switches_editing(text, version)
-    shows = engine.echoes or engine.debugging or engine.spelling
-    is_to_be = (engine.switching or ends_unfinished(text, version)) and not shows
-    return is_to_be and not replaces_the_shell(text)
-
-
-def _arguments(engine: Core, shell: Shell, request: Request, sourced: bool) -> Iterator[tuple[bytes, int]]:
+def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:
     """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
     text, status = request.command, engine.status
     if b"\\" in text:
         text = _ended(text)
-    if sourced:
-        # `||`: for `set -e` and an ERR trap, the file has no status of its own.
-        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling), quote(text))
-        yield quote(shell.files.write("text", lines)), status
-        return
     if engine.spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
         return
