@@ -16,7 +16,7 @@ from typing import Final, Literal
 from ...models import Stream as StreamName
 from ..bash.shell import Shell
 from ..io.control import fresh_nonce
-from ..io.streams import CHUNK, SMALL, Pace, Stream
+from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.readers import at_terminal
 from ..wire import Framer, mark_line
@@ -160,14 +160,11 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
         if call.paused or stream.fd in call.hung:
             continue
         pieces, taken = list[bytes](), 0
-        pace = Pace() if stream.modes else None
         while taken < _PORTION and (data := stream.read()):
             pieces.append(data)
             taken += max(len(data), _PORTION // _ROUNDS)
             if len(data) < _FULL:
                 break
-            if pace:
-                pace.keep()
         if pieces:  # a terminal gives 4 KiB at a time: who hears them live is told of all together
             deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
