@@ -71,6 +71,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     control = shell.control.fd
     quick = now + QUICK if until is None else min(until, now + QUICK)
     while not call.control_closed and (yield Wait((control,), quick, SOON)):
+        shell.refuse_forked()
         if _read_control(shell, call):
             return MARK
         if time.monotonic() >= quick:  # who talks there without end is no reason to forget the time
@@ -78,6 +79,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     while True:
         urgent, output = _listening(shell, call, now)
         ready = yield Wait(urgent, _wake(call, until, now), output=output)
+        shell.refuse_forked()
         now = time.monotonic()
         if ready:
             if control in ready and _read_control(shell, call):

@@ -18,7 +18,6 @@ from ..bash.shell import Shell
 from ..bash.spawn import environment
 from ..io.background import DRAINER
 from ..io.control import fresh_nonce
-from ..io.streams import Stream
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
 from .collect import UnattendedReader
@@ -242,43 +241,15 @@ class Core:
         return shell
 
     def disown(self) -> None:
-        """In a forked child: who cleans up finds no shell, and what the child was in the middle of is refused it.
-
-        It is kept, as its descriptors are as long as the session is.
-        """
+        """In a forked child: it has no shell, and every verb refuses. The parent's is kept, with its descriptors."""
         self.is_parents, self.unattended = True, None
         if (shell := self.shell) is not None:
+            shell.is_parents = True
             self.parents_shell, self.shell = shell, None
-            for stream in (shell.terminal, *shell.streams):
-                stream.__class__ = _ParentsStream
-            shell.__class__ = _ParentsShell
 
     def refuse_forked(self) -> None:
         if self.is_parents:
             raise SessionClosed(FORKED)
-
-
-class _Refused(SessionClosed, AttributeError):
-    """An AttributeError as well: who asks any object for anything (``hasattr``, ``inspect``, a debugger) goes on."""
-
-
-def _refuse(what: object, name: str) -> object:
-    """A signal handler or a callback has forked in the middle of a verb, and the child goes on with that.
-
-    But a child may look at all that is on its heap (gevent does, at ``__class__``): what Python asks, it is told.
-    """
-    if name.startswith("__") and name.endswith("__"):
-        return object.__getattribute__(what, name)
-    raise _Refused(FORKED, name="")  # a name: else Python adds one, and suggests others
-
-
-class _ParentsShell(Shell):
-    __getattribute__ = _refuse
-
-
-class _ParentsStream(Stream):
-    __slots__ = ()
-    __getattribute__ = _refuse
 
 
 _CORES: Final[weakref.WeakSet[Core]] = weakref.WeakSet()
