@@ -40,9 +40,6 @@ _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builti
 # A continued line, and behind it a last one that bash takes for continued, too (5.3 also where that is a comment).
 _OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
 
-# What took the command may take the first one as well: a PROMPT_COMMAND runs as soon as bash has given its mark.
-_QUESTIONS: Final = 2
-
 # All words of our line that an alias could stand for. What it says is not to be read in its echo (`set -v`).
 _OUR_WORDS: Final = b'if ! ((1)); then ((1)); elif ((1)); then { ! ((1)) <"/dev/null/taken$((0))/"; }; fi'
 
@@ -223,28 +220,14 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     """Why the shell can run nothing any more; "" where it can. But for BROKEN, it has not run this either."""
     if mark.skipped and call.retyped >= WAYS - 1:
         return _UNREACHABLE
-    # SIGINT makes bash forget lines that it has read.
-    stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
-    if stolen is not False:
+    if call.stolen and not mark.thrown:  # SIGINT makes bash forget lines that it has read
         # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
-        return STOLEN if stolen and (call.typed.in_one or not call.idle_looks) else BROKEN
+        return STOLEN if call.typed.in_one or not call.idle_looks else BROKEN
     if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
     complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
     return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_room() else ""
-
-
-def _counts_lines(shell: Shell) -> Steps[bool | None]:
-    """Is LINENO what bash counts, and not what a command has put there after `unset LINENO`? None: it does not answer.
-
-    A line that was read moves it, and nothing else.
-    """
-    before = shell.control.line
-    for _ in range(_QUESTIONS):
-        if (yield from ask(shell, b"")) is not None:
-            return shell.control.line > before
-    return None
 
 
 def _takes_our_words(shell: Shell) -> Steps[bool]:
