@@ -282,6 +282,8 @@ class Request(Record):
         return request
 
 
+# The names of the options of ``run``. (Another one is ``check``: it asks for an error, and a request does not have it.)
+OPTIONS: Final = Request.__match_args__[1:]
 # What JSON may have for each type of a field.
 _KINDS: Final = {
     "bytes": (bytes,),
