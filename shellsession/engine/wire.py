@@ -31,10 +31,39 @@ from typing import Final, NamedTuple
 # trap could read there (`set -e` undoes our redirections before an EXIT trap runs). Longer text goes through a file;
 # from 10 KB on that is the faster way in any case (1 KB: 0.20 ms inline, 0.23 from a file).
 READ_MAX: Final = 1024
-# Before 5.1 bash takes so much at once. Then the last time it gets the whole mark line, and the end of the one before
-# it: a nonce is not longer than that allows.
-SHORT_READ: Final = 128
+
+# Before bash 5.1: all that such a bash needs, but for its bootstrap (see ``spawn``).
 LONG_READS: Final = 501  # 5.1
+# It takes so much at once. The last time it gets the whole mark line, and the end of the one before it: a nonce is not
+# longer than that allows.
+SHORT_READ: Final = 128
+# Stands before the statuses where ``_Dialect.behind`` stood behind the text.
+TOLD_BEHIND: Final = b"="
+
+
+class _Dialect(NamedTuple):
+    """What is typed in another way to an older bash.
+
+    ``behind``: behind the text. An error that throws an older bash out of `eval` itself (`shift 1 2`) leaves
+    PIPESTATUS as it was before, and 1 in $?: so does what `!` makes of success. So success, too, is made 0 there, which
+    no error leaves. (PIPESTATUS can be made unreadable: then only `!` tells.) Traces and DEBUG traps print nothing.
+    ``skipped``: in place of a text that was not run. An older bash is left with 1, for which no `set -e` ends it.
+    ``aligned``: the lines are filled up to a multiple of this length.
+    """
+
+    behind: bytes = b""
+    skipped: bytes = b"((1))"
+    told: bytes = b""
+    aligned: int = 1
+
+
+_NEW: Final = _Dialect()
+_OLD: Final = _Dialect(
+    b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1",
+    b"((0)) && :",
+    TOLD_BEHIND,
+    SHORT_READ,
+)
 
 # How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
 # `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
@@ -59,14 +88,6 @@ SECRET: Final = 14
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
 # The same words, which bash expands 1.5 us sooner.
 _SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $DIRSTACK"
-# Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
-# $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
-# can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
-_BEHIND: Final = b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1"
-# And a text that was not run leaves 1, for which no `set -e` ends the shell.
-_SKIPPED_ONCE: Final = b"((0)) && :"
-# Stands before the statuses then.
-TOLD_BEHIND: Final = b"="
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 
 
@@ -168,20 +189,19 @@ class Frame(NamedTuple):
             run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        is_older, prologue = self.version < LONG_READS, reserving
-        run += _BEHIND if is_older else b""
+        dialect, prologue = _NEW if self.version >= LONG_READS else _OLD, reserving
+        run += dialect.behind
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
-        if not (self.guarded or self.spelling or is_older):
+        if dialect is _NEW and not (self.guarded or self.spelling):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
-        # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (``Framer``).
-        once = _SKIPPED_ONCE if is_older else b"((1))"
-        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], once)
+        # behind a text `!` never leaves 0 and 0, nor ``_OLD.behind`` 1 and 1 where no error threw it out (``Framer``).
+        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], dialect.skipped)
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-        mark = mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
+        mark = mark_line(self.nonce, dialect.told + _STATUSES)
         words = GUARDS[self.spelling], prologue, run, skipped, mark
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
-        return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
+        return b"if" + b" " * ((-len(lines) - 2) % dialect.aligned) + lines
 
 
 def way_of(spelling: int) -> bytes:
