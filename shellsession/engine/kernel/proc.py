@@ -1,6 +1,6 @@
 """What /proc tells of processes, also where the host has no descriptor free.
 
-Law: it looks, and changes nothing. What may not be seen is empty, and no error.
+Law: it looks, and changes nothing.
 """
 
 from __future__ import annotations
@@ -207,6 +207,11 @@ def children(pid: int) -> list[int]:
     """The children of every thread of a process, zombies too."""
     threads = names(f"/proc/{pid}/task")
     return [child for thread in threads for child in _children(f"/proc/{pid}/task/{thread}/children")]
+
+
+def open_children(pid: int) -> int:
+    """A descriptor of the list of a process's children, those of its first thread. Raises OSError."""
+    return os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _children(path: str) -> list[int]:

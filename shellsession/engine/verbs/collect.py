@@ -1,6 +1,6 @@
 """The heart of waiting for a command: collect its output, and say what happened next.
 
-Law: it reads and looks, and decides nothing; the reasons it returns are the only things that can happen to a command.
+Law: the reasons that ``pump`` returns are the only things that can happen to a command.
 """
 
 from __future__ import annotations

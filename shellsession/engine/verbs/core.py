@@ -1,6 +1,6 @@
 """What is known of one session: its bash, the command that it runs, and what earlier commands left running.
 
-Law: nothing here waits, and what any thread may call says so.
+Law: nothing here waits but ``stop_unattended``, and what any thread may call says so.
 """
 
 from __future__ import annotations
