@@ -20,8 +20,7 @@ from pydantic import Field
 from ..models import Limits, Result, check_flag, streams_of
 from .contract import BadCall, Contract, Input, P, WrappedRequest, quoted, to_text
 
-# The kernel accepts no longer argument than MAX_ARG_STRLEN, 128 KiB. Beyond this size bash reads the command from a
-# pipe.
+# The kernel refuses arguments longer than MAX_ARG_STRLEN, 128 KiB. Bash reads a command beyond this size from a pipe.
 _ARGUMENT_MAX: Final = 100_000
 # The most bytes of a report: each half of a stream needs room for so many more.
 REPORT_MAX: Final = 1 << 10
