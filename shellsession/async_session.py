@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .base import HEARD, LOOK_PATIENCE, Base
+from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T
 from .engine.verbs.expect import expect, late
@@ -50,7 +50,7 @@ class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
 
     def __del__(self) -> None:
         for call in self._followed:
-            call.abandoned = True
+            call.delivery.abandon()
 
 
 def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callable[[], bool]) -> None:
@@ -245,11 +245,11 @@ class AsyncSession(Base, LoopSession[Request]):
         """
         engine, taker = self._engine, self._taker()  # before: the call lets it go at its end
         result = await self._do(steps)
-        if taker is not None and taker.call is engine.last and not result.runs_on:
+        if taker is not None and (call := taker.call) is engine.last and call is not None and not result.runs_on:
             try:
-                if not await taker.finish(until) and taker.call is engine.last and not self.closed:
-                    engine.unheard = result
-                    return self._elsewhere(HEARD)
+                if not await taker.finish(until) and call is engine.last and not self.closed:
+                    call.delivery.keep()
+                    return self._elsewhere(CALLBACK_RUNS)
             except BaseException:
                 taker.cancel()
                 raise
@@ -310,7 +310,7 @@ class AsyncSession(Base, LoopSession[Request]):
         request = request.__replace__(on_output=taker)
         try:
             result = await self._start(lambda: engine.run(request))
-            handed_back = engine.call if result.runs_on else None
+            handed_back = engine.handed_back if result.runs_on else None
             await taker.finish()
         except BaseException:
             taker.cancel()
@@ -330,18 +330,19 @@ class AsyncSession(Base, LoopSession[Request]):
         call = await self._start(lambda: engine.follow(request))
         followed.append(call)
         try:
-            while engine.call is call:
-                for piece in await self._do(self._mine().heard(call)):
+            while call.delivery.runs_on:
+                for piece in await self._do(self._mine().next_pieces(call)):
                     yield piece
-            for piece in call.take_pieces() if call.result else await self._do(engine.heard(call)):
+            for piece in call.take_pieces() if call.delivery.result else await self._do(engine.next_pieces(call)):
                 yield piece
-            engine.forget_output(result := engine.result_of(call))
+            engine.forget_output(result := call.delivery.deliver())
             yield result
         finally:
-            is_dropped, call.abandoned = call.abandoned, True  # nobody holds the iterator: asyncio closes it, some time
-            if engine.call is call and self._owner == os.getpid():
+            is_dropped = call.delivery.abandoned  # nobody holds the iterator: asyncio closes it, some time
+            call.delivery.abandon()
+            if call.delivery.runs_on and self._owner == os.getpid():
                 if is_dropped:
-                    in_a_while(lambda: self._do(self._mine().drop(call)), lambda: engine.call is call)
+                    in_a_while(lambda: self._do(self._mine().drop(call)), lambda: call.delivery.runs_on)
                 else:
                     await self._do(engine.drop(call))
 
@@ -376,7 +377,7 @@ class AsyncSession(Base, LoopSession[Request]):
         engine = self._mine()
         meant = engine.current
         if (told := await self._along(None, lambda: engine.request_interrupt(meant))) is not None:
-            return told if meant is None else meant.result or told
+            return told if meant is None else meant.delivery.result or told
         return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
 
     async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
@@ -415,9 +416,9 @@ class AsyncSession(Base, LoopSession[Request]):
     async def _look(self) -> Result | None:
         """The end of what was handed back, if that has ended: still for who waits, but nothing runs any more."""
         engine = self._mine()
-        if (call := engine.call) is not None:
-            await self._do(engine.news(call, time.monotonic(), "yield"))
-        return engine.unheard
+        if (call := engine.handed_back) is not None:
+            await self._do(engine.await_output(call, time.monotonic(), "yield"))
+        return engine.due
 
     async def _close_if_idle(self, idle: float | None) -> None:
         """As ``Session._close_if_idle``."""

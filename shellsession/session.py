@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
-from .base import HEARD, LOOK_PATIENCE, Base
+from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.background import Waiter, is_owned
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.verbs.command import LARGE
@@ -100,7 +100,7 @@ class Session(Base, ThreadSession[Request]):
                     self._leave()
                 except BaseException:  # Ctrl-C: nobody gets the result by which the command was handed back
                     self._engine.stop_unattended()
-                    if self._engine.call is not None:
+                    if self._engine.handed_back is not None:
                         drive(self._engine.interrupt(), self._poller)
                     raise
 
@@ -144,14 +144,14 @@ class Session(Base, ThreadSession[Request]):
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
         call = self._start(lambda: engine.follow(request))
         try:
-            while engine.call is call:
-                yield from self._do(self._mine().heard(call))
-            yield from call.take_pieces() if call.result else self._do(engine.heard(call))
-            engine.forget_output(result := engine.result_of(call))
+            while call.delivery.runs_on:
+                yield from self._do(self._mine().next_pieces(call))
+            yield from call.take_pieces() if call.delivery.result else self._do(engine.next_pieces(call))
+            engine.forget_output(result := call.delivery.deliver())
             yield result
         finally:
-            call.abandoned = True
-            if engine.call is call and self._owner == os.getpid():
+            call.delivery.abandon()
+            if call.delivery.runs_on and self._owner == os.getpid():
                 self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:
@@ -205,7 +205,7 @@ class Session(Base, ThreadSession[Request]):
         """End that very command, or tell how it ended; None: the one that another thread is about to begin."""
         engine = self._mine()
         if (told := self._along(None, lambda: engine.request_interrupt(meant))) is not None:
-            return told if meant is None else meant.result or told
+            return told if meant is None else meant.delivery.result or told
         return self._result_of(engine.interrupt(meant))
 
     def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
@@ -219,7 +219,7 @@ class Session(Base, ThreadSession[Request]):
                 if once_waiting is not None:
                     once_waiting()
         if not is_in_use:  # but who reads it between two verbs may be in its callback, which waits for us perhaps
-            return None if self._engine.stop_unattended(until) else self._elsewhere(HEARD)
+            return None if self._engine.stop_unattended(until) else self._elsewhere(CALLBACK_RUNS)
         try:
             return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
         finally:

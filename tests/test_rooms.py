@@ -15,7 +15,7 @@ trees = sources.trees
 # They compute, and touch no system: modules, or rooms with all that lies in them.
 _PURE: Final = (
     *("errors", "models", "sandbox", "policy", "engine.wire", "daemon.protocol.wire", "daemon.protocol.messages"),
-    *("daemon.server.ledger", "daemon.server.outcomes"),
+    *("engine.verbs.delivery", "daemon.server.ledger", "daemon.server.outcomes"),
     *("contracts.contract", "contracts.one_shot", "contracts.spec", "contracts.langchain", "contracts.phoenix_git"),
 )
 _IO: Final = {"os", "time", "socket", "_socket", "_thread", "select", "selectors", "asyncio", "threading", "subprocess"}

@@ -19,6 +19,7 @@ from ...engine.bash.spawn import AGENT_ENV
 from ...engine.io.output import counted
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
+from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.ending import result as ended_with_shell
 from ...errors import (
     CLOSED,
@@ -314,7 +315,7 @@ class SharedSession:
 
         Raises SessionBusy when it was not by that moment, NotRunning when it has ended.
         """
-        if self._attending and self.engine.call is None:
+        if self._attending and self.engine.handed_back is None:
             stay = self._attending[0]
             await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
             if not stay.done():
@@ -325,7 +326,7 @@ class SharedSession:
     async def type(self, data: bytes, until: float | None) -> None:
         """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for it."""
         engine = self.engine
-        while engine.attended is not None and engine.attended is engine.call:
+        while engine.attended is not None and engine.attended is engine.handed_back:
             drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once it is woken
             shell = engine.live()
             data = data[shell.keyboard.type(data) :]
@@ -338,7 +339,7 @@ class SharedSession:
     def begin(self, command: bytes, request: str, viewer: Connection | None) -> Fanout:
         """A command is to be run. ``viewer``: the connection of the person who typed it."""
         fanout = Fanout(self.engine, self.audience, *self.told(command), viewer)
-        if self.engine.call is None:  # else it is refused, and that one still asked for
+        if self.engine.handed_back is None:  # else it is refused, and that one still asked for
             self.outcomes.begin(request)
             fanout.begin()
         return fanout
@@ -346,7 +347,7 @@ class SharedSession:
     def first_result(self, command: bytes, result: Result, fanout: Fanout, request: str) -> None:
         """A command has its first result, the whole or a piece of it."""
         fanout.begin()
-        if result.runs_on and (call := self.engine.call) is not None:
+        if result.runs_on and (call := self.engine.handed_back) is not None:
             self.outcomes.current = request
             self._unfinished, self.fanout = Unfinished(request, command, call, counted(result)), fanout
         else:
@@ -367,16 +368,25 @@ class SharedSession:
     def given_up(self, result: Result) -> Result:
         """Of a command whose client gave it up: unless that hears of it, the next one is told of the shell it cost."""
         if not result.state_kept:
-            self.engine.untold = result
+            self.report_loss(result)
         return result
+
+    def report_loss(self, result: Result) -> None:
+        delivery = Delivery()
+        delivery.end(result)
+        self.engine.note_loss(delivery)
+
+    def delivered(self, result: Result) -> None:
+        if (lost := self.engine.lost) is not None and lost.result is result:
+            self.engine.lost = None
 
     def hear(self, request: str) -> None:
         """The client of that request came back, and was told."""
-        if (heard := self.outcomes.hear(request)) is not None and heard is self.engine.untold:
-            self.engine.untold = None
+        if (heard := self.outcomes.hear(request)) is not None:
+            self.delivered(heard)
 
     def _look_at_end(self) -> None:
-        if self.engine.call is not None and not self._looks:
+        if self.engine.handed_back is not None and not self._looks:
             self._looks.add(look := asyncio.create_task(self._notice_end()))
             look.add_done_callback(self._looks.discard)
 
@@ -385,13 +395,9 @@ class SharedSession:
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
                 self.next_result(self.outcomes.last, result)
-                if not result.state_kept:
-                    self.engine.untold = result
 
     def glimpsed_end(self, end: Result) -> None:
         """It was seen to end by ``expect``, which tells nobody what became of the shell: the next command is told."""
-        if self._unfinished is not None and not end.state_kept:
-            self.engine.untold = end
         self.next_result(self.outcomes.last, end)
 
     def _log_end(self, command: bytes, result: Result) -> None:
@@ -419,10 +425,10 @@ class SharedSession:
 
     def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""
-        self.engine.untold = None
         if (unfinished := self._unfinished) is not None:
             call = unfinished.call  # without a result where its shell was given up in the middle of a verb
-            end = call.result or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
+            end = call.delivery.result
+            end = end or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
             self.next_result(unfinished.request, end)
         self.outcomes.begin(self.outcomes.last)  # that one may be waiting for the next shell
 
@@ -521,5 +527,4 @@ class Sessions:
     def heard(self, result: Result) -> None:
         """Who gave the command up is told."""
         for shared in self:
-            if shared.engine.untold is result:
-                shared.engine.untold = None
+            shared.delivered(result)

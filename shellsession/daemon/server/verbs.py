@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
     """The answer that brings a result of that command, which one runs on, and what was typed for it in vain."""
     if not result.state_kept and not incoming.listener.connection.is_gone:
-        shared.engine.untold = None  # told
+        shared.engine.lost = None  # delivered
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
@@ -101,13 +101,13 @@ _AGAIN: Final = 0.05
 @contextmanager
 def observing(engine: Engine, listener: Listener) -> Iterator[None]:
     """While a verb only looks at what was handed back: once its client has left for good it looks no more."""
-    call = engine.call
+    call = engine.handed_back
     looking = True
 
     def let_go(_: object = None) -> None:
-        if looking and call is not None and call is engine.call:
+        if looking and call is not None and call is engine.handed_back:
             if call is engine.attended and engine.shell is not None:
-                call.following = call.has_news = True  # it is news enough
+                call.following = call.has_output = True  # it is news enough
                 engine.shell.wake()
             asyncio.get_running_loop().call_later(_AGAIN, let_go)  # perhaps its turn has not come yet
 
@@ -274,7 +274,7 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
     if (answer := await _shared_end(shared, incoming, until)) is not None:
         return answer
     with observing(shared.engine, incoming.listener):
-        if incoming.request.so_far and (call := shared.engine.call) is not None:
+        if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
             _tell_so_far(call, incoming.listener)
         left = None if until is None else max(0.001, until - time.monotonic())
         return await _stay(shared, incoming, shared.session.wait(left))
@@ -366,7 +366,7 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
         except asyncio.CancelledError:
             _note_given_up(shared, incoming, command)
             raise
-    if (end := shared.engine.unheard) is not None:  # perhaps nobody waits for it any more
+    if (end := shared.engine.due) is not None:  # perhaps nobody waits for it any more
         shared.glimpsed_end(end)
     shared.handed_to = incoming.request.id
     return Answer({"value": ended}, (text,))
@@ -429,7 +429,7 @@ def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Res
     missed_by = incoming.request.id if incoming.listener.connection.is_gone else ""
     result = shared.outcomes.tell(command, result, missed_by)
     if not result.state_kept and shared.outcomes.misses(result):
-        shared.engine.untold = result  # the next command is told of that shell's end, unless somebody asks before
+        shared.report_loss(result)  # the next command is told of that shell's end, unless somebody asks before
     answer = answer_with(shared, incoming, result, command)
     if result.runs_on:  # perhaps it has ended meanwhile: that is kept for who names it
         answer.header["command"], shared.handed_to = command, incoming.request.id

@@ -22,14 +22,14 @@ from ..kernel.readers import at_terminal
 from ..wire import Framer, mark_line
 from .command import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
-What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "interrupt"]
+What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
 MARK: Final = "mark"
 DEAD: Final = "dead"
 TIMED_OUT: Final = "timed_out"
 IDLE: Final = "idle"
 INPUT: Final = "input"
 OVERFLOW: Final = "overflow"
-NEWS: Final = "news"
+OUTPUT: Final = "output"
 INTERRUPT: Final = "interrupt"
 
 BROKEN: Final = (
@@ -217,10 +217,10 @@ def happened(call: Call, until: float | None, now: float) -> What | None:
     """What its output or the time says of the command."""
     if call.ending is None and call.overflowed:
         return OVERFLOW
-    if until is not None and now >= until:  # before its news, of which there may be no end
+    if until is not None and now >= until:  # before its output, which may have no end
         return TIMED_OUT
-    if call.ending is None and call.following and call.has_news:
-        return NEWS
+    if call.ending is None and call.following and call.has_output:
+        return OUTPUT
     if call.ending is None and now >= call.idle_at:
         return IDLE
     return None
