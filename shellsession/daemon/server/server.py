@@ -49,12 +49,12 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
     request = incoming.request.request
     cancelled = await server.cancel(request)
-    partial = cancelled.partial if cancelled is not None else await server.sessions.end_untold(request)
-    if partial is None:
+    outcome = cancelled.outcome if cancelled is not None else await server.sessions.cancel_handed_back(request)
+    if outcome is None:
         return Answer({"value": cancelled is not None})
-    if incoming.request.reads:
-        server.sessions.heard(partial)
-    header, parts = from_result(partial)
+    result = outcome.deliver("" if incoming.request.reads else incoming.request.id)
+    outcome.forget_output()
+    header, parts = from_result(result)
     return Answer({"value": True, "result": header}, parts)
 
 
@@ -212,7 +212,7 @@ class Server:
         connection.send(reply)
         shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else it was taken late: the client asks elsewhere
-            shared.hear(request.id)
+            shared.outcomes.acknowledge(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id
@@ -234,14 +234,14 @@ class Server:
             LOG.exception("a %s request failed; this is a defect of ours", incoming.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
             header, parts = {"error": from_error(fault)[0]}, ()
-        incoming.listener.queued = False  # also where it was refused: nothing more is told of it
+        incoming.listener.queued = False  # also where it was refused: it is not notified any more
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_told())
+        self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_sent())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
         incoming.listener.connection.send(reply)
-        incoming.listener.abandon()  # what is still to be told of its output waits for no client that has gone
+        incoming.listener.abandon()  # its output waits no more for a client that has gone
         incoming.listener.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
