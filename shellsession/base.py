@@ -34,7 +34,7 @@ class Base(AnySession[Request]):
     """What both sessions are made of: the options, the engine, and the checking of arguments."""
 
     attached = False  # somebody sits there: it is not closed for being idle
-    relied_on = False  # somebody counts on what it keeps: where it was closed for being idle, that is told
+    relied_on = False  # a tool depends on its state: where it was closed for being idle, the next call reports that
     lasts = (
         False  # its tool promises that it lasts as long as its agent: it is closed only where ``idle_ttl`` was given
     )
@@ -202,11 +202,11 @@ class Base(AnySession[Request]):
                 self._waiters.pop().tell(None if attended is None else attended.delivery.result)
 
     def _elsewhere(self, reason: str = _STAYS) -> Result:
-        """What a waiter is told at its moment, while another is still in the command."""
+        """The result of a waiter whose moment passes while another thread or task is still in the command."""
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _came_of(self, command: bytes | None = None) -> Result | None:
-        """What came of the command begun last (if it is this very one): who awaited it was cancelled, and is told."""
+        """Deliver the ending of the command begun last (if it is this very one), whose caller was cancelled."""
         call = self._engine.last
         if call is None or (command is not None and call.request.command is not command):
             return None

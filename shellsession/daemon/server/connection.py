@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self._room.clear()
 
     def offer(self, data: bytes, size: int) -> None:
-        """Send output to a watcher: it misses what it is too slow for, and is told how much."""
+        """Send output to a watcher: it misses what it is too slow for, and gets the number of bytes."""
         if self._transport is None:
             return
         behind = self._transport.get_write_buffer_size()
@@ -324,7 +324,7 @@ class Listener:
             False  # for its turn: nothing was begun for it, and it is given up when its client leaves for good
         )
         self.late = False  # its turn did not come in time
-        self.behind = LATE  # what it is told then
+        self.behind = LATE  # its error then
         self.begun = False  # its task has had its first turn
         self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
         self.outcome: Delivery | None = None  # of its command, which was cancelled

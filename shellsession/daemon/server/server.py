@@ -62,8 +62,8 @@ async def _list(server: Server, _: Incoming) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
     runs = {shared.agent: shared.command[:room] for shared in server.sessions}
-    told = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
-    return Answer({"value": None}, (to_part(told),))
+    listed = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
+    return Answer({"value": None}, (to_part(listed),))
 
 
 async def _stats(server: Server, _: Incoming) -> Answer:
@@ -85,7 +85,7 @@ OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
 
 
 _MAX_CONNECTIONS: Final = 1024
-# How long clients have to take what they are told at the end, in seconds.
+# How long clients have to take the last answers at the end, in seconds.
 _LAST_WORDS: Final = 1.0
 # How long a client that lost its connection may take to come back on another, in seconds.
 _GRACE: Final = 2.0
@@ -265,7 +265,7 @@ class Server:
             listener.give_up()
 
     async def cancel(self, request: str) -> Listener | None:
-        """End a request that is being served, and tell whose it was; None when it is not served (any more)."""
+        """End a request that is being served; returns its listener, None when it is not served (any more)."""
         # A task that has not had its first turn would be thrown away, and its answer with it. That takes a turn or two.
         while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
             await asyncio.sleep(0)

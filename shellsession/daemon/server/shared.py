@@ -124,7 +124,7 @@ class Audience:
             connection.on_close(lambda: self._watchers.discard(connection))
 
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
-        """Tell them all."""
+        """Send it to all of them."""
         if self._watchers:
             data = encode({"event": event, "agent": self._agent, **fields}, *parts)
             droppable = len(parts[0]) if event == "output" else 0
@@ -214,7 +214,7 @@ class SharedSession:
     # -- who may use it
 
     def notify_queued(self, listener: Listener) -> None:
-        """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
+        """Notify a client whose request waits for its turn, if it does: of the command it waits for, and since when."""
         if listener.queued:
             call = self.engine.current
             seconds = None if call is None else time.monotonic() - call.started
@@ -485,7 +485,7 @@ class Sessions:
         return True
 
     def dismiss(self, shared: SharedSession) -> None:
-        """Its session is closed: who waits for a turn there is told, and who sits there."""
+        """Its session is closed: refuse who waits for a turn there, and notify who sits there."""
         shared.lose()
         shared.hold.end()
         self._agents._forget(shared.agent, shared.session)

@@ -106,7 +106,7 @@ def observing(engine: Engine, listener: Listener) -> Iterator[None]:
     def let_go(_: object = None) -> None:
         if looking and call is not None and call is engine.handed_back:
             if call is engine.attended and engine.shell is not None:
-                call.following = call.has_output = True  # it is news enough
+                call.following = call.has_output = True  # as if it had printed something
                 engine.shell.wake()
             asyncio.get_running_loop().call_later(_AGAIN, let_go)  # perhaps its turn has not come yet
 
@@ -283,7 +283,7 @@ async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | 
 def _send_so_far(call: Call, listener: Listener) -> None:
     """What a command has printed since its last result; the next one has it, too.
 
-    Nothing is waited for between this and who hears what follows: there is no gap.
+    Nothing is waited for between this and the output that follows: there is no gap.
     """
     captures: tuple[tuple[Stream, Capture], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
     for stream, capture in captures:
@@ -374,7 +374,7 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
         finally:
             if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
                 shared.lose(RESTARTED)
-                if before is not None and not ran:  # else its end tells of it
+                if before is not None and not ran:  # else its ending says so
                     shared.audience.show("restarted", {})
 
 

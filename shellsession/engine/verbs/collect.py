@@ -227,7 +227,7 @@ def happened(call: Call, until: float | None, now: float) -> What | None:
 
 
 def _look(shell: Shell, call: Call, now: float) -> What | None:
-    """Nothing was heard for a while: see what the kernel says of bash and of what it runs."""
+    """Look what the kernel says of bash and of what it runs, after a while without output."""
     first = LOOK_TERMINAL if call.terminal else LOOK_PLAIN
     silent = now - call.last_output
     call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
@@ -332,7 +332,9 @@ class UnattendedReader:
                 self.thread = threading.get_ident()
                 try:
                     deliver(self._call, name, stream is self._terminal, data, time.monotonic())
-                except BaseException as error:  # a faulty callback: told by the next verb, in the caller's own thread
+                except (
+                    BaseException
+                ) as error:  # a faulty callback: the next verb raises that, in the caller's own thread
                     self._call.mute()
                     self._call.fault = error
                 finally:

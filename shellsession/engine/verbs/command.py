@@ -354,9 +354,9 @@ class Call:
         if self.terminal:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
-        self.tell(name, data)
+        self.call_back(name, data)
 
-    def tell(self, name: StreamName, data: bytes) -> None:
+    def call_back(self, name: StreamName, data: bytes) -> None:
         """Call its callback, if it has one."""
         if self.request.on_output is not None:
             try:
@@ -382,7 +382,7 @@ class Call:
         return pieces
 
     def raise_fault(self) -> None:
-        """Tell the caller, in the caller's own thread, of a callback that failed elsewhere."""
+        """Raise, in the caller's own thread, what a callback raised elsewhere."""
         if self.fault is not None:
             fault, self.fault = self.fault, None
             if isinstance(fault, _MEAN_AN_END):
@@ -438,7 +438,7 @@ class Call:
         return Capture(self.request.limits.max_output, spill.write if spill else None)
 
     def note_killed(self, pids: Iterable[int]) -> None:
-        """Each is told of once, however often it had to be struck."""
+        """Note each of them once, however many signals it took."""
         self.killed += tuple(pid for pid in pids if pid not in self.killed)
 
     def why(self, reason: str) -> str:

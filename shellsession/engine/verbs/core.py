@@ -37,7 +37,7 @@ _CALLBACK_PATIENCE: Final = 1.0
 
 
 class Core:
-    """One session, as all rooms that tell its verbs share it."""
+    """One session, as all modules of its verbs share it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -110,7 +110,7 @@ class Core:
         call.paused = True
 
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
-        """Read on; or tell of the callback's fault."""
+        """Read on; ``fault``: what the callback raised, for the next verb to raise."""
         call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
         if self.unattended is not None:
             self.unattended.read_on()
@@ -126,7 +126,7 @@ class Core:
     # -- between two verbs
 
     def forget_output(self, result: Result) -> None:
-        """Who asked has the result: an idle session is not to hold a large one, or text, until its next command."""
+        """The caller has that result: keep no large one, or large text, until the next command."""
         call, lost = self.last, self.lost
         if lost is not None and lost.state == DELIVERED:
             self.lost = None
@@ -136,7 +136,7 @@ class Core:
                 self.last = light
 
     def stop_unattended(self, until: float | None = None) -> bool:
-        """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it.
+        """A verb begins: what is left running is its own to read. False: a callback still has it at that moment.
 
         The end of the session waits for that a moment only: it may be the end of the program.
         """
@@ -152,7 +152,7 @@ class Core:
     def leave_unattended(self) -> None:
         """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)
 
-        Or it never began, and its caller only tells the others who wait: then who reads is still at it.
+        Or it never began, and its caller only notifies the others that wait: then the reader is still at it.
         """
         call, shell = self.handed_back, self.shell
         if self.unattended is not None and not self.unattended.stopped:

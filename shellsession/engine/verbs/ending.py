@@ -329,7 +329,7 @@ def _final_mark(call: Call) -> Mark | None:
 def shut_down(engine: Core, why: str) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed.
 
-    A command that was handed back has its end as its result, with all that it printed: who asks is told that, and why.
+    A command that was handed back has an ending, with all that it printed, and with ``why`` as its reason.
     """
     shell, call = engine.shell, engine.handed_back
     engine.withdraw_last()

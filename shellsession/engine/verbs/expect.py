@@ -27,7 +27,7 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
 
 
 def late(patterns: Any, exact: bool) -> int:
-    """The moment has passed before anybody could look: as ``expect`` tells that."""
+    """The moment has passed before anybody could look: do what ``expect`` does then."""
     index: int = Dialogue().expecter(patterns, exact).timeout()
     return index
 

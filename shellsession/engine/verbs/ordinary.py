@@ -181,7 +181,7 @@ class Ordinary:
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
-                    call.tell(name, data)
+                    call.call_back(name, data)
             call.let_go()
         return result
 

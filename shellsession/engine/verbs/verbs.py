@@ -123,7 +123,7 @@ def attend(
 
 
 class Superseded(Exception):
-    """A restart came before anything was begun: its turn is first, and who hears this asks again behind it."""
+    """A restart came before anything was begun: its turn is first, and the caller asks again behind it."""
 
 
 class Engine(Core):
@@ -168,7 +168,7 @@ class Engine(Core):
         """Raises Superseded where a restart waits for its turn, and SessionClosed where it is the session's end."""
         if self.kill_reason:
             self.refuse_closed()
-            self.kill_reason = ""  # told once: that restart may have been struck itself (Ctrl-C), and never come
+            self.kill_reason = ""  # once: that restart may have been interrupted itself (Ctrl-C), and never come
             raise Superseded
 
     def _prepare(self, text: bytes) -> Steps[None]:
@@ -377,7 +377,7 @@ class Engine(Core):
         return call.over_since
 
     def _is_over(self, call: Call) -> bool:
-        """By the look of it: bash is at its prompt again, or gone, and nothing of the command is left, nor is heard.
+        """By the look of it: bash is at its prompt again, or gone, and nothing of the command is left, nor any output.
 
         Not ``shell.dead``, which reaps: the status is for the thread that is in a verb.
         """
