@@ -248,7 +248,7 @@ class AsyncSession(Base, LoopSession[Request]):
         if taker is not None and (call := taker.call) is engine.last and call is not None and not result.runs_on:
             try:
                 if not await taker.finish(until) and call is engine.last and not self.closed:
-                    call.delivery.keep()
+                    call.delivery.take_back()
                     return self._elsewhere(CALLBACK_RUNS)
             except BaseException:
                 taker.cancel()

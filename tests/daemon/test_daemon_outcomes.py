@@ -19,7 +19,7 @@ class Command:
     def __init__(self) -> None:
         self.outcomes = Outcomes()
         self.outcome = self.outcomes.begin(OURS)
-        self.outcome.hand_back(OURS)
+        self.outcome.hand_back()
         self.got = b""
         self.omitted = 0
         self._printed = self._asked = 0

@@ -127,7 +127,7 @@ class Model(RuleBasedStateMachine):
     @rule()
     def lose_on_the_way(self) -> None:
         """What it was delivered to could not hand it on, and asks again."""
-        self.delivery.keep()
+        self.delivery.take_back()
         self.before = ORDER.index(ENDED)
         assert self.delivery.result is not None
         self.got = self.got[: len(self.got) - len(self.delivery.result.stdout_bytes)]

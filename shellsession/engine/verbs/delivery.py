@@ -3,7 +3,7 @@
 A command is pending while it runs. It has ended once its ending is known. It is delivered once its owner has that.
 
     pending --end--> ended --deliver--> delivered
-                       ^------keep---------'
+                       ^----take_back------'
 
 A session has one Delivery for each command: its owner is the caller. A daemon has another one, named by the request
 that ran the command: its owner is a client, which may have gone when a result is sent to it.
@@ -30,11 +30,11 @@ DELIVERED: Final = "delivered"
 class Delivery:
     """The results of one command, on their way to its owner.
 
-    It has no ``__init__``: one is made for every command, and most need nothing but the last two fields of these.
+    It has no ``__init__``: one is made for every command, and most change nothing but ``state`` and ``result``.
     """
 
     name = ""  # the request that ran the command; "" without a daemon
-    owner = ""  # the request that was answered last by a result which runs on
+    owner = ""  # the request that was last answered while it ran on
     handed_back = False  # its owner has it back running, and asks for the rest
     abandoned = False  # its owner has left, and does not ask for its ending
     state: State = PENDING
@@ -57,9 +57,9 @@ class Delivery:
         """Its ending, if that cost the shell and is not delivered: the next command is to report it."""
         return self.result if self.state == ENDED and self.result is not None and not self.result.state_kept else None
 
-    def hand_back(self, owner: str = "") -> None:
+    def hand_back(self) -> None:
         """It runs on; its owner is to ask for the rest."""
-        self.handed_back, self.owner = True, owner or self.owner
+        self.handed_back = True
 
     def withdraw(self) -> None:
         """Somebody ends it, or gives it up: its owner can no longer go on with it."""
@@ -98,7 +98,7 @@ class Delivery:
             self.state, self.result, self.handed_back = ENDED if missed_by else DELIVERED, result, False
         return result
 
-    def keep(self) -> None:
+    def take_back(self) -> None:
         """Its ending did not reach its owner after all: it is there for whoever asks next."""
         self.state = ENDED
 
