@@ -198,7 +198,7 @@ class Base(AnySession[Request]):
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
             while self._waiters:  # where it runs on, they are to ask themselves
-                self._waiters.pop().tell(None if attended is None else attended.result)
+                self._waiters.pop().notify(None if attended is None else attended.result)
 
     def _elsewhere(self, reason: str = _STAYS) -> Result:
         """What a waiter is told at its moment, while another is still in the command."""

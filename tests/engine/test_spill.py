@@ -168,7 +168,7 @@ def test_the_spill_of_a_command_that_is_handed_back_is_whole(sh: Session, place:
 IN_THE_WAY = {
     "a link": ("spill", "ln -s {victim} spill; seq 99", "it is no regular file"),
     "a link for a file that was begun": ("spill", "{begun}; ln -sf {victim} spill; seq 99", "it is no regular file"),
-    "another file": ("spill", "{begun}; mv spill kept; echo other >spill; seq 99", "another file stands there by now"),
+    "another file": ("spill", "{begun}; mv spill kept; echo other >spill; seq 99", "another file has taken its place"),
     "no file": ("spill", "{begun}; rm spill; seq 99", "No such file or directory"),
     "a link for its directory": ("out/victim", "rmdir out; ln -s {victims} out; seq 99", "Not a directory"),
 }

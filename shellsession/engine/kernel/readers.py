@@ -1,6 +1,7 @@
-"""What a process is doing: the system call that it is in, the signals that it heeds, and the files that it has open.
+"""What a process is doing: its system call, its signal handling, its open files, and whether it waits for a terminal.
 
-Law: as for ``processes``, which reads /proc for it: it looks and never acts, and what it may not see is not there.
+Everything is read from /proc, mostly through ``proc``. Nothing here acts on a process. A function returns an empty or
+false value where the kernel hides the answer (ptrace_scope, hidepid, setuid programs).
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from .signals import SIGNALS
 # The number of the system call read, from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h).
 READ: Final = {"x86_64": 0, "aarch64": 63}.get(os.uname().machine)
 
-# What ``system_call`` says of what is in none.
+# What ``system_call`` returns for a process that is in none.
 RUNS: Final = (-1,)
 
 
 def idle_at(pid: int, fd_target: str) -> bool:
-    """Does the process sleep in read(2) on a descriptor 0 that is ``fd_target`` (as readlink shows it)?"""
+    """Does the process sleep in read(2) on its stdin, and is that ``fd_target`` (as readlink shows it)?"""
     return system_call(pid)[:2] == (READ, 0) and proc.link(f"/proc/{pid}/fd/0") == fd_target
 
 
 def may_look(pid: int) -> bool:
-    """Does the kernel tell us what that process is about (ptrace_scope)?"""
+    """Does the kernel let us see the system call of the process (ptrace_scope)?"""
     return system_call(pid) != ()
 
 
 def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
-    """The system call that a process is in, or was in when it was stopped: number and arguments; RUNS when in none.
+    """The system call that a process is in, or was in when it was stopped: its number and arguments.
 
-    ``thread``: of that one of it, instead of its first. Empty where we may not look (setuid programs, ptrace_scope).
+    Returns RUNS for a process in no system call, and an empty tuple where we may not look (setuid programs,
+    ptrace_scope). ``thread`` names another thread than the first.
     """
     words = proc.read(f"/proc/{pid}/task/{thread or pid}/syscall").split()
     if words and not words[0].isdigit():
@@ -46,51 +48,51 @@ def system_call(pid: int, thread: int = 0) -> tuple[int, ...]:
 
 
 def threads(pid: int) -> list[int]:
-    """Its threads, the first of them first."""
+    """The threads of a process, its first thread first."""
     return sorted(map(int, proc.names(f"/proc/{pid}/task")), key=lambda thread: (thread != pid, thread))
 
 
 def memory(pid: int, address: int, size: int) -> bytes:
-    """What a process has there; empty where we may not look, or it has less."""
+    """The ``size`` bytes of a process's memory at ``address``; empty where we may not read all of them."""
 
-    def look() -> bytes:
+    def read() -> bytes:
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as file:
             return os.pread(file.fileno(), size, address)
 
     try:
-        found = SPARE.look(look)
+        found = SPARE.look(read)
     except (OSError, OverflowError):
         return b""
     return found if len(found) == size else b""
 
 
 def ignores(pid: int, number: int) -> bool:
-    """Does a process ignore that signal?"""
+    """Does the process ignore the signal?"""
     return number in _signals(pid, b"SigIgn")
 
 
 def ignored() -> set[int]:
-    """The signals that this process ignores, also those of which Python does not know (another thread's system(3))."""
+    """The signals that this process ignores, including those set behind Python's back (system(3) in a thread)."""
     return _signals("self", b"SigIgn")
 
 
 def is_shielded(pid: int, number: int) -> bool:
-    """Does the kernel drop that signal, as it does for the first process of a PID namespace that does not handle it?
+    """Does the kernel drop the signal because the process is the first of its PID namespace (SIGNAL_UNKILLABLE)?
 
-    (SIGNAL_UNKILLABLE.) From outside SIGKILL and SIGSTOP alone reach it.
+    Such a process gets only the signals that it handles, and from outside SIGKILL and SIGSTOP.
     """
     is_first = proc.field(pid, b"NSpid").split()[1:][-1:] == [b"1"]
     return is_first and number not in _signals(pid, b"SigCgt")
 
 
 def _signals(pid: int | str, kind: bytes) -> set[int]:
-    """A set of signals of its."""
+    """One of the signal sets in /proc/PID/status, such as SigIgn."""
     found = int(proc.field(pid, kind) or b"0", 16)
     return {number for number in SIGNALS if found >> (number - 1) & 1}
 
 
 def descriptors(pid: int) -> set[int]:
-    """Those that a process has open; none where it may not be looked at."""
+    """The descriptors that a process has open; empty where we may not look."""
     return {int(name) for name in proc.names(f"/proc/{pid}/fd")}
 
 
@@ -101,39 +103,42 @@ def watched(pid: int, epoll: int) -> set[int]:
 
 
 def at_end_of_input(pid: int) -> bool:
-    """Is its stdin a pipe into which nobody can write any more? Also of who has read that, and is ending."""
+    """Is stdin of the process a pipe that nobody can write to any more?
+
+    Also true of a process that has read the end of its input and is just ending.
+    """
     path = f"/proc/{pid}/fd/0"
     try:
         os.readlink(f"/proc/{pid}/exe")
         if not os.readlink(path).startswith("pipe:"):
             return False
-    except FileNotFoundError as error:  # its memory goes first, then its descriptors
+    except FileNotFoundError as error:  # an ending process loses its memory first, then its descriptors
         return error.filename != path and proc.alive(pid)
     except OSError:
         return False
 
-    def look() -> bool:
-        with open(path, "rb", buffering=0, opener=_without_waiting) as pipe:
+    def has_no_writer() -> bool:
+        with open(path, "rb", buffering=0, opener=_open_nonblocking) as pipe:
             poll = select.poll()
-            poll.register(pipe, 0)  # POLLHUP is told in any case
+            poll.register(pipe, 0)  # poll(2) always reports POLLHUP
             return bool(poll.poll(0))
 
     try:
-        return SPARE.look(look)
+        return SPARE.look(has_no_writer)
     except OSError:
         return False
 
 
-def _without_waiting(path: str, flags: int) -> int:
+def _open_nonblocking(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 def holders(pids: Iterable[int], files: set[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Those processes that have one of the files (by device and inode) open to write to it, and which one.
+    """Yield each process that has one of the files (by device and inode) open for writing, with that file.
 
-    It takes a while to look at all: what was closed meanwhile may have given its number to another's.
+    Looking at many processes takes a while. A file that is closed meanwhile may pass its inode number to a new one.
 
-    Not by the names that readlink shows: in another mount namespace another terminal is /dev/pts/0.
+    Files are not compared by the names that readlink shows: /dev/pts/0 is another terminal in another mount namespace.
     """
     for pid in pids:
         for fd in proc.names(f"/proc/{pid}/fd"):
@@ -144,22 +149,23 @@ def holders(pids: Iterable[int], files: set[tuple[int, int]]) -> Iterator[tuple[
 
 
 def writers(directory: str) -> list[int]:
-    """Living processes whose stdout or stderr is a file below that directory, also one that was removed since.
+    """Living processes whose stdout or stderr is a file below the directory, even if that was removed since.
 
-    By name: for a private directory that is safe, and no number of a file that was closed can have gone to another's.
-    Not by what else a process has open: a stranger may have been handed that. Who was forked has our reading ends.
+    Files are compared by name. This is safe for a private directory, and no inode number can have been used again.
+    Other descriptors do not count: an unrelated process may have been passed one, and our own forks hold the reading
+    ends.
     """
     return sorted(proc.found_among(proc.everyone, lambda pid: writes_below(pid, directory) and proc.alive(pid)))
 
 
 def writes_below(pid: int, directory: str) -> bool:
-    """Is its stdout or stderr open for writing on a file below that directory?"""
+    """Is stdout or stderr of the process open for writing on a file below the directory?"""
     files = (f"/proc/{pid}/fd/{number}" for number in (1, 2))
     return any(proc.link(file).startswith(directory + "/") and _is_written_to(file) for file in files)
 
 
 def _is_written_to(fd: str) -> bool:
-    """Is a descriptor (its path in /proc) open for writing? The link's own mode tells."""
+    """Is a descriptor, given by its path in /proc, open for writing? The mode of the link itself says so."""
     try:
         return bool(os.lstat(fd).st_mode & stat.S_IWUSR)
     except OSError:
@@ -167,79 +173,84 @@ def _is_written_to(fd: str) -> bool:
 
 
 def may_write_to(pid: int, files: set[tuple[int, int]]) -> bool:
-    """Has the process one of the files (by device and inode) open to write to it?"""
+    """Does the process have one of the files (by device and inode) open for writing?"""
     paths = (f"/proc/{pid}/fd/{fd}" for fd in descriptors(pid))
     return any(proc.identity(path) in files and _is_written_to(path) for path in paths)
 
 
 def is_ending(pid: int) -> bool:
-    """Has the process ended, or is it about to? Its memory goes first, then its descriptors."""
+    """Has the process ended, or is it ending? An ending process loses its memory first, then its descriptors."""
     try:
         os.readlink(f"/proc/{pid}/exe")
     except FileNotFoundError:
         return True
-    except OSError:  # it may not be looked at
+    except OSError:  # we may not look
         pass
     return False
 
 
-# System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h), of those that wait for
-# descriptors: poll and ppoll; select and pselect6; epoll_wait, epoll_pwait and epoll_pwait2; and of ioctl, kill, futex.
+# System call numbers from the kernel's tables (asm/unistd_64.h, asm-generic/unistd.h). The calls that wait for
+# descriptors: poll and ppoll; select and pselect6; epoll_wait, epoll_pwait and epoll_pwait2. Then ioctl, kill, futex.
 _POLL, _SELECT, _EPOLL, _IOCTL, _KILL, _FUTEX = {
     "x86_64": ({7, 271}, {23, 270}, {232, 281, 441}, 16, 62, 202),
     "aarch64": ({73}, {72}, {22, 441}, 29, 129, 98),
 }.get(os.uname().machine, (set[int](), set[int](), set[int](), None, None, None))
-# What the kernel stops a process for that is not in the foreground (asm-generic/ioctls.h): to change the terminal's
-# modes (TCSETS, TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or who is there (TIOCSPGRP).
-_TAKES: Final = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
-_POLLFD: Final = struct.Struct("ihh")  # poll(2): descriptor, events wanted, events told
-_MANY: Final = 1024  # descriptors that are looked at of one call, and threads of one process
+# Requests for which the kernel stops a background process (asm-generic/ioctls.h): to set the terminal's modes (TCSETS,
+# TCSETSW, TCSETSF, and TCSETS2, ... of newer C libraries), or its foreground process group (TIOCSPGRP).
+_FOREGROUND_ONLY: Final = {0x5402, 0x5403, 0x5404, 0x402C542B, 0x402C542C, 0x402C542D, 0x5410}
+_POLLFD: Final = struct.Struct("ihh")  # poll(2): descriptor, events wanted, events returned
+_MANY: Final = 1024  # at most: descriptors examined per call, and threads per process
 
 
 def at_terminal(pid: int, controlling: str, others: Iterable[str] = ()) -> str:
-    """What a process has to do with its terminal just now.
+    """How a process waits for its controlling terminal.
 
-    "reads": it sleeps in read(2) on it, or on one of the ``others``. "polls": it sleeps until the controlling terminal,
-    perhaps among others, has something to read. "stopped": it is not in the foreground there and wants to be, or to
-    change its modes, and was stopped for that. "hidden": we may not look. "": nothing.
+    "reads": it sleeps in read(2) on that terminal or on one of the ``others``. "polls": it sleeps until the controlling
+    terminal, perhaps among other descriptors, is readable. "stopped": the kernel stopped it, as a background process
+    that tried to read the terminal, take the foreground or change the modes. "hidden": we may not look. "": it does not
+    wait for the terminal.
 
-    It is what its first thread does; or another one, for which all the others wait. A program that goes on with its
-    work meanwhile (docker compose, which hears keys) waits for nobody.
+    The answer is about its first thread, or about another thread if all the rest wait on a futex. A program that goes
+    on working while one thread listens for keys (docker compose) does not wait for input.
     """
     calls = [system_call(pid, thread) for thread in threads(pid)[:_MANY]]
     if not calls or not calls[0]:
         return "hidden" if proc.alive(pid) else ""
-    first, *more = (_in_call(pid, call, controlling, others) if call else "" for call in calls)
+    first, *more = (_wait_of(pid, call, controlling, others) if call else "" for call in calls)
     if first or not all(what or call[:1] == (_FUTEX,) for what, call in zip((first, *more), calls, strict=True)):
         return first
     return next(filter(None, more), "")
 
 
-def _in_call(pid: int, call: tuple[int, ...], controlling: str, others: Iterable[str]) -> str:
+def _wait_of(pid: int, call: tuple[int, ...], controlling: str, others: Iterable[str]) -> str:
+    """``at_terminal`` for one system call."""
     number = call[0]
     if number == READ:
-        return "reads" if _is_one(pid, call[1], (controlling, *others)) else ""
+        return "reads" if _is_terminal(pid, call[1], (controlling, *others)) else ""
     if number in (_IOCTL, _KILL):
-        return "stopped" if proc.state(pid) == "T" and _takes_terminal(pid, call, controlling) else ""
+        return "stopped" if proc.state(pid) == "T" and _wants_foreground(pid, call, controlling) else ""
     if number in _POLL | _SELECT | _EPOLL:
-        return "polls" if any(_is_one(pid, fd, (controlling,)) for fd in _awaited(pid, call)) else ""
+        return "polls" if any(_is_terminal(pid, fd, (controlling,)) for fd in _awaited(pid, call)) else ""
     return ""
 
 
-def _is_one(pid: int, fd: int, terminals: Iterable[str]) -> bool:
+def _is_terminal(pid: int, fd: int, terminals: Iterable[str]) -> bool:
     return proc.link(f"/proc/{pid}/fd/{fd}") in ("/dev/tty", *terminals)
 
 
-def _takes_terminal(pid: int, call: tuple[int, ...], controlling: str) -> bool:
-    """Is this what a process does to have the terminal? A shell stops its own group until somebody gives it that."""
+def _wants_foreground(pid: int, call: tuple[int, ...], controlling: str) -> bool:
+    """Does only a foreground process get through with this call?
+
+    A background shell sends its own group SIGTTIN or SIGTTOU, until it is put into the foreground.
+    """
     number, first, second, *_ = call
     if number == _KILL:
         return first == 0 and second in (signal.SIGTTIN, signal.SIGTTOU)
-    return second in _TAKES and _is_one(pid, first, (controlling,))
+    return second in _FOREGROUND_ONLY and _is_terminal(pid, first, (controlling,))
 
 
 def _awaited(pid: int, call: tuple[int, ...]) -> Iterable[int]:
-    """The descriptors that the call waits to read from; all that are open, where its arguments cannot be seen."""
+    """The descriptors that the call waits to read from; all open ones where its arguments cannot be read."""
     number, first, second, *_ = call
     if number in _EPOLL:
         return watched(pid, first)
@@ -250,6 +261,6 @@ def _awaited(pid: int, call: tuple[int, ...]) -> Iterable[int]:
         return wanted if entries or not count else descriptors(pid)
     count = min(first, _MANY)
     size = -(-count // 8)
-    bits = memory(pid, second, size) if second else bytes(size)  # no set: it waits for nothing to read
+    bits = memory(pid, second, size) if second else bytes(size)  # no set: it does not wait to read
     chosen = [fd for fd in range(count) if bits and bits[fd >> 3] >> (fd & 7) & 1]
     return chosen if bits or not count else descriptors(pid)

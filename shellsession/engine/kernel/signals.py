@@ -1,6 +1,6 @@
-"""The host's signals, while something of ours comes to be.
+"""Signals: which ones Python handles, deferring those that raise, and sending them to processes.
 
-Law: no handler is ever installed; what is put off strikes at the end.
+No handler is ever installed here: signal handling belongs to the host program.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ SIGNALS: Final = tuple(map(int, signal.valid_signals()))
 
 
 def changed() -> set[int]:
-    """The signals that Python handles, or ignores."""
+    """The signals that this process handles or ignores, as far as Python knows."""
     return {number for number in SIGNALS if signal.getsignal(number) != signal.SIG_DFL}
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Put off what a signal has Python raise here (Ctrl-C, an alarm): it would strike before it is known what to end.
+    """Defer signals whose handlers could raise here (Ctrl-C, an alarm) to the end of the block.
 
-    In a host with threads the kernel may give the signal to another one, and then it strikes all the same. SIGCHLD is
-    left alone: the watcher, which starts with our mask, waits for children.
+    Raised between the creation of something and the assignment that keeps it, they would leak it. In a host with
+    threads the kernel may deliver the signal to another thread, and then the handler runs all the same. SIGCHLD is not
+    blocked: the watcher starts with our mask, and waits for children.
     """
     raising = [number for number in SIGNALS if number != signal.SIGCHLD and callable(signal.getsignal(number))]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -36,7 +37,10 @@ def undisturbed() -> Iterator[None]:
 
 
 def kill(pids: list[int], number: int = signal.SIGKILL) -> list[int]:
-    """Signal processes; those that were. Others have ended meanwhile, or are not ours to signal (setuid programs)."""
+    """Signal processes, and return those that were signalled.
+
+    The others have ended, or may not be signalled by us (setuid programs).
+    """
     signalled = []
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):

@@ -312,7 +312,7 @@ class UnattendedReader:
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
-        self._lock = threading.RLock()  # reentrant: see draining.Drainer
+        self._lock = threading.RLock()  # reentrant: see background.Drainer
         self.stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]

@@ -66,7 +66,7 @@ class Job(AnyJob):
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: proc.start_time(pid) for pid in pids}
-        self._lock = threading.RLock()  # reentrant: see draining.Drainer
+        self._lock = threading.RLock()  # reentrant: see background.Drainer
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # and how to have it read no more
         self._captures: dict[str, Capture] = {}
         self._lent = -1
