@@ -33,7 +33,7 @@ from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
-from .inherited import inherited, wire_text
+from .process_state import process_state, wire_text
 from .transport import Transport, UnixTransport
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def opening(
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields = {**inherited(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    fields = {**process_state(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
     if place is not None:
         fields["cwd"] = _path(place)
     if env is not None:

@@ -121,7 +121,7 @@ class Capture:
 
     def peek(self) -> tuple[bytes, int, int]:
         """The bytes kept, the number of bytes dropped, and the position of that gap in the bytes kept."""
-        self._trim(min(self._limit // 2, self._limit - len(self._head)))  # the last ``take`` may have left a longer head
+        self._trim(min(self._limit // 2, self._limit - len(self._head)))  # ``take`` may have left a longer head
         return bytes(self._head + self._tail), self._dropped, len(self._head)
 
     def take(self, final: bool = True) -> tuple[bytes, int, int]:
