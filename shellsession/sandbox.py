@@ -112,7 +112,7 @@ class Facts:
     """What the machine says: absolute paths without symbolic links, and whether we are root.
 
     ``write``: what can be written. ``hide``: what cannot be seen, and whether it is a directory. ``home``: where all
-    hosts of this user have their files, and ``seat`` the part of it that is this session's. ``unreadable``: a file
+    hosts of this user have their files, and ``slot`` the part of it that is this session's. ``unreadable``: a file
     without any permission. ``resolver``: what name resolution needs of /run. ``wrapper``: a command that runs
     bubblewrap, with mounts of its own.
     """
@@ -122,7 +122,7 @@ class Facts:
     bwrap: str
     cwd: str
     home: str
-    seat: str
+    slot: str
     unreadable: str
     write: tuple[str, ...] = ()
     hide: tuple[tuple[str, bool], ...] = ()
@@ -194,7 +194,7 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
             raise InvalidRequest(f"sandbox: {path!r} cannot be hidden{' and written' if path != '/' else ''}")
         mounts[path] = _hidden(path) if is_directory else _Mount(("--ro-bind", facts.unreadable, path))
     mounts[facts.home] = _hidden(facts.home)
-    mounts[facts.seat] = _Mount(("--ro-bind", facts.seat, facts.seat))
+    mounts[facts.slot] = _Mount(("--ro-bind", facts.slot, facts.slot))
     for path, _ in facts.hide:  # in what is hidden already there is nothing to hide
         if mounts[_above(mounts, posixpath.dirname(path))].empty:
             mounts.pop(path, None)

@@ -109,7 +109,7 @@ def test_limits_leave_no_groups_behind(user: str, mine: Path) -> None:
 def test_root_without_groups_is_told_before_anything_runs(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confine, "own_groups", list)
     if os.getuid() == 0:
-        with pytest.raises(SandboxUnavailable, match=r"processes.*does not bind root") as caught:
+        with pytest.raises(SandboxUnavailable, match=r"processes.*does not limit root") as caught:
             sandboxed(ours, processes=20).run(f"touch {ours}/ran")
         assert caught.value.code == "sandbox_unavailable"
     with pytest.raises(SandboxUnavailable, match="cpu"):

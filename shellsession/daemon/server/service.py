@@ -265,7 +265,7 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
     guard = the_guard()
-    seat = guard.watch_over("bash", settings.socket, listening.file)
+    slot = guard.open_daemon_slot("bash", settings.socket, listening.file)
     acceptor = Acceptor(listening.socket, server)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
     while not await _asked_to_end(server):
@@ -277,7 +277,7 @@ async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | 
     await server.part()
     for number in _ENDINGS:
         signal.signal(number, signal.SIG_IGN)
-    guard.give_back(seat)
+    guard.close_slot(slot)
     LOG.info("ended")
 
 
@@ -302,6 +302,6 @@ async def _reopened(listening: ListeningSocket, acceptor: Acceptor, server: Serv
             listening.fault = fault
         return acceptor
     LOG.warning("our socket was removed; listening at %s again", listening.path)
-    the_guard().watch_anew(listening.file)
+    the_guard().replace_socket(listening.file)
     await acceptor.close()
     return Acceptor(listening.socket, server)
