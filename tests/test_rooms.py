@@ -14,7 +14,16 @@ trees = sources.trees
 
 # They compute, and touch no system: modules, or rooms with all that lies in them.
 _PURE: Final = (
-    *("errors", "models", "sandbox", "policy", "engine.wire", "daemon.protocol.wire", "daemon.protocol.messages"),
+    *(
+        "errors",
+        "text",
+        "models",
+        "sandbox",
+        "policy",
+        "engine.wire",
+        "daemon.protocol.wire",
+        "daemon.protocol.messages",
+    ),
     *("daemon.server.ledger", "daemon.server.outcomes"),
     *("contracts.contract", "contracts.one_shot", "contracts.spec", "contracts.langchain", "contracts.phoenix_git"),
 )
@@ -39,7 +48,7 @@ _RESERVED: Final = {
     },
     # Of the daemon's clients only the transport knows what carries the bytes.
     "socket": {"daemon.server.service", "engine.bash.shell", "engine.bash.spawn", "engine.io.control"},
-    "subprocess": {"cli.prompt", "daemon.client.transport", "engine.bash.runtime"},
+    "subprocess": {"cli.doctor", "cli.prompt", "daemon.client.transport", "engine.bash.runtime"},
     "prompt_toolkit": {"cli.prompt"},
     "selectors": set[str](),
     "pydantic": {"contracts", "daemon.server.requests", "integrations.anthropic", "integrations.toolbox"},

@@ -194,7 +194,7 @@ class _OutputQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop, epoll: select.epoll) -> None:
         self._loop, self._owner, self._epoll = loop, os.getpid(), epoll
         self._registered: set[int] = set()
-        self._callbacks: dict[int, Callable[[int], object]] = {}  # of the streams that are watched now
+        self._pollers: dict[int, weakref.ref[LoopPoller]] = {}  # the pollers of the streams that are watched now
         loop.add_reader(epoll.fileno(), _read_next, weakref.ref(self))  # weakly: this object ends with the last session
 
     def __del__(self) -> None:
@@ -203,23 +203,23 @@ class _OutputQueue:
 
     def read_next(self) -> None:
         for fd, _ in self._epoll.poll(0, 1):
-            if (callback := self._callbacks.pop(fd, None)) is not None:
-                callback(fd)
+            if (found := self._pollers.pop(fd, None)) is not None and (poller := found()) is not None:
+                poller.notice(fd)
 
-    def watch(self, fd: int, callback: Callable[[int], object]) -> None:
-        """Call back once, when the stream is readable and next in the rotation.
+    def watch(self, fd: int, poller: weakref.ref[LoopPoller]) -> None:
+        """``notice`` the stream once in the poller, when it is readable and next in the rotation.
 
         The stream is not watched while it is read: with two nested epolls, a wake-up for each write of 8 KiB cost a
         fifth of the throughput.
         """
-        if fd not in self._callbacks:
+        if fd not in self._pollers:
             (self._epoll.modify if fd in self._registered else self._epoll.register)(fd, _ONCE)
             self._registered.add(fd)
-            self._callbacks[fd] = callback
+            self._pollers[fd] = poller
 
     def remove(self, fd: int) -> None:
         self._registered.discard(fd)
-        self._callbacks.pop(fd, None)
+        self._pollers.pop(fd, None)
         self._epoll.unregister(fd)
 
 
@@ -252,6 +252,7 @@ class LoopPoller:
         self._readers: set[int] = set()  # registered with the loop
         self._queue: _OutputQueue | None = None  # of the loop
         self._outputs: set[int] = set()  # registered with the queue
+        self._itself = weakref.ref(self)  # weakly: a session that nobody closes ends with its last reference
         self._awaited: tuple[int, ...] = ()
         self._ready: list[int] = []  # of the awaited ones
         self._future: asyncio.Future[Ready] | None = None
@@ -287,7 +288,7 @@ class LoopPoller:
             else:
                 self._queue = queue
                 for fd in wait.output:
-                    queue.watch(fd, self._on_readable)
+                    queue.watch(fd, self._itself)
                 self._outputs.update(wait.output)
         for fd in read:
             if fd not in self._readers:
@@ -296,9 +297,10 @@ class LoopPoller:
 
     def _on_event(self, fd: int) -> None:
         if _is_readable(fd):  # else the loop reports it a second time, and the task has read it in between
-            self._on_readable(fd)
+            self.notice(fd)
 
-    def _on_readable(self, fd: int) -> None:
+    def notice(self, fd: int) -> None:
+        """A descriptor is readable: end the wait for it, or remove it until the next wait."""
         future = self._future
         if future is not None and fd in self._awaited:
             self._ready.append(fd)
@@ -343,12 +345,13 @@ class LoopPoller:
             self._outputs.discard(fd)
             if is_ours and self._queue is not None:
                 self._queue.remove(fd)
+            if not self._outputs:  # the queue ends with the last session of the loop
+                self._queue = None
 
     def forget_all(self) -> None:
         """``forget`` every descriptor."""
         for fd in (*self._readers, *self._outputs):
             self.forget(fd)
-        self._queue = None
 
 
 def _is_readable(fd: int) -> bool:
