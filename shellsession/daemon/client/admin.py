@@ -39,7 +39,7 @@ class Visit(RemoteSession):
         """End the session, for every client. Raises NoSuchAgent if there is none."""
         self.ask(self._message("close"))
 
-    def _meaning(self, error: ShellSessionError) -> ShellSessionError:
+    def _translate(self, error: ShellSessionError) -> ShellSessionError:
         return error  # NoSuchAgent stays as it is: a visit opened no session that somebody could have closed
 
 
