@@ -106,7 +106,7 @@ def test_serve_in_the_foreground_says_what_it_does(tmp_path: Path) -> None:
     with running(path, "serve", "--audit", "", stderr=subprocess.STDOUT) as process:
         assert json.loads(line(process))["message"].startswith(f"listening at {path} ")
         assert cli(path, "stop").returncode == 0
-        assert json.loads(line(process))["message"] == "ending: commands that run get 5 s"
+        assert json.loads(line(process))["message"] == "ending: running commands get 5 s"
         assert finish(process)[0] == 0
 
 
@@ -127,7 +127,7 @@ def test_patience_is_what_running_commands_get(tmp_path: Path) -> None:
         assert cli(path, "stop").returncode == 0
         status, said = finish(process)
     assert (status, b"the session's state is lost" in said) == (137, True)
-    assert "ending: commands that run get 0 s" in [entry["message"] for entry in entries(log)]
+    assert "ending: running commands get 0 s" in [entry["message"] for entry in entries(log)]
 
 
 def test_a_daemon_that_is_killed_leaves_the_outcome_unknown(tmp_path: Path) -> None:
