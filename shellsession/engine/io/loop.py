@@ -25,157 +25,6 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class LoopDrainer:
-    """As ``Drainer``, on the running asyncio loop; once that loop is closed, the drainer's thread reads.
-
-    Readers that call the user back are not handed to the thread: they wait for the next loop.
-    """
-
-    def __init__(self) -> None:
-        self._readers: dict[int, tuple[Callable[[], bool], bool]] = {}  # and whether it calls the user back
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._owner = 0  # the process that runs the loop
-
-    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Read on this loop from now on, if the last one was another."""
-        if (before := self._loop) is loop:
-            return
-        self._loop, self._owner = loop, os.getpid()
-        for fd in list(self._readers):
-            if before is not None and not before.is_closed():
-                before.remove_reader(fd)
-            loop.add_reader(fd, _Callback(self, loop, fd))
-
-    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Keep reading while the session is inspected, on this loop or on none.
-
-        Does nothing while the loop of the last call runs. Else this loop takes over, or the thread if there is none.
-        """
-        before = self._loop
-        if before is None or not before.is_running():
-            if loop is not None:
-                self.enter(loop)
-            elif before is not None:
-                self.hand_over(before)
-
-    def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop was stopped or closed: the thread reads from now on, even if a loop runs again."""
-        if loop is not self._loop or self._owner != os.getpid():
-            return
-        self._loop = None if loop.is_closed() else loop
-        for fd, (read, calls_back) in list(self._readers.items()):
-            if not calls_back:
-                self.remove(fd, read)  # first: from then on only the thread removes it
-                if not DRAINER.add(fd, read):
-                    self.add(fd, read)
-
-    def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> None:
-        """Call ``read`` whenever the descriptor is readable, until it returns False."""
-        self._readers[fd] = read, calls_back
-        if self._loop is not None:
-            self._loop.add_reader(fd, _Callback(self, self._loop, fd))
-
-    def ready(self, fd: int) -> None:
-        """The loop found the descriptor readable."""
-        reader = self._readers.get(fd)
-        # A forked child may run its parent's loop, to end it: the data is the parent's.
-        if reader is not None and self._owner == os.getpid() and not reader[0]():
-            self.remove(fd, reader[0])
-
-    def remove(self, fd: int, read: Callable[[], bool]) -> None:
-        """Stop reading the descriptor, if ``read`` is still its reader."""
-        DRAINER.remove(fd, read)  # it may have been handed over
-        if (reader := self._readers.get(fd)) is None or reader[0] is not read:
-            return
-        # A forked child would remove it from the parent's epoll.
-        if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
-            with suppress(OSError, ValueError):
-                self._loop.remove_reader(fd)
-        self._readers.pop(fd, None)  # last: if Ctrl-C comes before, a second call finds it again
-
-
-class _Callback:
-    """The loop's callback for one descriptor. Only the loop refers to it, so it is deleted when the loop is closed.
-
-    Asyncio has no other notice of that.
-    """
-
-    def __init__(self, drainer: LoopDrainer, loop: asyncio.AbstractEventLoop, fd: int) -> None:
-        self._drainer, self._loop, self._fd = drainer, loop, fd
-
-    def __call__(self) -> None:
-        self._drainer.ready(self._fd)
-
-    def __del__(self) -> None:
-        if self._loop.is_closed():
-            self._drainer.hand_over(self._loop)
-
-
-class LoopWaiter:
-    """As ``Waiter``, between tasks."""
-
-    def __init__(self) -> None:
-        import asyncio
-
-        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.result: Result | None = None
-
-    def notify(self, result: Result | None) -> None:
-        """The call has ended: with the command's result, or without one."""
-        self.result = result
-        if not self._ended.done():
-            self._ended.set_result(None)
-
-    async def wait(self, until: float | None) -> bool:
-        """Wait for ``notify``; False when the time is up."""
-        import asyncio
-
-        left = None if until is None else max(0.0, until - time.monotonic())
-        ended, _ = await asyncio.wait([self._ended], timeout=left)
-        return bool(ended)
-
-
-class LoopAlarm:
-    """As ``Alarm``, for a coroutine on the running loop. Where no loop runs, ``set`` does nothing."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._handle: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[object] | None = None  # asyncio itself refers to its tasks weakly
-        self._process = 0  # the process that runs the loop
-
-    @property
-    def is_set(self) -> bool:
-        is_ours = self._handle is not None and self._process == os.getpid()
-        return is_ours and self._loop is not None and self._loop.is_running()
-
-    def set(self, seconds: float, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        import asyncio
-
-        with suppress(RuntimeError):  # no loop runs here
-            loop = asyncio.get_running_loop()
-            if not self.is_set:
-                self._process = os.getpid()
-                self._loop, self._handle = loop, loop.call_later(seconds, self._run, loop, callback)
-
-    def _run(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        self._handle = None
-        self._task = loop.create_task(callback())
-
-    async def finish(self) -> None:
-        """Wait for the end of a callback that runs on this loop."""
-        import asyncio
-
-        task = self._task
-        if task is not None and task is not asyncio.current_task() and task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([task])
-
-    def cancel(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-
 # A loop spins in at most so many waits in a row, and then blocks in one. After a spin in vain it blocks in so many
 # (with commands of 5 ms, spinning then costs 0.1 %).
 _SPINS_IN_A_ROW = 10
@@ -441,3 +290,154 @@ async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
     with suppress(BaseException):  # else asyncio logs that nobody has retrieved the exception
         task.result()
     raise cancellation
+
+
+class LoopDrainer:
+    """As ``Drainer``, on the running asyncio loop; once that loop is closed, the drainer's thread reads.
+
+    Readers that call the user back are not handed to the thread: they wait for the next loop.
+    """
+
+    def __init__(self) -> None:
+        self._readers: dict[int, tuple[Callable[[], bool], bool]] = {}  # and whether it calls the user back
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = 0  # the process that runs the loop
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read on this loop from now on, if the last one was another."""
+        if (before := self._loop) is loop:
+            return
+        self._loop, self._owner = loop, os.getpid()
+        for fd in list(self._readers):
+            if before is not None and not before.is_closed():
+                before.remove_reader(fd)
+            loop.add_reader(fd, _Callback(self, loop, fd))
+
+    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Keep reading while the session is inspected, on this loop or on none.
+
+        Does nothing while the loop of the last call runs. Else this loop takes over, or the thread if there is none.
+        """
+        before = self._loop
+        if before is None or not before.is_running():
+            if loop is not None:
+                self.enter(loop)
+            elif before is not None:
+                self.hand_over(before)
+
+    def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop was stopped or closed: the thread reads from now on, even if a loop runs again."""
+        if loop is not self._loop or self._owner != os.getpid():
+            return
+        self._loop = None if loop.is_closed() else loop
+        for fd, (read, calls_back) in list(self._readers.items()):
+            if not calls_back:
+                self.remove(fd, read)  # first: from then on only the thread removes it
+                if not DRAINER.add(fd, read):
+                    self.add(fd, read)
+
+    def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> None:
+        """Call ``read`` whenever the descriptor is readable, until it returns False."""
+        self._readers[fd] = read, calls_back
+        if self._loop is not None:
+            self._loop.add_reader(fd, _Callback(self, self._loop, fd))
+
+    def ready(self, fd: int) -> None:
+        """The loop found the descriptor readable."""
+        reader = self._readers.get(fd)
+        # A forked child may run its parent's loop, to end it: the data is the parent's.
+        if reader is not None and self._owner == os.getpid() and not reader[0]():
+            self.remove(fd, reader[0])
+
+    def remove(self, fd: int, read: Callable[[], bool]) -> None:
+        """Stop reading the descriptor, if ``read`` is still its reader."""
+        DRAINER.remove(fd, read)  # it may have been handed over
+        if (reader := self._readers.get(fd)) is None or reader[0] is not read:
+            return
+        # A forked child would remove it from the parent's epoll.
+        if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
+            with suppress(OSError, ValueError):
+                self._loop.remove_reader(fd)
+        self._readers.pop(fd, None)  # last: if Ctrl-C comes before, a second call finds it again
+
+
+class _Callback:
+    """The loop's callback for one descriptor. Only the loop refers to it, so it is deleted when the loop is closed.
+
+    Asyncio has no other notice of that.
+    """
+
+    def __init__(self, drainer: LoopDrainer, loop: asyncio.AbstractEventLoop, fd: int) -> None:
+        self._drainer, self._loop, self._fd = drainer, loop, fd
+
+    def __call__(self) -> None:
+        self._drainer.ready(self._fd)
+
+    def __del__(self) -> None:
+        if self._loop.is_closed():
+            self._drainer.hand_over(self._loop)
+
+
+class LoopWaiter:
+    """As ``Waiter``, between tasks."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.result: Result | None = None
+
+    def notify(self, result: Result | None) -> None:
+        """The call has ended: with the command's result, or without one."""
+        self.result = result
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for ``notify``; False when the time is up."""
+        import asyncio
+
+        left = None if until is None else max(0.0, until - time.monotonic())
+        ended, _ = await asyncio.wait([self._ended], timeout=left)
+        return bool(ended)
+
+
+class LoopAlarm:
+    """As ``Alarm``, for a coroutine on the running loop. Where no loop runs, ``set`` does nothing."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None  # asyncio itself refers to its tasks weakly
+        self._process = 0  # the process that runs the loop
+
+    @property
+    def is_set(self) -> bool:
+        is_ours = self._handle is not None and self._process == os.getpid()
+        return is_ours and self._loop is not None and self._loop.is_running()
+
+    def set(self, seconds: float, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        import asyncio
+
+        with suppress(RuntimeError):  # no loop runs here
+            loop = asyncio.get_running_loop()
+            if not self.is_set:
+                self._process = os.getpid()
+                self._loop, self._handle = loop, loop.call_later(seconds, self._run, loop, callback)
+
+    def _run(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._handle = None
+        self._task = loop.create_task(callback())
+
+    async def finish(self) -> None:
+        """Wait for the end of a callback that runs on this loop."""
+        import asyncio
+
+        task = self._task
+        if task is not None and task is not asyncio.current_task() and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([task])
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

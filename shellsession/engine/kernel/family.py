@@ -26,33 +26,6 @@ GENERATIONS: Final = 16  # tags per session
 LOWEST: Final = 0x5E << 56  # the lowest tag of any session; no administrator sets a limit of 2**62 file locks
 
 
-class Tags:
-    """The tags of one session, whose bash is ``pid`` and started with the tag ``first``."""
-
-    def __init__(self, pid: int, first: int) -> None:
-        self._pid, self.all = pid, range(first, first + GENERATIONS)
-        self.latest = first  # carried by what bash starts now
-        self.is_shared = False  # does a process that an earlier call left carry the latest tag, too?
-
-    def renew(self, living: Iterable[int]) -> None:
-        """Give bash a tag that none of the ``living`` processes carries. If bash had lost its tag, it has one again.
-
-        If they carry all sixteen tags, the next in order is used again. A process that carries it then counts as new.
-        """
-        following = self.latest - self.all.start + 1
-        candidates = [*self.all[following:], *self.all[: following - 1]]
-        carried = {proc.tag(pid) for pid in living}
-        self.is_shared = True
-        with suppress(OSError, ValueError):  # a lower hard limit was set, or this process has changed its user
-            tag = next((tag for tag in candidates if tag not in carried), candidates[0])
-            resource.prlimit(self._pid, LIMIT, (tag, resource.prlimit(self._pid, LIMIT)[1]))
-            self.latest, self.is_shared = tag, tag in carried
-
-    def is_earlier(self, pid: int) -> bool:
-        """Was the process started by one that an earlier call left running? False for a process that lost its tag."""
-        return (tag := proc.tag(pid)) in self.all and tag != self.latest
-
-
 class Family:
     """The processes below bash, which started with the tag ``first_tag``.
 
@@ -142,6 +115,33 @@ class Family:
             fd, _ = self._lists[-1]
             del self._lists[-1]  # not a call: KeyboardInterrupt cannot be raised between this and the close
             os.close(fd)
+
+
+class Tags:
+    """The tags of one session, whose bash is ``pid`` and started with the tag ``first``."""
+
+    def __init__(self, pid: int, first: int) -> None:
+        self._pid, self.all = pid, range(first, first + GENERATIONS)
+        self.latest = first  # carried by what bash starts now
+        self.is_shared = False  # does a process that an earlier call left carry the latest tag, too?
+
+    def renew(self, living: Iterable[int]) -> None:
+        """Give bash a tag that none of the ``living`` processes carries. If bash had lost its tag, it has one again.
+
+        If they carry all sixteen tags, the next in order is used again. A process that carries it then counts as new.
+        """
+        following = self.latest - self.all.start + 1
+        candidates = [*self.all[following:], *self.all[: following - 1]]
+        carried = {proc.tag(pid) for pid in living}
+        self.is_shared = True
+        with suppress(OSError, ValueError):  # a lower hard limit was set, or this process has changed its user
+            tag = next((tag for tag in candidates if tag not in carried), candidates[0])
+            resource.prlimit(self._pid, LIMIT, (tag, resource.prlimit(self._pid, LIMIT)[1]))
+            self.latest, self.is_shared = tag, tag in carried
+
+    def is_earlier(self, pid: int) -> bool:
+        """Was the process started by one that an earlier call left running? False for a process that lost its tag."""
+        return (tag := proc.tag(pid)) in self.all and tag != self.latest
 
 
 _SCANS: Final = 20  # at most: other processes may keep starting
