@@ -13,7 +13,7 @@ from typing import Any
 
 from .engine.io.background import Waiter
 from .engine.io.loop import LoopWaiter
-from .engine.io.output import settled
+from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
 from .engine.kernel.signals import undisturbed
 from .engine.verbs.command import Call, Job
@@ -237,7 +237,7 @@ def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
     """The limits, with a place for the spill where something can be written."""
     if not isinstance(limits, Limits):
         raise InvalidRequest(f"limits is a Limits, not {limits!r}")
-    return settled(limits, sandbox)
+    return resolve_spill(limits, sandbox)
 
 
 def _end(engine: Engine, owner: int) -> None:

@@ -69,14 +69,14 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
 ) -> None:
     """One that was the shell's no more, and not yet the job's, was nobody's to close."""
     sh.run("true", tty=False)
-    part_with = Streams.part_with
+    detach = Streams.detach
 
     def struck(streams: Streams, stream: Stream) -> bool:
-        is_parted = part_with(streams, stream)
+        is_detached = detach(streams, stream)
         signal.raise_signal(signal.SIGINT)
-        return is_parted
+        return is_detached
 
-    monkeypatch.setattr(Streams, "part_with", struck)
+    monkeypatch.setattr(Streams, "detach", struck)
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {unique_seconds()} &", tty=False)
     monkeypatch.undo()

@@ -215,7 +215,7 @@ def test_the_last_words_of_who_read_nothing_are_heard() -> None:
     control.send(b"typed to it")
     theirs.send(b"I am no bash")
     theirs.close()
-    assert [control.hear(framer), control.hear(framer)] == [b"I am no bash", b""]
+    assert [control.read(framer), control.read(framer)] == [b"I am no bash", b""]
     assert framer.noise == b"I am no bash"
     control.close()
 

@@ -86,7 +86,7 @@ class Loop(Backend):
     async def drive(self, steps: Steps[T], poller: Any) -> T:
         return await adrive(steps, poller)
 
-    async def settle(self, answer: object) -> None:
+    async def await_callback(self, answer: object) -> None:
         if isinstance(answer, Awaitable):
             await answer
 

@@ -86,7 +86,7 @@ class Backend:
         """Run the steps of a connection to their end, with its ``poller``."""
         return drive(steps, poller)
 
-    async def settle(self, answer: object) -> None:
+    async def await_callback(self, answer: object) -> None:
         """Await what a callback returned, if that is an awaitable and this backend can wait for one."""
 
     async def until_done(self, cancellation: Cancellation) -> None:

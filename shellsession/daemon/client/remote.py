@@ -212,7 +212,7 @@ class Remote(AnySession[PreparedRun]):
         return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
 
     def jobs(self) -> list[RemoteJob]:
-        """What earlier calls left running, and what came of it; the most recent last."""
+        """The jobs that earlier calls left running, including ended ones; the most recent last."""
         if self._closed:
             return []
         return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
@@ -280,7 +280,7 @@ class Remote(AnySession[PreparedRun]):
                         caller = backend.caller()
                         self._in_callback.add(caller)
                         try:
-                            await backend.settle(self._call_back(on_output, message))
+                            await backend.await_callback(self._call_back(on_output, message))
                         finally:
                             self._in_callback.discard(caller)
                     case "waits" if self.on_wait is not None:

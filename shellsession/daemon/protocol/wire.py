@@ -207,6 +207,7 @@ class Decoder:
                 self._header = None
 
     def _read_line(self, data: bytes, start: int) -> int:
+        """Read up to the end of a header line; the position after it."""
         newline = data.find(b"\n", start)
         end = newline if newline >= 0 else len(data)
         if len(self._line) + end - start > self._header_max:
@@ -230,6 +231,7 @@ class Decoder:
         return sizes
 
     def _read_parts(self, data: bytes, start: int) -> int:
+        """Read missing bytes of the parts; the position after them."""
         piece = data[start : start + self._missing]
         self._body += piece
         self._missing -= len(piece)

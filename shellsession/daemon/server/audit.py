@@ -81,6 +81,7 @@ class Audit:
             self._descriptor = -1
 
     def _append(self, line: bytes) -> None:
+        """Append to the file, rotated before if it would become too long. Raises OSError."""
         size = self._open()
         if size and size + len(line) > self._max_bytes:  # a device has no size, and is never rotated
             try:
@@ -122,6 +123,7 @@ class Audit:
         return None
 
     def _rotate(self) -> None:
+        """Rename each file to the next number, and remove the oldest. Raises OSError."""
         try:
             # LOCK_NB: any command may hold this lock for ever. Usually it is another daemon, which is rotating the log.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -149,6 +151,7 @@ class Audit:
 
 
 def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: float) -> bytes:
+    """The line of one command."""
     seconds, milliseconds = divmod(round(when * 1000), 1000)
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {

@@ -146,6 +146,7 @@ class Ledger:
             self._bytes -= kept.size - smaller.size
 
     def _key(self, request: str) -> _Key:
+        """The parsed id of a request. Raises ProtocolError and OutcomeUnknown."""
         match = _ID.fullmatch(request)
         if match is None:
             raise ProtocolError(

@@ -36,12 +36,12 @@ _BACKLOG: Final = 4096
 _ATTEMPTS: Final = 100
 
 
-class Taken(DaemonUnavailable):
+class AddressInUse(DaemonUnavailable):
     """Another daemon listens at the path."""
 
 
 class ListeningSocket:
-    """The daemon's ``socket``, which listens at ``path``. Raises Taken if another daemon does.
+    """The daemon's ``socket``, which listens at ``path``. Raises AddressInUse if another daemon does.
 
     ``lock``: see ``directory_lock.locked``.
     """
@@ -66,8 +66,8 @@ class ListeningSocket:
     def set_up_again(self) -> bool:
         """Make the socket's file again after somebody removed it (a clean-up of /tmp, for example).
 
-        Returns False if it is there again. Raises Taken if another daemon listens there now, and DaemonUnavailable if
-        the file cannot be made now.
+        Returns False if it is there again. Raises AddressInUse if another daemon listens there now, and
+        DaemonUnavailable if the file cannot be made now.
         """
         return self._set_up(None)
 
@@ -85,6 +85,7 @@ class ListeningSocket:
         os.close(self.file)
 
     def _set_up(self, lock: int | None) -> bool:
+        """Make the socket under the lock of its directory; False if it is there already."""
         for _ in range(_ATTEMPTS):
             with locked(self.path, lock):
                 if self.in_place:
@@ -102,7 +103,7 @@ class ListeningSocket:
         path = self.path
         if (other := reach(path)) is not None:
             other.close()
-            raise Taken(f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`")
+            raise AddressInUse(f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`")
         if os.path.exists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise DaemonUnavailable(f"{path} is not a socket, and is left as it is: name another path")
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -267,6 +268,7 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
 
 
 async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | None) -> None:
+    """The life of the daemon, from the first client to the end of all sessions."""
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit)
@@ -303,7 +305,7 @@ async def _reopen(listening: ListeningSocket, acceptor: Acceptor, server: Server
     try:
         if not listening.set_up_again():
             return acceptor
-    except Taken as error:
+    except AddressInUse as error:
         LOG.warning("our socket was removed, and another daemon has replaced it: %s; ending", error)
         server.stop()
         return acceptor

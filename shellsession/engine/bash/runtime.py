@@ -163,6 +163,7 @@ class Guard:
             raise SessionClosed(FORKED)
 
     def _watch(self) -> subprocess.Popen[bytes]:
+        """Start a watcher."""
         self._refuse_forked()
         script = str(Path(__file__).with_name("watcher.bash"))
         pid = os.getpid()
@@ -180,6 +181,7 @@ class Guard:
         )
 
     def _close(self) -> None:
+        """End the watcher, and remove the directory of this host."""
         if self._owner != os.getpid():  # in a forked child: see _refuse_forked
             return
         if self._watcher is not None:

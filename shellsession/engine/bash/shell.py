@@ -41,21 +41,21 @@ _OLD: Final = "; bubblewrap is too old: install 0.8 (Debian 12, Ubuntu 24.04) or
 class Launch:
     """How one bash is launched: ``program`` with ``argv``.
 
-    ``prelude``: the first commands that bash gets. ``groups``: the control groups that it enters. ``apart``: it runs in
-    a sandbox, with its own PID namespace, mounts and pseudo terminals; the process that we start is an ancestor of
-    bash. ``seccomp``: the filter that bubblewrap reads from the descriptor vfork.KEPT.
+    ``prelude``: the first commands that bash gets. ``groups``: the control groups that it enters. ``is_sandboxed``: it
+    has its own PID namespace, mounts and pseudo terminals, and the process that we start is an ancestor of bash.
+    ``seccomp``: the filter that bubblewrap reads from the descriptor vfork.KEPT.
     """
 
     program: str
     argv: list[str]
     prelude: bytes = b""
     groups: tuple[str, ...] = ()
-    apart: bool = False
+    is_sandboxed: bool = False
     seccomp: bytes = b""
 
     def failed(self, message: str) -> ShellUnavailable:
         """The error for a launch that failed. ``message``: what the program printed."""
-        if self.apart:
+        if self.is_sandboxed:
             hint = _HINT if any(word in message for word in _NO_NAMESPACE) else _OLD if _UNKNOWN in message else ""
             return SandboxUnavailable(f"the sandbox could not be made; it said: {message or 'nothing'}{hint}")
         return ShellUnavailable(
@@ -90,7 +90,7 @@ class Shell:
         self._wake_lock = threading.RLock()  # reentrant: on Python 3.14 a thread that gets Ctrl-C may keep it locked
         self.launch = launch
         self.pid: int = process.pid
-        self._child: int = process.pid  # the process that we reap: bash itself, unless that was launched apart
+        self._child: int = process.pid  # the process that we reap: bash itself, unless that is sandboxed
         self._root = ""  # the path at which bash's file system is visible here
         self.control = Control(control)
         self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
@@ -110,7 +110,7 @@ class Shell:
         self._cwd_text = cwd
         self._guard = guard
         os.set_blocking(process.fd, False)
-        path = b"/dev/tty" if launch.apart else slave_path(process.fd)
+        path = b"/dev/tty" if launch.is_sandboxed else slave_path(process.fd)
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
         self.keyboard = Keyboard(self.terminal)
@@ -125,7 +125,7 @@ class Shell:
         self._names = self._own_names()
 
     def find_bash(self) -> None:
-        """Find the process and the terminals of a bash that was launched apart, after its first answer.
+        """Find the process and the terminals of a sandboxed bash, after its first answer.
 
         Raises ShellUnavailable.
         """
@@ -208,7 +208,7 @@ class Shell:
         """Bash's working directory: as bash reports it, with symbolic links, unless /proc shows that this is wrong."""
         if reported != self._cwd:
             real = proc.link(f"/proc/{self.pid}/cwd")
-            # Apart, a symbolic link may lead elsewhere for us, or nowhere.
+            # In a sandbox, a symbolic link may lead elsewhere for us, or nowhere.
             path = proc.resolve(os.fsdecode(reported), self._root)[0] if self._root else os.fsdecode(reported)
             try:
                 is_same = not real or os.path.samefile(self._root + path, self._root + real)

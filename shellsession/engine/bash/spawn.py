@@ -105,7 +105,7 @@ def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
         prelude, groups = sandbox_limits(sandbox, slot, on_failure)
         argv = command_line(sandbox, facts, command, vfork.KEPT, grouped=bool(groups))
         on_failure.pop_all()
-    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, apart=True, seccomp=rules)
+    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, is_sandboxed=True, seccomp=rules)
 
 
 def _filter() -> bytes:
@@ -251,7 +251,7 @@ def _start(
             undo.callback(os.close, entrance := confine.entrance(group))
             calls.append(("write", (entrance, b"0", 1)))
         kept = None
-        if launch.apart:
+        if launch.is_sandboxed:
             calls += _keyring_calls()
             undo.callback(os.close, kept := _pipe_of(launch.seccomp))
         master, slave = _terminal(size)
@@ -281,6 +281,7 @@ def _pipe_of(text: bytes) -> int:
 
 
 def _terminal(size: tuple[int, int]) -> tuple[int, int]:
+    """A new terminal: master and slave. Raises ShellUnavailable, and OSError without a free descriptor."""
     try:
         return open_terminal(size)
     except OSError as error:
@@ -362,23 +363,23 @@ def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Ste
     """
     framer = Framer(fresh_nonce())
     shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
-    if not shell.launch.apart:
+    if not shell.launch.is_sandboxed:
         shell.streams.prepare(tty)  # for the first command, while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
         refuse_closed()
         if not (yield Wait((shell.control.fd,), until)):
             raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
-        data = shell.control.hear(framer)
+        data = shell.control.read(framer)
         if data == b"":
             message = framer.noise.decode("utf-8", "replace").strip()
             raise shell.launch.failed(message)
     shell.control.lines_taken(framer.mark)
-    if shell.launch.apart:
+    if shell.launch.is_sandboxed:
         shell.find_bash()
         shell.streams.prepare(tty)
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
         raise ShellUnavailable(f"bash {major}.{minor} is too old: pass bash=<path> of bash 4.4 or newer")
     shell.version = framer.mark.status
-    shell.control.greeted(shell.version)
+    shell.control.identify(shell.version)

@@ -35,7 +35,7 @@ class Drainer:
         """Call ``read`` whenever the descriptor is readable, until it returns False.
 
         Returns False where no thread or descriptor can be had. Then nobody reads: the writing processes block, and the
-        session goes on.
+        session goes on. ``calls_back`` matters only to ``LoopDrainer``.
         """
         with self._lock:
             if self._wake is None and not self._start():
@@ -45,6 +45,7 @@ class Drainer:
             return True
 
     def _start(self) -> bool:
+        """Start the thread; False if there can be none."""
         with undisturbed():  # the descriptor belongs to the thread, once that runs
             try:  # the thread first: unstarted it holds nothing; and a subinterpreter refuses daemon threads here
                 thread = threading.Thread(target=lambda: self._work(wake), name="shellsession-jobs", daemon=True)
@@ -87,6 +88,7 @@ class Drainer:
         os.close(wake)
 
     def _read_all(self, wake: int) -> None:
+        """The thread's loop. It ends when nothing is left to read, or when another thread has replaced it."""
         while True:
             with self._lock:
                 if not self._readers or self._wake != wake:  # nothing to read, or another thread has taken over
@@ -111,7 +113,7 @@ class Drainer:
                 self.remove(fd, read)
 
     def forget(self) -> None:
-        """Start anew in a forked child, which has no thread: a lock held at the fork would stay locked for ever."""
+        """Reset, in a forked child, which has no thread: a lock held at the fork would stay locked for ever."""
         if self._wake is not None:
             os.close(self._wake)
         self.__init__()  # type: ignore[misc]  # everybody keeps this same object
@@ -169,6 +171,7 @@ class Alarm:
         return os.getpid() in self._timers
 
     def set(self, seconds: float, callback: Callable[[], object]) -> None:
+        """Call back after so many seconds, unless the alarm is set already."""
         timer = threading.Timer(seconds, self._run, (callback,))
         timer.name = "shellsession-alarm"
         if self._timers.setdefault(os.getpid(), timer) is timer:  # stored before the start: it may expire at once

@@ -19,7 +19,7 @@ from .streams import MANY_READS
 _PID_SIZE = struct.calcsize("i")
 _CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
 # The rest of a longer message is lost. A mark may exceed PATH_MAX, and a C library other than glibc may write it whole.
-_HEARD_MAX = 1 << 16
+_MESSAGE_MAX = 1 << 16
 
 
 class Control:
@@ -33,7 +33,7 @@ class Control:
         self._socket = end
         self.fd = end.fileno()
         self.line, self.typed = 0, 0  # bash's LINENO at the last mark, and the number of lines sent since
-        self._speaker = self._spoke = b""  # bash's pid, and that of the last sender, as in the credentials
+        self._bash = self._sender = b""  # bash's pid, and that of the last sender, as in the credentials
         self.is_bash = True  # is the last sender bash itself?
         self.piece = SHORT_READ  # how many bytes bash reads at once
         end.setblocking(False)
@@ -48,12 +48,12 @@ class Control:
         except OSError:
             return  # bash has ended: reading reports that
 
-    def greeted(self, version: int) -> None:
+    def identify(self, version: int) -> None:
         """Note the first answer of bash, of that version: from now on only messages of that process count as bash's."""
-        self._speaker = self._spoke
+        self._bash = self._sender
         self.piece = READ_MAX if version >= LONG_READS else SHORT_READ
 
-    def hear(self, framer: Framer) -> bytes | None:
+    def read(self, framer: Framer) -> bytes | None:
         """The next message: None if there is none now, b"" if bash has closed its end. ``framer`` looks for the mark.
 
         Only a mark from bash itself counts. Its children can have its descriptors (`( ... ) &`, `cmd <&10`), read our
@@ -66,17 +66,17 @@ class Control:
         return data
 
     def receive(self) -> bytes | None:
-        """As ``hear``, when no mark is expected."""
+        """As ``read``, when no mark is expected."""
         try:
-            data, credentials, _, _ = self._socket.recvmsg(_HEARD_MAX, _CREDENTIALS_SPACE)
+            data, credentials, _, _ = self._socket.recvmsg(_MESSAGE_MAX, _CREDENTIALS_SPACE)
         except BlockingIOError:
             return None
         except ConnectionResetError:  # bash has died with lines unread: reported once, before its last messages
             return self.receive()
         except OSError:
             return b""
-        self._spoke = credentials[0][2][:_PID_SIZE] if credentials else b""
-        self.is_bash = self._spoke == self._speaker or not self._speaker
+        self._sender = credentials[0][2][:_PID_SIZE] if credentials else b""
+        self.is_bash = self._sender == self._bash or not self._bash
         return data or (None if credentials else b"")  # an empty message has a sender, the end has none
 
     def skip(self) -> None:

@@ -130,6 +130,7 @@ class LoopPoller:
         return loop
 
     def _register(self, loop: asyncio.AbstractEventLoop, wait: Wait) -> None:
+        """Register what the wait is for, with the queue (its output) or the loop."""
         read = wait.read
         if wait.output:
             if (queue := self._queue or _queue_of(loop)) is None:

@@ -73,6 +73,7 @@ class Capture:
             self._keep_tail(data)
 
     def _spill(self, sink: Sink, data: bytes) -> None:
+        """Pass data to the sink, once the stream exceeds the limit."""
         if not self._spilling:
             if len(self._unspilled) + len(data) <= self._limit:
                 self._unspilled += data
@@ -170,6 +171,7 @@ class Spill:
         self.fault = ""
 
     def write(self, data: bytes) -> None:
+        """Append the next bytes of the stream. Sets ``fault``, and never raises OSError."""
         if self.fault:
             return
         is_too_much = len(data) > self._room
@@ -243,7 +245,7 @@ def _found(path: str) -> os.stat_result | None:
         return None
 
 
-def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
+def resolve_spill(limits: Limits, sandbox: Sandbox | None) -> Limits:
     """The limits with the real path of the spill. Raises InvalidRequest where no spill can be written."""
     if (given := limits.spill) is None:
         return limits

@@ -113,7 +113,7 @@ class Stream:
             if not self.read():
                 break
 
-    def settle(self) -> None:
+    def restore_modes(self) -> None:
         """Restore the modes of a terminal, which `stty sane`, `reset` and the like change."""
         if fcntl.ioctl(self.fd, termios.TCGETS, _BLANK) != self.modes:
             set_modes(self.fd, self.modes)
@@ -276,7 +276,7 @@ class Streams:
         """
         return dict(self.poll.poll(0))
 
-    def part_with(self, stream: Stream) -> bool:
+    def detach(self, stream: Stream) -> bool:
         """Remove a stream that a background process keeps open. False if it is not one of the shell's."""
         for kind, known in list(self._known.items()):
             if known is stream:
@@ -311,7 +311,7 @@ class Keyboard:
 
     def __init__(self, terminal: Stream) -> None:
         self._terminal = terminal
-        self._keeper = -1  # a descriptor of the slave, from the first command on that gets the terminal
+        self._slave = -1  # a descriptor of the slave, from the first command on that gets the terminal
 
     def cook(self, echo: bool) -> bytes:
         """Set cooked mode (Ctrl-C, Ctrl-D and CR work as usual; output stays unchanged), and return the modes.
@@ -319,10 +319,10 @@ class Keyboard:
         Raises LimitReached before anything has changed.
         """
         fd = self._terminal.fd
-        if self._keeper < 0:
+        if self._slave < 0:
             with undisturbed():
-                self._keeper = _open_keeper(fd)
-        self._terminal.settle()
+                self._slave = _open_slave(fd)
+        self._terminal.restore_modes()
         modes = termios.tcgetattr(fd)
         modes[0] |= termios.ICRNL | _IUTF8
         modes[3] |= termios.ICANON | termios.ISIG | termios.IEXTEN | termios.ECHOE | termios.ECHOK
@@ -344,28 +344,28 @@ class Keyboard:
     def has_input(self) -> bool:
         """Is there typed input that nobody has read yet?"""
         poll = select.poll()
-        poll.register(self._keeper, select.POLLIN)
+        poll.register(self._slave, select.POLLIN)
         return bool(poll.poll(0))
 
     def reset(self) -> bytes:
         """Set raw mode, and remove and return unread input: it was for a command that has ended, not for the next."""
-        self._terminal.settle()
-        if self._keeper < 0:  # no command has had the terminal
+        self._terminal.restore_modes()
+        if self._slave < 0:  # no command has had the terminal
             return b""
         unread = b""
         with suppress(OSError):  # no input; in raw mode even an unfinished line can be read
-            unread = os.read(self._keeper, SMALL)
+            unread = os.read(self._slave, SMALL)
         with suppress(termios.error):  # the terminal was hung up
-            termios.tcflush(self._keeper, termios.TCIFLUSH)
+            termios.tcflush(self._slave, termios.TCIFLUSH)
         return unread
 
     def close(self) -> None:
-        keeper, self._keeper = self._keeper, -1
-        if keeper >= 0:
-            os.close(keeper)
+        slave, self._slave = self._slave, -1
+        if slave >= 0:
+            os.close(slave)
 
 
-def _open_keeper(fd: int) -> int:
+def _open_slave(fd: int) -> int:
     try:
         return os.open(slave_path(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

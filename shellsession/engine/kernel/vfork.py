@@ -125,6 +125,7 @@ def survives(calls: Sequence[Call]) -> bool:
 
 
 def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
+    """``spawn`` with a child that borrows our memory."""
     LIBC.__errno_location.restype = ctypes.c_void_p
     forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
     words, variables = _words(argv), _words(f"{name}={value}" for name, value in env.items())
@@ -205,6 +206,7 @@ def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str
 def _execute(
     calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], writer: int, closed: range
 ) -> NoReturn:
+    """In a forked child: make the calls, and run the program; write the number of an error to ``writer``."""
     try:
         perform(calls)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

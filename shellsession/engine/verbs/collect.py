@@ -300,7 +300,7 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
     shell.continue_stopped()
     until = time.monotonic() + patience
     while framer.mark is None:
-        data = shell.control.hear(framer) if (yield Wait((shell.control.fd,), until)) else b""
+        data = shell.control.read(framer) if (yield Wait((shell.control.fd,), until)) else b""
         if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
     shell.control.lines_taken(framer.mark)

@@ -138,7 +138,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
             one.tag = 0
     with undisturbed():  # a stream is the shell's or the job's, or nobody closes it
         for name, stream in held:
-            if shell.streams.part_with(stream):
+            if shell.streams.detach(stream):
                 engine.forget_fd(stream.fd)
                 job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs = remembered(engine.jobs)
@@ -275,7 +275,7 @@ def _hung_up(shell: Shell, call: Call) -> list[int]:
     The command can print such a line as well: a process that lives is a stranger.
     """
     known = list(call.older)
-    if call.ending is None and not shell.launch.apart:  # in a sandbox bash knows other numbers than we
+    if call.ending is None and not shell.launch.is_sandboxed:  # in a sandbox bash knows other numbers than we
         capture = call.stdout if call.request.merge_stderr else call.stderr
         known += map(int, _NOTICE.findall(capture.peek()[0]))
     return [pid for pid in known if not proc.alive(pid)]

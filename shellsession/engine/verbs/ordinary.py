@@ -110,7 +110,7 @@ class Ordinary:
             self._lines.clear()
             return None
         if out.modes:
-            out.settle()
+            out.restore_modes()
         nonce = fresh_nonce()
         values = (quote(text), nonce[SECRET:], nonce, nonce) if self._guarded else (quote(text), nonce, nonce)
         lines = line.words % values

@@ -106,12 +106,12 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
-        shell.streams.part_with(stream)
+        shell.streams.detach(stream)
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
-        out.settle()
+        out.restore_modes()
     made = frame(engine, shell, request, nonce, out, err)
     for argument, status in _arguments(engine, shell, request, made.sourced):
         lines = made.lines(argument, status)
