@@ -1,7 +1,7 @@
-"""Work for sessions outside their own calls, in threads: ``Drainer`` reads the output of background jobs.
+"""What sessions do between calls, in threads: read background jobs, wait for another thread's call, and time out.
 
-``Waiter`` lets a second thread wait for a command that another one runs. ``Alarm`` is a timer. ``loop`` has the same
-three for asyncio.
+``Drainer`` reads the output of background jobs. ``Waiter`` lets a second thread wait for a command that another one
+runs. ``Alarm`` is a timer. ``loop`` has the same three for asyncio.
 
 Lock order: the drainer's lock comes before the lock of any session. A garbage collection can run while the drainer's
 lock is held, and its finalizers may end a session. So nobody may call the drainer while holding a session's lock.

@@ -58,8 +58,8 @@ _LONGEST = 1.0
 _ENDLESS = float("inf")
 # How long to busy-poll before blocking, in seconds. Waking a sleeping core costs 20 to 40 us in a virtual machine, as
 # much as the command itself: `true` took 87 us instead of 112, `echo hi` 104 instead of 130. Where bash and we share a
-# core, spinning costs 4 us, as sched_yield does not always hand over at once. For a longer command all of it is lost,
-# so after one of these the next wait blocks at once (`/bin/true` 1.03 ms instead of 1.15).
+# core, spinning costs 4 us, as sched_yield does not always hand over at once. With a longer command all the spinning is
+# wasted, so after one of these the next wait blocks at once (`/bin/true` 1.03 ms instead of 1.15).
 SOON = 200e-6
 # A poll that took longer than this had lost its core. The process that has the core finishes sooner without us.
 _PREEMPTED = 50e-6

@@ -27,7 +27,7 @@ LOWEST: Final = 0x5E << 56  # the lowest tag of any session; no administrator se
 
 
 class Family:
-    """The processes below bash, which started with the tag ``first_tag``.
+    """The processes below bash. ``first_tag``: the tag with which bash started.
 
     Bash adopts orphans (PR_SET_CHILD_SUBREAPER). If bash is in a PID namespace, the first process there adopts them
     instead: the ``adopter``.
@@ -118,7 +118,7 @@ class Family:
 
 
 class Tags:
-    """The tags of one session, whose bash is ``pid`` and started with the tag ``first``."""
+    """The tags of one session. ``pid``: its bash; ``first``: the tag with which bash started."""
 
     def __init__(self, pid: int, first: int) -> None:
         self._pid, self.all = pid, range(first, first + GENERATIONS)
@@ -140,7 +140,10 @@ class Tags:
             self.latest, self.is_shared = tag, tag in carried
 
     def is_earlier(self, pid: int) -> bool:
-        """Was the process started by one that an earlier call left running? False for a process that lost its tag."""
+        """Does the process carry an earlier tag? Then an earlier call left it, or left a process that started it.
+
+        False for a process that has lost its tag.
+        """
         return (tag := proc.tag(pid)) in self.all and tag != self.latest
 
 
