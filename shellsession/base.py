@@ -19,14 +19,14 @@ from .engine.kernel.signals import undisturbed
 from .engine.verbs.command import Call, Job
 from .engine.verbs.verbs import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
-from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, to_bytes
+from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
 from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
 from .sandbox import Sandbox
-from .signatures import AnySession, RunOptions, Seconds, Text, fed
+from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
 
 # How long who only looks may be waited for, in seconds.
 LOOK_PATIENCE = 0.02
-HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
+CALLBACK_RUNS = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 _STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
 
 
@@ -34,7 +34,7 @@ class Base(AnySession[Request]):
     """What both sessions are made of: the options, the engine, and the checking of arguments."""
 
     attached = False  # somebody sits there: it is not closed for being idle
-    relied_on = False  # somebody counts on what it keeps: where it was closed for being idle, that is told
+    relied_on = False  # a tool depends on its state: where it was closed for being idle, the next call reports that
     lasts = (
         False  # its tool promises that it lasts as long as its agent: it is closed only where ``idle_ttl`` was given
     )
@@ -60,7 +60,7 @@ class Base(AnySession[Request]):
 
         * ``cwd``: where bash starts; None is the host's directory at that moment.
         * ``env``: its environment, as in subprocess: None inherits, a mapping replaces. ``extra_env`` adds to either.
-        * ``agent_env``: add PAGER=cat, TERM=dumb and the like to an inherited environment.
+        * ``agent_env``: add PAGER=cat and the like to an inherited environment.
         * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
         * ``startup``: commands that are run after every start. Where one fails, the start raises StartupFailed;
           ``check_startup=False`` goes on behind a status other than 0.
@@ -159,7 +159,7 @@ class Base(AnySession[Request]):
     @property
     def _handed(self) -> Call | None:
         """The command that was handed back."""
-        return self._engine.call
+        return self._engine.handed_back
 
     def _screen(self, name: str) -> Any:
         call = self._engine.last
@@ -170,8 +170,8 @@ class Base(AnySession[Request]):
             raise SessionClosed(FORKED)
         return self._engine
 
-    def _request(self, command: Text, given: RunOptions) -> Request:
-        changes: dict[str, Any] = {**given, "command": to_bytes("command", command)}
+    def _request(self, command: Command, given: RunOptions) -> Request:
+        changes: dict[str, Any] = {**given, "command": command_bytes(command)}
         if (stdin := given.get("stdin")) is TTY:
             check_flag("tty", tty := changes.setdefault("tty", True))
             if not tty:
@@ -182,14 +182,14 @@ class Base(AnySession[Request]):
             changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
         return self._defaults.__replace__(**changes)
 
-    def _plain_request(self, command: Text) -> Request:
-        return self._defaults.with_command(to_bytes("command", command))
+    def _plain_request(self, command: Command) -> Request:
+        return self._defaults.with_command(command_bytes(command))
 
     def _leave(self) -> None:
         """A verb has ended, in whatever way."""
         engine = self._engine
         try:
-            if engine.call is not None:
+            if (last := engine.last) is not None and last.delivery.handed_back:
                 engine.leave_unattended()
         finally:
             attended, engine.attended = engine.attended, None
@@ -199,19 +199,18 @@ class Base(AnySession[Request]):
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
             while self._waiters:  # where it runs on, they are to ask themselves
-                self._waiters.pop().notify(None if attended is None else attended.result)
+                self._waiters.pop().notify(None if attended is None else attended.delivery.result)
 
     def _elsewhere(self, reason: str = _STAYS) -> Result:
-        """What a waiter is told at its moment, while another is still in the command."""
+        """The result of a waiter whose moment passes while another thread or task is still in the command."""
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _came_of(self, command: bytes | None = None) -> Result | None:
-        """What came of the command begun last (if it is this very one): who awaited it was cancelled, and is told."""
-        engine, call = self._engine, self._engine.last
+        """Deliver the ending of the command begun last (if it is this very one), whose caller was cancelled."""
+        call = self._engine.last
         if call is None or (command is not None and call.request.command is not command):
             return None
-        engine.untold = None if engine.untold is call.result else engine.untold
-        return call.result
+        return None if call.delivery.result is None else call.delivery.deliver()
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout

@@ -283,12 +283,7 @@ def _restore_all_modes(directory: str) -> None:
 
 def _remove(directory: str) -> None:
     _restore_all_modes(directory)
-    try:
-        shutil.rmtree(directory, ignore_errors=True)
-    except OSError as error:  # after Ctrl-C, rmtree may close a descriptor twice, and raise only the error from that
-        if isinstance(interrupt := error.__context__, KeyboardInterrupt):
-            raise interrupt from None
-        raise
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 _guard: Guard | None = None
@@ -318,7 +313,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 T = TypeVar("T")
-# Not a Python function: Ctrl-C could be raised in that after the open, and leak the descriptor.
 _OPEN_PRIVATE: Final = partial(os.open, mode=0o600)
 # A slot's directory is in that of the host, which is in the directory of all hosts of this user.
 _DEPTH: Final = 3
@@ -347,7 +341,7 @@ class Files:
         """Write a file, and return its path. Raises LimitReached."""
 
         def make(path: str) -> None:
-            self._written.add(name)  # first: Ctrl-C may come as soon as the file exists
+            self._written.add(name)
             with open(path, "xb", opener=_OPEN_PRIVATE) as file:
                 os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
                 file.write(data)

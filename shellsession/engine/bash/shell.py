@@ -19,7 +19,7 @@ from typing import Final
 
 from ptyprocess import PtyProcess
 
-from ...errors import SandboxUnavailable, ShellUnavailable
+from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
 from ..io.control import Control
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
 from ..kernel import proc, readers
@@ -94,12 +94,12 @@ class Shell:
         self._root = ""  # the path at which bash's file system is visible here
         self.control = Control(control)
         self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
-        self.ours_in_history = 0
         self.prompt = b""  # what bash is known to print on its own stderr before it reads a line: PS1
         self.noise = b""  # what it printed after the last command, which may be its prompt
         self.version = 0  # bash's version, times 100, once it is known
         self.lost = True  # gets no more commands: it is not set up yet, or its end was interrupted
         self.in_hand = True  # an operation is opening or ending it
+        self.is_parents = False  # is this a forked child of the host? Then bash and all descriptors are the parent's
         self.swept = False  # everything below bash was killed before bash was
         self.killed: list[int] = []  # by ``end``
         self._is_being_ended = False
@@ -142,6 +142,14 @@ class Shell:
         self.family.close()
         self.family = Family(self.pid, self.slot.tag, first)
         self._names = self._own_names()
+
+    def refuse_forked(self) -> None:
+        """Raise SessionClosed in a forked child of the host. To be called after a wait.
+
+        A signal handler or a callback may fork during the wait, and the child then continues the operation.
+        """
+        if self.is_parents:
+            raise SessionClosed(FORKED)
 
     # -- its input and output
 

@@ -39,7 +39,6 @@ from .shell import Launch, Shell
 
 # For programs that nobody watches: no pagers, no colours by default, no questions.
 AGENT_ENV = {
-    "TERM": "dumb",
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "GH_PAGER": "cat",
@@ -47,6 +46,7 @@ AGENT_ENV = {
     "SYSTEMD_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
+    "PYTHONUNBUFFERED": "1",  # through a pipe, a program that its time limit ends would lose what it printed
 }
 # These control an interactive bash itself. They would also affect our own lines, or end an idle shell (TMOUT).
 _DROPPED = (
@@ -74,6 +74,8 @@ def environment(options: Options) -> dict[str, str]:
     env = dict(inherited() if options.env is None else options.env)
     if options.agent_env and options.env is None:
         env.update(AGENT_ENV)
+        # `clear` and `tput` fail with a dumb terminal, and that ends a script under `set -e`.
+        env.setdefault("TERM", "xterm-256color" if options.tty else "dumb")
     env.update(options.extra_env or {})
     return {name: value for name, value in env.items() if name not in _DROPPED}
 

@@ -41,8 +41,7 @@ class Family:
         self._lists: list[tuple[int, bytes]] = []
         for parent, empty in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
             with suppress(OSError):
-                path = f"/proc/{parent}/task/{parent}/children"
-                self._lists.append((os.open(path, os.O_RDONLY | os.O_CLOEXEC), empty))
+                self._lists.append((proc.open_children(parent), empty))
 
     def has_children(self) -> bool:
         """Is there any process below bash? Cheap: one pread on an open descriptor."""

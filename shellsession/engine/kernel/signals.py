@@ -23,9 +23,10 @@ def changed() -> set[int]:
 def undisturbed() -> Iterator[None]:
     """Defer signals whose handlers could raise here (Ctrl-C, an alarm) to the end of the block.
 
-    Raised between the creation of something and the assignment that keeps it, they would leak it. In a host with
-    threads the kernel may deliver the signal to another thread, and then the handler runs all the same. SIGCHLD is not
-    blocked: the watcher starts with our mask, and waits for children.
+    Raised between the creation of something and the assignment that keeps it, they would leak it. This works in a host
+    without threads. With threads the kernel may deliver the signal to another one, and Python raises here all the same.
+    So every clean-up can be repeated after an interruption, and then does the rest. SIGCHLD is not blocked: the watcher
+    starts with our mask, and waits for children.
     """
     raising = [number for number in SIGNALS if number != signal.SIGCHLD and callable(signal.getsignal(number))]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())

@@ -1,6 +1,6 @@
 """The heart of waiting for a command: collect its output, and say what happened next.
 
-Law: it reads and looks, and decides nothing; the reasons it returns are the only things that can happen to a command.
+Law: the reasons that ``pump`` returns are the only things that can happen to a command.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Final, Literal
 from ...models import Stream as StreamName
 from ..bash.shell import Shell
 from ..io.control import fresh_nonce
-from ..io.streams import CHUNK, SMALL, Pace, Stream
+from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.readers import at_terminal
 from ..wire import Framer, mark_line
 from .command import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
-What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "interrupt"]
+What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
 MARK: Final = "mark"
 DEAD: Final = "dead"
 TIMED_OUT: Final = "timed_out"
 IDLE: Final = "idle"
 INPUT: Final = "input"
 OVERFLOW: Final = "overflow"
-NEWS: Final = "news"
+OUTPUT: Final = "output"
 INTERRUPT: Final = "interrupt"
 
 BROKEN: Final = (
@@ -71,6 +71,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     control = shell.control.fd
     quick = now + QUICK if until is None else min(until, now + QUICK)
     while not call.control_closed and (yield Wait((control,), quick, SOON)):
+        shell.refuse_forked()
         if _read_control(shell, call):
             return MARK
         if time.monotonic() >= quick:  # who talks there without end is no reason to forget the time
@@ -78,6 +79,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     while True:
         urgent, output = _listening(shell, call, now)
         ready = yield Wait(urgent, _wake(call, until, now), output=output)
+        shell.refuse_forked()
         now = time.monotonic()
         if ready:
             if control in ready and _read_control(shell, call):
@@ -160,14 +162,11 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
         if call.paused or stream.fd in call.hung:
             continue
         pieces, taken = list[bytes](), 0
-        pace = Pace() if stream.modes else None
         while taken < _PORTION and (data := stream.read()):
             pieces.append(data)
             taken += max(len(data), _PORTION // _ROUNDS)
             if len(data) < _FULL:
                 break
-            if pace:
-                pace.keep()
         if pieces:  # a terminal gives 4 KiB at a time: who hears them live is told of all together
             deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
@@ -217,17 +216,17 @@ def happened(call: Call, until: float | None, now: float) -> What | None:
     """What its output or the time says of the command."""
     if call.ending is None and call.overflowed:
         return OVERFLOW
-    if until is not None and now >= until:  # before its news, of which there may be no end
+    if until is not None and now >= until:  # before its output, which may have no end
         return TIMED_OUT
-    if call.ending is None and call.following and call.has_news:
-        return NEWS
+    if call.ending is None and call.following and call.has_output:
+        return OUTPUT
     if call.ending is None and now >= call.idle_at:
         return IDLE
     return None
 
 
 def _look(shell: Shell, call: Call, now: float) -> What | None:
-    """Nothing was heard for a while: see what the kernel says of bash and of what it runs."""
+    """Look what the kernel says of bash and of what it runs, after a while without output."""
     first = LOOK_TERMINAL if call.terminal else LOOK_PLAIN
     silent = now - call.last_output
     call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
@@ -295,7 +294,6 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
     framer = Framer(fresh_nonce(), shell.prompt)
-    shell.ours_in_history += 2 if line else 1
     shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
     until = time.monotonic() + patience
@@ -332,7 +330,9 @@ class UnattendedReader:
                 self.thread = threading.get_ident()
                 try:
                     deliver(self._call, name, stream is self._terminal, data, time.monotonic())
-                except BaseException as error:  # a faulty callback: told by the next verb, in the caller's own thread
+                except (
+                    BaseException
+                ) as error:  # a faulty callback: the next verb raises that, in the caller's own thread
                     self._call.mute()
                     self._call.fault = error
                 finally:

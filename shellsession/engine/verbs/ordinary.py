@@ -21,6 +21,7 @@ from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
 from .collect import QUICK, take_words
 from .command import Call, Typed
 from .core import NEVER, ONCE, Core
+from .delivery import DELIVERED
 from .submit import frame
 
 # A longer text goes into a file.
@@ -68,9 +69,7 @@ class Ordinary:
             or core.terminal_job is not None
             or core.prompt_speaks
             or core.spelling
-            or core.history
             or core.functions_trap
-            or core.switching
             or core.named
             or core.echoes
             or core.debugging
@@ -93,8 +92,6 @@ class Ordinary:
             or limits.spill is not None
             or limits.on_overflow != "truncate"
             or core.shell is not shell
-            or core.untold is not None
-            or core.unheard is not None
             or core.kill_reason
             or core.interrupt_requested
             or shell.busy
@@ -123,7 +120,6 @@ class Ordinary:
         call = core.last = core.attended = Call(request, line.typed, nonce=nonce, prompt=self._prompt)
         shell.busy = nonce  # first: Ctrl-C may strike as soon as it is sent
         shell.control.send(lines)
-        shell.ours_in_history = 1
         return call
 
     def _learn(self, core: Core, tty: bool) -> _Line:
@@ -160,7 +156,6 @@ class Ordinary:
             mark is None
             or mark.thrown
             or mark.doubtful
-            or mark.history
             or mark.flags != self._flags
             or mark.line != control.line + control.typed
             or shell.family.has_children()
@@ -177,11 +172,12 @@ class Ordinary:
         control.lines_taken(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
-        result = call.result = exited(*output, mark.status, shell.place(mark.cwd), duration)
+        delivery, result = call.delivery, exited(*output, mark.status, shell.place(mark.cwd), duration)
+        delivery.state, delivery.result = DELIVERED, result  # to the caller of `run`
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
-                    call.tell(name, data)
+                    call.call_back(name, data)
             call.let_go()
         return result
 
