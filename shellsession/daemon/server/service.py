@@ -128,9 +128,9 @@ class ListeningSocket:
         self.socket, self.file = ours, file
 
 
-# Clients that are let in before all others get their turn.
-_AT_ONCE: Final = 64
-# How soon it is tried again where not even the spare descriptor can be had, in seconds.
+# Clients that are accepted in a row before the loop serves others.
+_ACCEPTS_IN_A_ROW: Final = 64
+# Seconds to wait before accepting again when not even the spare descriptor is free.
 _PAUSE: Final = 0.1
 _FULL: Final = FULL | {errno.ENOBUFS, errno.ENOMEM}
 _NO_ROOM: Final = (
@@ -140,62 +140,68 @@ _NO_ROOM: Final = (
 
 
 class Acceptor:
-    """Lets in who comes to ``listener``, on the running loop, until ``close``."""
+    """Accepts clients from ``listener``, on the running loop, until ``close``.
+
+    Without a free descriptor it refuses clients with an error, so that no client waits in vain.
+    """
 
     def __init__(self, listener: socket.socket, server: Server) -> None:
         listener.setblocking(False)
         self._listener, self._server = listener, server
         self._loop = asyncio.get_running_loop()
-        self._entering: set[asyncio.Task[object]] = set()
+        self._connecting: set[asyncio.Task[object]] = set()
         self._full = False
-        self._open()
+        self._resume()
 
-    def _open(self) -> None:
-        if self._listener.fileno() >= 0:  # it was closed meanwhile
-            SPARE.want(self)
-            self._loop.add_reader(self._listener, self._receive)
+    def _resume(self) -> None:
+        """Accept clients from now on."""
+        if self._listener.fileno() >= 0:  # it may have been closed during a pause
+            SPARE.reserve(self)
+            self._loop.add_reader(self._listener, self._accept)
 
-    def _receive(self) -> None:
+    def _accept(self) -> None:
+        """Accept the clients that are waiting."""
         try:
-            for _ in range(_AT_ONCE):
+            for _ in range(_ACCEPTS_IN_A_ROW):
                 client, _ = self._listener.accept()
                 self._full = False
                 client.setblocking(False)
-                entering = self._loop.connect_accepted_socket(lambda: Connection(self._server), client)
-                task: asyncio.Task[object] = self._loop.create_task(entering)
-                self._entering.add(task)
-                task.add_done_callback(self._entering.discard)
+                connecting = self._loop.connect_accepted_socket(lambda: Connection(self._server), client)
+                task: asyncio.Task[object] = self._loop.create_task(connecting)
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            self._turn_away()
+            self._refuse()
 
-    def _turn_away(self) -> None:
-        if not self._full:  # once: there may be many
+    def _refuse(self) -> None:
+        """Refuse a client for want of descriptors, or pause if that is not possible either."""
+        if not self._full:  # logged once, as there may be many clients
             LOG.warning("no file descriptors are left: clients are turned away")
         self._full = True
         try:
-            SPARE.look(self._refuse)
+            SPARE.call(self._send_refusal)
         except OSError as error:
-            if error.errno in _FULL:  # to look again at once would be in vain
+            if error.errno in _FULL:  # at once it would fail again
                 self._loop.remove_reader(self._listener)
-                self._loop.call_later(_PAUSE, self._open)
+                self._loop.call_later(_PAUSE, self._resume)
 
-    def _refuse(self) -> None:
+    def _send_refusal(self) -> None:
         with self._listener.accept()[0] as client:
             client.setblocking(False)
             header, _ = from_error(LimitReached(_NO_ROOM))
             client.send(encode({"id": None, "error": header}))
 
     async def close(self) -> None:
-        """Nobody comes in any more; whoever was on the way is in."""
+        """Accept no more clients, and wait until those that were accepted are connected."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        SPARE.leave(self)
-        if self._entering:
-            await asyncio.wait(self._entering)
+        SPARE.release(self)
+        if self._connecting:
+            await asyncio.wait(self._connecting)
 
 
 _CHECK_EVERY: Final = 2.0  # seconds between two checks that our socket is still there

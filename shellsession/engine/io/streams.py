@@ -1,6 +1,7 @@
-"""The streams that carry the output of a shell's commands, and the keyboard of its terminal.
+"""Terminals and pipes: the streams that carry the output of a shell's commands, and the keyboard of its terminal.
 
-Law: no read here waits.
+A ``Stream`` is a named pipe or a pseudo terminal, ``Streams`` those of one shell. ``Keyboard`` types into the terminal.
+No read here blocks.
 """
 
 from __future__ import annotations

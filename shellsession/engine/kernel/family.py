@@ -36,7 +36,7 @@ class Family:
     def __init__(self, pid: int, first_tag: int, adopter: int = 0) -> None:
         self.pid, self._adopter = pid, adopter
         self.tags = Tags(pid, first_tag)
-        SPARE.want(self)  # reading /proc must work even when the host has no descriptor free
+        SPARE.reserve(self)  # reading /proc must work even when the host has no descriptor free
         # The kernel's lists of children, and the text of each when there is no child but bash.
         self._lists: list[tuple[int, bytes]] = []
         for parent, empty in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
@@ -109,7 +109,7 @@ class Family:
 
     def close(self) -> None:
         """Close the descriptors. After an interrupted call, a second one closes the rest."""
-        SPARE.leave(self)
+        SPARE.release(self)
         while self._lists:
             fd, _ = self._lists[-1]
             del self._lists[-1]  # not a call: KeyboardInterrupt cannot be raised between this and the close

@@ -1,6 +1,7 @@
-"""What /proc tells of processes, also where the host has no descriptor free.
+"""Reads /proc: processes with their state, children, tags and namespaces, and paths, as another process sees them.
 
-Law: it looks, and changes nothing.
+Nothing here acts on a process. ``SPARE`` keeps one descriptor in reserve, so that a read works even if the host has no
+descriptor free.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import errno
 import os
 import sys
 import time
-from _thread import RLock  # what threading has, too; a command line's start does without that
+from _thread import RLock  # `threading` has it, too, but slows the start of the command line
 
 TYPE_CHECKING = False
 
@@ -24,55 +25,55 @@ FULL: Final = {errno.EMFILE, errno.ENFILE}  # no descriptor is left, for this pr
 
 
 class Spare:
-    """One descriptor that is kept back while somebody wants it: closed for a look where no other is free."""
+    """A descriptor in reserve: it is open while somebody needs it, and closed for a call that finds no other free."""
 
     def __init__(self) -> None:
-        # One thread looks at a time: another would take what was given up. A signal's handler, or a garbage
-        # collection, that ends a session in the middle of a look is in the same thread.
+        # Only one thread at a time may call: another one would take the descriptor that was freed. Reentrant, as a
+        # signal handler or a garbage collection may end a session during a call.
         self._lock = RLock()
-        self._wanted: set[object] = set()
+        self._owners: set[object] = set()
         self._fd = -1
 
-    def want(self, who: object) -> None:
-        """Keep one for them from now on."""
+    def reserve(self, owner: object) -> None:
+        """Keep a descriptor in reserve until the owner releases it."""
         with self._lock:
-            self._wanted.add(who)
-            self._keep()
+            self._owners.add(owner)
+            self._open()
 
-    def leave(self, who: object) -> None:
-        """With the last of them the descriptor goes."""
+    def release(self, owner: object) -> None:
+        """The owner needs no reserve any more. With the last owner the descriptor is closed."""
         with self._lock:
-            self._wanted.discard(who)
-            if not self._wanted:
-                self._give_up()
+            self._owners.discard(owner)
+            if not self._owners:
+                self._close()
 
-    def look(self, how: Callable[[], T]) -> T:
-        """Do what needs one descriptor for a moment. Raises OSError."""
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function that needs one descriptor for a moment. Raises its OSError."""
         with self._lock:
             try:
-                return how()
+                return function()
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                self._give_up()
-                return how()
+                self._close()
+                return function()
             finally:
-                if self._wanted:
-                    self._keep()
+                if self._owners:
+                    self._open()
 
-    def forget(self) -> None:
-        """In a forked child: it has no session yet, and another thread of its parent may have held the lock."""
-        self._give_up()
+    def reset(self) -> None:
+        """Start again in a forked child. It has no session yet, and another thread may have held the lock."""
+        self._close()
         self.__init__()  # type: ignore[misc]
 
-    def _keep(self) -> None:
+    def _open(self) -> None:
         if self._fd < 0:
             try:
                 self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                return  # the next look tries again
+                return  # the next call tries again
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -80,7 +81,7 @@ class Spare:
 
 SPARE: Final = Spare()
 
-os.register_at_fork(after_in_child=SPARE.forget)
+os.register_at_fork(after_in_child=SPARE.reset)
 
 _READ_SIZE = 1 << 16  # bytes; the kernel returns at most a page of a longer file
 _TICKS = os.sysconf("SC_CLK_TCK")  # per second
@@ -103,7 +104,7 @@ def _pages(path: str, most: int) -> list[bytes]:
             return pages
 
     try:
-        return SPARE.look(read_pages)
+        return SPARE.call(read_pages)
     except OSError:
         return []
 
@@ -116,7 +117,7 @@ def read(path: str) -> bytes:
 def names(path: str) -> list[str]:
     """The names in a directory."""
     try:
-        return SPARE.look(lambda: os.listdir(path))
+        return SPARE.call(lambda: os.listdir(path))
     except OSError:
         return []
 

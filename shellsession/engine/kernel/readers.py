@@ -60,7 +60,7 @@ def memory(pid: int, address: int, size: int) -> bytes:
             return os.pread(file.fileno(), size, address)
 
     try:
-        found = SPARE.look(read)
+        found = SPARE.call(read)
     except (OSError, OverflowError):
         return b""
     return found if len(found) == size else b""
@@ -124,7 +124,7 @@ def at_end_of_input(pid: int) -> bool:
             return bool(poll.poll(0))
 
     try:
-        return SPARE.look(has_no_writer)
+        return SPARE.call(has_no_writer)
     except OSError:
         return False
 
