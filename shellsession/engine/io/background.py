@@ -34,7 +34,7 @@ class Drainer:
     def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> bool:
         """Call ``read`` whenever the descriptor is readable, until it returns False.
 
-        Returns False where no thread or descriptor can be had. Then nobody reads: the writing processes block, and the
+        Returns False if no thread or descriptor is available. Then nobody reads: the writing processes block, and the
         session goes on. ``calls_back`` matters only to ``LoopDrainer``.
         """
         with self._lock:

@@ -1,8 +1,8 @@
 """The output of one command: what is kept in memory (``Capture``), and the file that gets all of it (``Spill``).
 
 A capture has a fixed limit. It keeps the first half and the last half of a stream, and counts the bytes dropped
-between. If ``Limits.spill`` names a place, a stream that exceeds the limit is also written whole to a file there, up to
-``spill_max`` bytes. Such a file is private, and never another user's.
+between. If ``Limits.spill`` names a path, a stream that exceeds the limit is also written to a file there, from its
+start and up to ``spill_max`` bytes. Such a file is private, and never another user's.
 """
 
 from __future__ import annotations
@@ -184,13 +184,13 @@ class Spill:
                 self.written = self.path
                 file.write(data)
         except OSError as error:  # such as a full disk: not the command's fault, so the command goes on
-            self._fail("it is no regular file" if error.errno in _IRREGULAR else str(error.strerror))
+            self._fail("it is not a regular file" if error.errno in _IRREGULAR else str(error.strerror))
         else:
             if is_too_much:
                 self._fail("it is longer than limits.spill_max")
 
     def _fail(self, why: str) -> None:
-        self.fault = f"the output could not be written whole to {self.path}: {why}"
+        self.fault = f"the output could not be written completely to {self.path}: {why}"
 
     def _open(self) -> int:
         """Open the file for the next piece. Raises OSError (ENXIO for an irregular file, as open(2) for a socket)."""
@@ -253,7 +253,9 @@ def resolve_spill(limits: Limits, sandbox: Sandbox | None) -> Limits:
     writable = [os.path.realpath(os.path.expanduser(path)) for path in sandbox.paths[0]] if sandbox else []
     for link in links:
         if any(is_within(link, one) for one in writable):
-            raise InvalidRequest(f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=")
+            raise InvalidRequest(
+                f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=: name its target instead"
+            )
     found = _found(place)
     is_directory = found is not None and stat.S_ISDIR(found.st_mode)
     directory = place if is_directory else os.path.dirname(place)
