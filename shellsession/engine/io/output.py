@@ -254,7 +254,7 @@ def resolve_spill(limits: Limits, sandbox: Sandbox | None) -> Limits:
     for link in links:
         if any(is_within(link, one) for one in writable):
             raise InvalidRequest(
-                f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=: name its target instead"
+                f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=: name its target"
             )
     found = _found(place)
     is_directory = found is not None and stat.S_ISDIR(found.st_mode)
