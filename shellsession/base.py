@@ -15,7 +15,7 @@ from .engine.io.background import Waiter
 from .engine.io.loop import LoopWaiter
 from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
-from .engine.kernel.signals import undisturbed
+from .engine.kernel.signals import signals_deferred
 from .engine.verbs.command import Call, Job
 from .engine.verbs.verbs import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
@@ -244,7 +244,7 @@ def _end(engine: Engine, owner: int) -> None:
     if os.getpid() != owner or engine.shell is None:
         return
     try:
-        with undisturbed():  # nobody comes a second time
+        with signals_deferred():  # nobody comes a second time
             drive(engine.close())
     finally:
         if engine.shell is not None:  # a host with threads was struck all the same

@@ -14,7 +14,7 @@ from system import descriptors, is_alive, unique_seconds, wait_until, with_argum
 
 from shellsession import Session, SessionClosed
 from shellsession.engine.io.streams import Stream, Streams
-from shellsession.engine.kernel import readers
+from shellsession.engine.kernel import activity
 
 
 def test_a_fork_of_the_host_has_the_reading_ends_and_lives(sh: Session) -> None:
@@ -123,7 +123,7 @@ def test_who_has_got_the_number_of_a_terminal_that_was_closed_meanwhile_is_not_k
                 wait_until(lambda: not job._open.keys() - {job._lent}, "the end of its streams")
                 yield from ((stranger.pid, file) for file in files)
 
-            monkeypatch.setattr(readers, "holders", ends_meanwhile)
+            monkeypatch.setattr(activity, "holders", ends_meanwhile)
             assert stranger.pid not in job.kill()
         finally:
             stranger.kill()

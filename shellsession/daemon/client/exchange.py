@@ -315,14 +315,14 @@ class Cancellation:
     def __init__(self, exchange: Exchange) -> None:
         import threading  # here, as a command line that nobody interrupts needs neither
 
-        from ...engine.kernel.signals import undisturbed
+        from ...engine.kernel.signals import signals_deferred
 
         self._exchange = exchange
         self.sent, self.done = threading.Event(), threading.Event()
         self.has_ended = False  # did it end a command?
         self._on_done: Callable[[], object] = lambda: None
         try:
-            with undisturbed():
+            with signals_deferred():
                 threading.Thread(target=self._run, name="shellsession-end-request", daemon=True).start()
         except RuntimeError:  # no more threads, or the interpreter ends
             self._run()

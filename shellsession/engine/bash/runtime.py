@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 from ...errors import FORKED, LimitReached, SessionClosed
 from ..io.directories import UNLISTED, fresh_directory, is_private, make_private, own_home
 from ..io.streams import Stream, pipe_stream
-from ..kernel import proc, readers
+from ..kernel import activity, proc
 from ..kernel.family import GENERATIONS, LOWEST
 
 
@@ -245,7 +245,7 @@ def _sweep_host(home: str, name: str) -> None:
     first = int(number, 16) * _TAGS
     directory = os.path.join(home, name)
     for _ in range(_ROUNDS):  # a process that is forked during one scan is found by the next
-        victims = {*proc.tagged(first, first + _TAGS - 1), *readers.writers(directory)}
+        victims = {*proc.tagged(first, first + _TAGS - 1), *activity.writers(directory)}
         for pid_left in victims:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid_left, signal.SIGKILL)

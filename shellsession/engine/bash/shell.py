@@ -22,7 +22,7 @@ from ptyprocess import PtyProcess
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
 from ..io.control import Control
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
-from ..kernel import proc, readers
+from ..kernel import activity, proc
 from ..kernel.family import Family, Orphans
 from ..kernel.signals import kill
 from . import runtime
@@ -242,7 +242,7 @@ class Shell:
     def has_room(self) -> bool:
         """Does bash have enough free descriptors to keep its own while a command has 0, 1 and 2?"""
         limit = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0]
-        used = sum(_KEPT_FROM <= number < limit for number in readers.descriptors(self.pid))
+        used = sum(_KEPT_FROM <= number < limit for number in activity.descriptors(self.pid))
         return limit - _KEPT_FROM - used >= _KEPT
 
     def _own_names(self) -> list[str]:
@@ -262,9 +262,9 @@ class Shell:
 
         Not while a command reads our socket itself (`read <&10`): bash then keeps its own input at a higher number.
         """
-        if not readers.idle_at(self.pid, self.control_name):
+        if not activity.idle_at(self.pid, self.control_name):
             return False
-        others = (f"/proc/{self.pid}/fd/{fd}" for fd in readers.descriptors(self.pid) if fd > 2)
+        others = (f"/proc/{self.pid}/fd/{fd}" for fd in activity.descriptors(self.pid) if fd > 2)
         return self.control_name not in map(proc.link, others)
 
     def is_at_our_line(self, older: Mapping[int, int]) -> bool:
@@ -273,7 +273,7 @@ class Shell:
 
     def prepares_prompt(self) -> bool:
         """Is bash still on its way from a command to reading the next line? False where we may not look."""
-        return not readers.idle_at(self.pid, self.control_name) and readers.may_look(self.pid)
+        return not activity.idle_at(self.pid, self.control_name) and activity.may_look(self.pid)
 
     def continue_stopped(self) -> bool:
         """Continue bash if somebody has stopped it (`kill -STOP $$`); was that so?"""

@@ -29,7 +29,7 @@ from ...sandbox import USABLE, command_line
 from ..io.control import fresh_nonce
 from ..io.streams import open_terminal
 from ..io.threads import Steps, Wait
-from ..kernel import family, readers, vfork
+from ..kernel import activity, family, vfork
 from ..kernel.signals import SIGNALS, changed
 from ..wire import Framer, version_line
 from . import confine, runtime
@@ -310,7 +310,7 @@ def _optional_calls(tag: int) -> Iterator[vfork.Call]:
 def _state_calls(cwd: str) -> Iterator[vfork.Call]:
     """Calls that set signals, the limit of open files, and the working directory."""
     # Python ignores SIGPIPE, and nohup SIGHUP. A child that inherits this behaves differently from one at a prompt.
-    for number in (readers.ignored() | changed()).intersection(SIGNALS):
+    for number in (activity.ignored() | changed()).intersection(SIGNALS):
         yield "signal", (number, signal.SIG_DFL)
     if _shell_limit is not None:
         yield "setrlimit", (resource.RLIMIT_NOFILE, _rlimit(*_shell_limit))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ...models import Result
-from ..kernel.signals import undisturbed
+from ..kernel.signals import signals_deferred
 
 
 class Drainer:
@@ -46,7 +46,7 @@ class Drainer:
 
     def _start(self) -> bool:
         """Start the thread; False if there can be none."""
-        with undisturbed():  # the descriptor belongs to the thread, once that runs
+        with signals_deferred():  # the descriptor belongs to the thread, once that runs
             try:  # the thread first: unstarted it holds nothing; and a subinterpreter refuses daemon threads here
                 thread = threading.Thread(target=lambda: self._work(wake), name="shellsession-jobs", daemon=True)
                 wake = self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

@@ -21,7 +21,7 @@ from ...options import absolute
 from ...sandbox import Sandbox, is_within
 from ...text import unfinished
 from ..kernel import proc
-from ..kernel.signals import undisturbed
+from ..kernel.signals import signals_deferred
 from .directories import open_directory
 
 Sink = Callable[[bytes], object]
@@ -180,7 +180,7 @@ class Spill:
         try:
             # Opened for each piece, so that a call that never ends keeps no descriptor. Signals are deferred, as Ctrl-C
             # could leak the descriptor of a directory on the path.
-            with undisturbed(), open(self._open(), "wb") as file:
+            with signals_deferred(), open(self._open(), "wb") as file:
                 self.written = self.path
                 file.write(data)
         except OSError as error:  # such as a full disk: not the command's fault, so the command goes on

@@ -19,7 +19,7 @@ from typing import Final
 
 from ...errors import LimitReached
 from ..kernel import proc
-from ..kernel.signals import undisturbed
+from ..kernel.signals import signals_deferred
 from ..wire import quote
 
 # More reads than are needed to empty a terminal (64 KiB, 4095 bytes each) or a socket.
@@ -202,7 +202,7 @@ class Streams:
     def get(self, kind: str) -> Stream:
         """The stream of that kind for the next command. Raises LimitReached."""
         if kind not in self._known:
-            with undisturbed():
+            with signals_deferred():
                 stream = self._known[kind] = self._make(kind)
                 self.poll.register(stream.fd, select.POLLIN)
         return self._known[kind]
@@ -287,7 +287,7 @@ class Keyboard:
         """
         fd = self._terminal.fd
         if self._slave < 0:
-            with undisturbed():
+            with signals_deferred():
                 self._slave = _open_slave(fd)
         self._terminal.restore_modes()
         modes = termios.tcgetattr(fd)

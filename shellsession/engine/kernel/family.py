@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from . import proc, readers
+from . import activity, proc
 from .proc import SPARE
 
 LIMIT: Final = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
@@ -205,4 +205,4 @@ def _is_of_session(pid: int, tags: range, directories: Collection[str]) -> bool:
     if pid == 0:
         return False
     carries = proc.tag(pid) in tags
-    return (carries or any(readers.writes_below(pid, one) for one in directories)) and proc.alive(pid)
+    return (carries or any(activity.writes_below(pid, one) for one in directories)) and proc.alive(pid)

@@ -20,7 +20,7 @@ def changed() -> set[int]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def signals_deferred() -> Iterator[None]:
     """Defer signals whose handlers could raise here (Ctrl-C, an alarm) to the end of the block.
 
     Raised between the creation of something and the assignment that keeps it, they would leak it. This works in a host

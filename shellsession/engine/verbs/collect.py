@@ -18,7 +18,7 @@ from ..bash.shell import Shell
 from ..io.control import fresh_nonce
 from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
-from ..kernel.readers import at_terminal
+from ..kernel.activity import at_terminal
 from ..wire import Framer, mark_line
 from .command import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 

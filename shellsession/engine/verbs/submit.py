@@ -17,7 +17,7 @@ from ..io.control import fresh_nonce
 from ..io.output import spills_of
 from ..io.streams import Stream
 from ..io.threads import Steps
-from ..kernel import proc, readers
+from ..kernel import activity, proc
 from ..wire import (
     READ_MAX,
     SOURCE,
@@ -138,7 +138,7 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     if not request.isolated:
         engine.named |= named
     named |= engine.named
-    return sorted(named - readers.descriptors(shell.pid)) if named else ()
+    return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
 def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:
