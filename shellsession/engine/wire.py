@@ -1,24 +1,29 @@
-"""What is typed to bash around a text: how it is run, and how bash is made to report on it.
+"""Writes the lines that make bash run a command and report its end, and parses the report.
 
-Law: pure, and one-shot. A nonce is good for one mark of one command. ``Framer`` finds it in what bash says.
+``Frame`` writes the lines. ``Framer`` finds the report, the mark, in what bash prints. The module does no I/O. A nonce
+serves for one mark of one command.
 
-The mark is bash's own complaint about a redirection from a file that cannot exist::
+The mark is bash's own error message about a redirection from a file that cannot exist::
 
     ! ((1)) <"/dev/null/NONCE ${PIPESTATUS[0]-} $? ${LINENO-} $- ${DIRSTACK-}/NONCE"
     bash: /dev/null/NONCE 0 1 7 hiBs /home/me/NONCE: Not a directory
 
-It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
-DEBUG trap (the failing redirection belongs to a command that never starts) nor to `set -x`; `!` keeps it from `set -e`
-and ERR traps. It goes to bash's own stderr, a socket: no output gets there, and of what children of bash's say there
-(`( ... ) &` and `cmd <&10` have it from bash) the kernel tells whose word it is.
-Measured: 37 us for a round trip with it, 57 with `printf` to the terminal. What is no directory stops the kernel at
-once (3 us); a name that is missing in / is looked for on the disk (6 us), and leaves an entry in the kernel's cache.
+It needs no command name, so no function, alias, `enable -n` or PATH can replace it. A DEBUG trap does not see it,
+because the redirection fails before the command starts; nor does `set -x`. `!` keeps it from `set -e` and ERR traps.
 
-The text runs under `! \\builtin eval`: `!` because a last status other than 0 (`false && true`) must not trip `set -e`
-a second time at our level, and `builtin` because bash switches `set -e` off *inside* the text for `! eval`, but not
-for `! builtin eval`. PIPESTATUS has the status that `!` turns round, DIRSTACK what `pwd` prints (PWD can be set).
-LINENO counts what bash has read of all that was typed: a line too few, and somebody else (PROMPT_COMMAND='read x')
-has taken it.
+The mark goes to bash's own stderr, a socket. The command's output never gets there. Children of bash can write to it
+(`( ... ) &` and `cmd <&10` inherit it from bash), but the kernel reports which process wrote each message.
+
+Measured: a round trip takes 37 us with this mark, and 57 us with `printf` to the terminal. At a path through something
+that is no directory the kernel stops at once (3 us). It looks up a name that is missing in / on the disk (6 us), and
+leaves a negative dentry behind.
+
+The text runs under `! \\builtin eval`. The `!` is there because a non-zero last status (`false && true`) must not
+trigger `set -e` a second time at our level. The `builtin` is there because bash switches `set -e` off *inside* the text
+for `! eval`, but not for `! builtin eval`.
+
+PIPESTATUS has the status that `!` inverts. DIRSTACK has what `pwd` prints; PWD can be set by anybody. LINENO counts the
+lines that bash has read. If it is one too low, something else (PROMPT_COMMAND='read x') has read one of our lines.
 """
 
 from __future__ import annotations
@@ -27,48 +32,49 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-# What bash takes from its input at once. All that we type goes with one read: nothing is left in the socket that a
-# trap could read there (`set -e` undoes our redirections before an EXIT trap runs). Longer text goes through a file;
-# from 10 KB on that is the faster way in any case (1 KB: 0.20 ms inline, 0.23 from a file).
+# Bash reads this many bytes of its input at once. All lines of one command fit into one read: nothing is left in the
+# socket that a trap could read (`set -e` undoes our redirections before an EXIT trap runs). Longer text goes through a
+# file. From 10 KB on a file is faster in any case (1 KB: 0.20 ms inline, 0.23 ms from a file).
 READ_MAX: Final = 1024
 
-# Before bash 5.1: all that such a bash needs, but for its bootstrap (see ``spawn``).
+# Bash before 5.1 needs what follows here, and a bootstrap of its own (see ``spawn``).
 LONG_READS: Final = 501  # 5.1
-# It takes so much at once. The last time it gets the whole mark line, and the end of the one before it: a nonce is not
-# longer than that allows.
+# An older bash reads this many bytes at once. Its last read gets the whole mark line and the end of the line before it.
+# A nonce must be short enough for that.
 SHORT_READ: Final = 128
-# Stands before the statuses where ``_Dialect.behind`` stood behind the text.
-TOLD_BEHIND: Final = b"="
+# Comes before the statuses in the mark if ``_Dialect.suffix`` came after the text.
+_SUFFIXED: Final = b"="
 
 
 class _Dialect(NamedTuple):
-    """What is typed in another way to an older bash.
+    """The parts of our lines that differ in an older bash.
 
-    ``behind``: behind the text. An error that throws an older bash out of `eval` itself (`shift 1 2`) leaves
-    PIPESTATUS as it was before, and 1 in $?: so does what `!` makes of success. So success, too, is made 0 there, which
-    no error leaves. (PIPESTATUS can be made unreadable: then only `!` tells.) Traces and DEBUG traps print nothing.
-    ``skipped``: in place of a text that was not run. An older bash is left with 1, for which no `set -e` ends it.
-    ``aligned``: the lines are filled up to a multiple of this length.
+    ``suffix`` follows the text. Some errors (`shift 1 2`) throw an older bash out of `eval` itself. They leave
+    PIPESTATUS unchanged and 1 in $?, which is also what `!` makes of success. So the suffix turns success into 0, which
+    no error leaves. If PIPESTATUS was made unreadable, only `!` shows the status. Traces and DEBUG traps print nothing.
+
+    ``skipped`` replaces a text that was not run. It leaves an older bash with 1, at which `set -e` does not end it.
+    ``status_prefix`` comes before the statuses in the mark. ``alignment``: the lines are padded to a multiple of it.
     """
 
-    behind: bytes = b""
+    suffix: bytes = b""
     skipped: bytes = b"((1))"
-    told: bytes = b""
-    aligned: int = 1
+    status_prefix: bytes = b""
+    alignment: int = 1
 
 
 _NEW: Final = _Dialect()
 _OLD: Final = _Dialect(
     b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1",
     b"((0)) && :",
-    TOLD_BEHIND,
+    _SUFFIXED,
     SHORT_READ,
 )
 
-# How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
-# `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
-# `.` comes last: it takes a file, lets `return` pass, and keeps DEBUG traps out. From PROVEN on the same again, for a
-# shell where `declare` itself was replaced: the guard does not ask who answers to the name, but has it run something.
+# The ways to run the text, best first: the name that a function could hide, and what is typed. Only the first keeps
+# `set -e` working inside the text. The others are for a shell where `builtin` or `eval` was replaced or disabled.
+# `.` comes last: it needs a file, accepts `return`, and hides the text from DEBUG traps. Spellings from PROVEN on
+# repeat these, for a shell where `declare` itself was replaced. Their guard does not ask what the name is: it uses it.
 SPELLINGS: Final = (
     (b"builtin", b"\\builtin eval"),
     (b"eval", b"\\eval"),
@@ -80,22 +86,22 @@ PROVEN: Final = len(SPELLINGS)
 WAYS: Final = PROVEN + SOURCE
 
 _NEWLINES_MAX: Final = 64
-# No file can be below it, whatever is done to the file system; no longer than it must be.
+# No file can be below this path, whatever happens to the file system. It is as short as possible.
 NOWHERE: Final = b"/dev/null/"
-# So much of a nonce is in the mark alone. The rest is in what is typed before it, which a DEBUG trap can read where
-# `set -o history` keeps it.
+# This many bytes of a nonce are in the mark line only. The rest also appears in the lines before it. With
+# `set -o history` a DEBUG trap can read those.
 SECRET: Final = 14
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
-# The same words, which bash expands 1.5 us sooner.
+# The same words in a form that bash expands 1.5 us faster.
 _SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $DIRSTACK"
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 
 
 def quote(text: bytes) -> bytes:
-    """One line that bash reads back as ``text``, byte for byte, whatever its locale.
+    """Return one line that bash reads back as ``text``, byte for byte, in any locale.
 
-    Bash reads it by characters, and in some locales (GBK, Shift-JIS) the second byte of one can be a backslash: none of
-    ours stands behind a byte that may be a first one.
+    Bash reads characters, and in some locales (GBK, Shift-JIS) the second byte of a character can be a backslash. So no
+    backslash of ours follows a byte that may begin a character.
     """
     if b"\\" not in text and b"'" not in text and b"\n" not in text:
         return b"$'" + text + b"'"
@@ -108,55 +114,60 @@ def _in_hex(found: re.Match[bytes]) -> bytes:
 
 
 def from_file(path: bytes, text: bytes, status: int = 0, spelling: int = 0) -> bytes:
-    """An argument that reads back as ``text`` from the file at ``path``, and leaves that status in ``$?``.
+    """Return an argument that reads ``text`` from the file at ``path``, and leaves ``status`` in ``$?``.
 
-    ``$(<file)`` strips newlines at the end, so they are put back by hand: a heredoc may end in them. It sets ``$?`` to
-    0, and comes last: another status takes one more substitution behind it, which is a fork. With `set -T` a DEBUG trap
-    runs in that one, and is not to run in the text.
+    ``$(<file)`` strips trailing newlines, so they are put back by hand: a heredoc may end in them. It also sets ``$?``
+    to 0. Any other status needs one more substitution after it, which costs a fork. With `set -T` a DEBUG trap runs in
+    that substitution; it must not run in the text.
     """
     newlines = len(text) - len(text.rstrip(b"\n"))
     if newlines > _NEWLINES_MAX and b"<<" not in text:
-        newlines = 2  # not one: behind a backslash there must be an empty line
+        newlines = 2  # not one: after a backslash there must be an empty line
     return b'"$(<' + quote(path) + b')"' + (quote(b"\n" * newlines) if newlines else b"") + leaving(status, spelling)
 
 
 def leaving(status: int, spelling: int = 0) -> bytes:
-    """Behind an argument: leaves that status in ``$?``, with no function, and so no RETURN trap, for a fork."""
+    """Return what to append to an argument to leave ``status`` in ``$?``.
+
+    It costs a fork, but needs no function and so runs no RETURN trap.
+    """
     return b'"$({ %bexit %d; } >/dev/null 2>&1)"' % (_prefix(spelling), status) if status else b""
 
 
 def _prefix(spelling: int) -> bytes:
-    """By which a builtin is reached: where `builtin` itself is not what it was, none that a function hides."""
+    """Return the prefix that calls a builtin. Without `builtin` itself, a function can hide the builtin."""
     return b"\\" if spelling % PROVEN else b"\\builtin "
 
 
 def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> bytes:
-    """The line whose answer is the mark. ``nounset``: `set -u` may be on, and some of its words unset.
+    """Return the line to which bash answers with the mark. ``nounset``: `set -u` may be on, and its variables unset.
 
-    It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
-    for no reserved word, whatever it is.
+    An empty line comes first: after some syntax errors (an open quote) bash does not recognise a reserved word at the
+    start of the next line.
     """
     words = b"%b ${LINENO-} $- ${DIRSTACK-}" % status if nounset else _SET_WORDS
     return b'\n! ((1)) <"%b%b %b/%b"\n' % (NOWHERE, nonce, words, nonce)
 
 
 def version_line(nonce: bytes) -> bytes:
-    """As ``mark_line``, with bash's version times 100 (5.2 is 502) as the status."""
+    """Return a ``mark_line`` whose status is bash's version times 100 (5.2 is 502)."""
     return mark_line(nonce, b"$((BASH_VERSINFO[0]*100+BASH_VERSINFO[1])) 0")
 
 
 class Frame(NamedTuple):
-    """What stands around a text that is typed: how it is run, and how bash reports on it.
+    """The lines around one text: how bash runs it and reports its end.
 
-    ``redirections`` are those of stdin and stdout, ``errors`` that of stderr.
-    ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
-    runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
-    words before a command's redirections, and in a group's.
-    ``reserved``: descriptors that bash is to keep none of its own at (see ``named_descriptors``); they are opened.
-    ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
-    it has heard (1.3 KB for each).
-    ``version``: bash's, times 100 (5.2 is 502).
-    ``guarded``: the name that runs the text is proved to be what it was (see ``Core.guard``).
+    ``redirections`` are those of stdin and stdout; ``errors`` is that of stderr.
+
+    ``grouped``: the redirections belong to a group. If they belong to a command, `set -e` undoes them before an EXIT
+    trap runs, and bash undoes them before the trap of a signal that came in a last subshell. But in a group, `set -x`
+    and DEBUG traps print our words into the redirections; for a command they print them before.
+
+    ``reserved``: descriptors at which bash must keep none of its own (see ``named_descriptors``). The frame opens them.
+    ``setter``: the name of a function that nobody else uses. It is the same for the life of one bash, which never
+    forgets a name that it has seen (1.3 KB for each).
+    ``version``: bash's version times 100 (5.2 is 502).
+    ``guarded``: first check that the name which runs the text is still the builtin (see ``Core.guard``).
     ``nounset``: `set -u` may be on.
     """
 
@@ -173,15 +184,17 @@ class Frame(NamedTuple):
     nounset: bool = True
 
     def lines(self, argument: bytes, status: int = 0) -> bytes:
-        """The two lines that run the text that ``argument`` stands for, with that status in ``$?``, and report on it.
+        """Return the two lines that run the text of ``argument``, with ``status`` in ``$?``, and report its end.
 
-        Setting the status takes a function that removes itself. After success the guard leaves 0; without one `((1))`
-        does, as the last mark has left 1. The guard reports a function that hides the name we call, or a name that was
-        disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
-        not tell whether the text itself has just disabled the name.
+        A function that removes itself sets a non-zero status. The guard sets 0; without a guard, the line begins with
+        `((1))`, because the last mark has left 1.
+
+        The guard reports a function that hides the name we call, or a disabled name; then bash runs nothing. It costs
+        5 us, where a separate question would cost a round trip. A check afterwards would come too late: the text itself
+        may have disabled the name.
         """
         run = b"%b -- %b" % (way_of(self.spelling), argument)  # the text may begin with a dash
-        # Not `builtin exec`, whose redirections end with it.
+        # Not `builtin exec`: its redirections end with the command.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
         if self.grouped:
             run = (b"! ( %b ) %b %b" if self.isolated else b"{ ! %b; } %b %b") % (run, self.redirections, self.errors)
@@ -190,22 +203,23 @@ class Frame(NamedTuple):
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
         dialect, prologue = _NEW if self.version >= LONG_READS else _OLD, reserving
-        run += dialect.behind
+        run += dialect.suffix
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
         if dialect is _NEW and not (self.guarded or self.spelling):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
-        # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
-        # behind a text `!` never leaves 0 and 0, nor ``_OLD.behind`` 1 and 1 where no error threw it out (``Framer``).
+        # A command that has read this word could print it. It cannot fake the two statuses that are left here. After a
+        # text, `!` never leaves 0 and 0, and ``_OLD.suffix`` never leaves 1 and 1 unless an error threw bash out of the
+        # text (see ``Framer``).
         skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], dialect.skipped)
-        # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-        mark = mark_line(self.nonce, dialect.told + _STATUSES)
+        # Not `else`: if that is an alias for nothing, the text runs, and the report says that the guard skipped it.
+        mark = mark_line(self.nonce, dialect.status_prefix + _STATUSES)
         words = GUARDS[self.spelling], prologue, run, skipped, mark
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
-        return b"if" + b" " * ((-len(lines) - 2) % dialect.aligned) + lines
+        return b"if" + b" " * ((-len(lines) - 2) % dialect.alignment) + lines
 
 
 def way_of(spelling: int) -> bytes:
-    """How a text is run by that spelling."""
+    """Return the words that run a text in that spelling."""
     return SPELLINGS[spelling % PROVEN][1]
 
 
@@ -216,7 +230,7 @@ def _guard(spelling: int) -> bytes:
     return b"! \\declare -F %b && %b%b" % (name, call, b" /dev/null" if spelling == SOURCE else b"")
 
 
-# True where the name by which we reach eval is what it should be; by the way in which the text is run.
+# Conditions that are true if the name which runs the text is still the builtin; one for each spelling.
 GUARDS: Final = tuple(map(_guard, range(WAYS)))
 
 
@@ -232,8 +246,8 @@ _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
 )
 _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\A|[\s;&|({`!])\.[ \t]")
-# A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words
-# of the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
+# A text that may change how the next command must be typed, or that must itself be typed in another way. It has words
+# of the two patterns above, or others that can change a shell; or it runs nothing; or its last line is continued.
 UNUSUAL: Final = re.compile(
     rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|ulimit)\b"
     rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
@@ -242,45 +256,52 @@ _EDITING: Final = re.compile(rb"\bset[ \t]+[-+]\w*o(?:[ \t]+(?:vi|emacs)\b|[ \t]
 
 
 def is_blank(text: bytes) -> bool:
-    """Is there nothing to run: only blanks, empty or continued lines, and comments (which nothing continues)?"""
+    """Return whether there is nothing to run: only blanks, empty or continued lines, and comments.
+
+    A backslash does not continue a comment.
+    """
     return text.lstrip(b" \t\n")[:1] in (b"", b"#", b"\\") and _BLANK.fullmatch(text) is not None
 
 
 def named_descriptors(text: bytes) -> set[int]:
-    """Those that bash would take for itself, and an ``exec`` in the text may mean.
+    """Return the descriptors that an ``exec`` in the text may use, and that bash would take for itself.
 
-    While a text runs bash keeps its own three at the first numbers from 10 on that are free: what is opened there is
-    lost, and what is closed there costs the shell. Other redirections come to an end, and it moves its own meanwhile.
+    While a text runs, bash keeps its own three descriptors at the first free numbers from 10 on. What the text opens
+    there is lost, and if it closes one, the shell is lost. Redirections of other commands end with the command, and
+    bash moves its own descriptors meanwhile.
     """
     return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
 
 
 def sets_errexit(text: bytes) -> bool:
-    """May it switch `set -e` on?"""
+    """Return whether the text may switch `set -e` on."""
     return _ERREXIT.search(text) is not None
 
 
 def closes_descriptors(text: bytes) -> bool:
-    """May it close a descriptor whose number it does not show (`eval "exec $n>&-"`)?"""
+    """Return whether the text may close a descriptor whose number it does not show (`eval "exec $n>&-"`)."""
     return b"&-" in text
 
 
 def names_builtins(text: bytes) -> bool:
-    """May it change what `builtin` or `eval` is, now or when a function of it is called?"""
+    """Return whether the text may change what `builtin` or `eval` is, now or when one of its functions is called."""
     return _NAMES_BUILTINS.search(text) is not None
 
 
 def runs_unseen(text: bytes) -> bool:
-    """May it run what it does not show: a file, or words that it puts together?"""
+    """Return whether the text may run what it does not show: a file, or words that it puts together."""
     return _RUNS_UNSEEN.search(text) is not None
 
 
 def switches_editing(text: bytes) -> bool:
-    """May it switch line editing (`set -o vi`, `eval "$(set +o)"`)? An interactive bash without it ends then."""
+    """Return whether the text may switch line editing (`set -o vi`, `eval "$(set +o)"`).
+
+    An interactive bash that began without line editing ends at that.
+    """
     return _EDITING.search(text) is not None
 
 
-# Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
+# Bytes of noise that are kept while a mark is expected. A mark is a path name, and its parts are below PATH_MAX (4096).
 NOISE_MAX: Final = 1 << 16
 
 _BEFORE: Final = b"bash: " + NOWHERE[:-1]
@@ -290,12 +311,12 @@ _LOST: Final = re.compile(rb": \d\d: ")
 
 
 class Mark(NamedTuple):
-    """Bash is back at its prompt: what it says of the command and of itself.
+    """Bash's report at its prompt, about the command and about itself.
 
-    ``line``: how many lines bash has read so far, 0 when it does not know. ``skipped``: the guard kept the text from
-    running. ``broken``: our own line has not done what it says that it did. ``doubtful``: it may have made no sense to
-    bash, which has told its own stderr so then; an error in the text can leave the same status. ``thrown``: a signal
-    threw bash out of it, by the status.
+    ``line``: how many lines bash has read so far; 0 if it does not know. ``skipped``: the guard did not let the text
+    run. ``broken``: our own line did not do what it reports. ``thrown``: by the status, a signal threw bash out of our
+    line. ``doubtful``: our line may have been a syntax error. Bash has then reported that on its own stderr; an error
+    in the text can leave the same status.
     """
 
     status: int
@@ -309,38 +330,41 @@ class Mark(NamedTuple):
 
 
 class Framer:
-    """Finds one mark in what bash says on its private socket, however it is cut."""
+    """Finds one mark in what bash prints on its control socket, in pieces of any size."""
 
     noise = b""
-    trimmed = 0  # bytes of noise that were forgotten
+    trimmed = 0  # bytes of noise that were dropped
     mark: Mark | None = None
     has_noise = False
     _skipped = False
-    _others = 0  # so many bytes of the noise, from its beginning, may hold what others than bash have said
+    _foreign = 0  # other processes than bash may have written in the first so many bytes of the noise
 
     def __init__(self, nonce: bytes, prompt: bytes = b"") -> None:
-        """``prompt``: what bash is known to say on its own stderr before it reads a line; that is no noise."""
+        """``prompt``: what bash is known to print on its own stderr before it reads a line. It is not noise."""
         self.nonce = nonce
         self._fence = b"/" + nonce
         self._prompt = prompt
 
     def feed(self, data: bytes, by_bash: bool = True) -> Mark | None:
-        """Take the next bytes; the mark once it is whole. What follows a mark is noise, and what is not ``by_bash``."""
+        """Take the next bytes, and return the mark once it is complete.
+
+        What follows a mark is noise. So is what other processes wrote (``by_bash`` is False).
+        """
         self.noise += data
         if not by_bash and self.mark is None:
-            self._others = len(self.noise)
+            self._foreign = len(self.noise)
         if self.mark is None and not self._find() and len(self.noise) > NOISE_MAX:
-            self._skipped = self._tells_of_skipping()
+            self._skipped = self._reports_skip()
             cut = len(self.noise) - NOISE_MAX // 2
             self.trimmed += cut
             self.noise = self.noise[cut:]
-            self._others = max(0, self._others - cut)
+            self._foreign = max(0, self._foreign - cut)
         return self.mark
 
     def _find(self) -> bool:
-        # `set -v` echoes our line before bash answers it: its unexpanded words are no mark, so look on.
+        # `set -v` echoes our line before bash answers it. Its unexpanded words are no mark, so continue the search.
         noise, fence = self.noise, self._fence
-        start = noise.find(fence, self._others)
+        start = noise.find(fence, self._foreign)
         while start >= 0:
             body = start + len(fence)
             end = noise.find(fence, body)
@@ -348,10 +372,10 @@ class Framer:
                 return False
             self.mark = mark = _read(noise[body:end])
             if mark is not None:
-                # Before an ordinary mark stands nothing but prompts and bash's name.
+                # Only prompts and bash's name come before an ordinary mark.
                 self.has_noise = start != _AT and self._without_prompts(noise[:start]) != _BEFORE
-                if self.has_noise and not mark.thrown and self._tells_of_skipping():
-                    self.mark = self._borne_out(mark, noise[body:end])
+                if self.has_noise and not mark.thrown and self._reports_skip():
+                    self.mark = self._confirmed(mark, noise[body:end])
                 return True
             start = end
         return False
@@ -365,38 +389,39 @@ class Framer:
             said = said[len(self._prompt) :]
         return said
 
-    def _tells_of_skipping(self) -> bool:
+    def _reports_skip(self) -> bool:
         return self._skipped or NOWHERE + self.nonce[SECRET:] + b"0/" in self.noise
 
-    def _borne_out(self, mark: Mark, body: bytes) -> Mark:
-        """The text is typed again only where bash's statuses say, too, that it never ran: `!` turns one of them round.
+    def _confirmed(self, mark: Mark, body: bytes) -> Mark:
+        """Return the mark with ``skipped``, or with ``broken`` if bash's statuses do not confirm the guard's report.
 
-        Where they do not, somebody has forged the other word.
+        The text is typed again only if the statuses, too, say that it never ran; `!` inverts one of them. If they do
+        not, something has forged the report.
         """
-        skipped = body.startswith((b" 0 0 ", b" " + TOLD_BEHIND + b"1 1 "))
+        skipped = body.startswith((b" 0 0 ", b" " + _SUFFIXED + b"1 1 "))
         return mark._replace(skipped=skipped, broken=not skipped)
 
     @property
     def noise_before_mark(self) -> bytes:
-        """What was said on bash's stderr besides the mark."""
-        at = self.noise.find(self._fence, self._others) if self.mark is not None else len(self.noise)
+        """What was printed on bash's stderr besides the mark."""
+        at = self.noise.find(self._fence, self._foreign) if self.mark is not None else len(self.noise)
         said = self._without_prompts(self.noise[:at]).removesuffix(_BEFORE)
         return b"" if said == b"\n" else said  # after SIGINT bash begins a new line
 
     @property
     def lost_descriptor(self) -> bool:
-        """Did bash fail to put back its own descriptors (`exec 10>&-` closes one)? It has no input any more then."""
+        """Whether bash failed to restore its own descriptors (`exec 10>&-` closes one). It then has no input."""
         return self.has_noise and _LOST.search(self.noise) is not None
 
     def complains_of(self, path: bytes) -> bool:
-        """Did bash fail to open ``path``? Then our line did not run, in whatever language it says so."""
+        """Return whether bash failed to open ``path``; then our line did not run. It works in any message language."""
         return b": " + path + b": " in self.noise
 
 
 def one_of(said: bytes) -> bytes:
-    """What was said two or three times in a row; b"" if nothing was.
+    """Return what ``said`` repeats two or three times, or b"" if it is no such repetition.
 
-    Bash reads three lines for each command, the first of which it has asked for before.
+    Bash reads three lines for each command, and has printed the prompt for the first one before.
     """
     for times in (3, 2):
         once = said[: len(said) // times]
@@ -406,7 +431,7 @@ def one_of(said: bytes) -> bytes:
 
 
 def plain_mark(said: bytes, nonce: bytes) -> Mark | None:
-    """The mark, if that is all that was said."""
+    """Return the mark if bash printed nothing else, or None."""
     fence = b"/" + nonce
     start = _AT + len(fence)
     end = said.find(fence, start)
@@ -418,22 +443,22 @@ def _read(body: bytes) -> Mark | None:
     if len(words) != 6 or words[0]:
         return None
     _, piped, last, line, flags, cwd = words
-    if was_told_behind := piped.startswith(TOLD_BEHIND):
-        piped = piped[len(TOLD_BEHIND) :]
+    if has_suffix := piped.startswith(_SUFFIXED):
+        piped = piped[len(_SUFFIXED) :]
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
-    if was_told_behind and b"r" in flags and piped:  # a restricted shell has refused the word behind, and so left 1
-        last, was_told_behind = b"%d" % (piped == b"0"), False
-    read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
-    # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
-    # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
-    # itself, as when a keyword of it is an alias.
+    if has_suffix and b"r" in flags and piped:  # a restricted shell has refused the suffix, which left 1
+        last, has_suffix = b"%d" % (piped == b"0"), False
+    read = int(line) if line.isdigit() else 0  # `unset LINENO` removes its special meaning
+    # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line: `$?` is 130, or an earlier value as high (see
+    # bash's sig.c). Any other value means that an error did so (`exit 1 2`), and `$?` is the text's. Or it is 2, and
+    # bash rejects our line itself, for example because a keyword in it is an alias.
     if int(last) >= _SIGNALLED:
         return Mark(int(last), flags, cwd, read, thrown=True)
-    if last not in (b"0", b"1") or (was_told_behind and piped and last == b"1"):
+    if last not in (b"0", b"1") or (has_suffix and piped and last == b"1"):
         return Mark(int(last), flags, cwd, read, doubtful=last == b"2")
-    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where that had nothing to turn
-    # round, an error threw bash out of the text.
+    # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. If `!` had nothing to invert,
+    # an error threw bash out of the text.
     failed = last == b"0"
     status = int(piped or failed)
     return Mark(status if failed or not status else int(last), flags, cwd, read)

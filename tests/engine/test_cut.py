@@ -109,7 +109,7 @@ def test_nothing_follows_a_program_that_ignores_sigint_while_its_child_runs(
     sh: Session, monkeypatch: pytest.MonkeyPatch, command: str, code: str, stdout: str
 ) -> None:
     """It was taken for one that was started with `&`, and bash interrupted while it lived."""
-    monkeypatch.setattr(interrupt, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
+    monkeypatch.setattr(interrupt, "_ROUNDS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
     seconds = unique_seconds()
     code = "import os, signal, subprocess, sys, time\n" + code.replace("{}", seconds)
     program = f"{shlex.quote(sys.executable)} -ISc {shlex.quote(code)}"
@@ -177,7 +177,7 @@ def test_nothing_follows_a_program_that_takes_its_time_to_die(sh: Session, monke
 
     def hear_and_send(*given: Any) -> Any:
         came = yield from hear(*given)
-        # After more looks than there are within the time that a rung of the ladder has; or bash is interrupted already.
+        # After more looks than there are within the time that a round of signals has; or bash is interrupted already.
         if dying and (next(looks) > 60 or proc.state(bash.pid) != "T"):
             send(dying)
             wait_until(lambda: proc.state(bash.pid) == "T" or bash.idle(), "bash to stay, or come to its end")

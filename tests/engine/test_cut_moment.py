@@ -125,9 +125,9 @@ def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
     sh: Session, monkeypatch: pytest.MonkeyPatch, where: object, name: str
 ) -> None:
     """Bash was let go on until it was done again, with its program at its end by then."""
-    shell, climb, act = sh.open()._engine.live(), interrupt.Ladder.climb, getattr(where, name)
+    shell, run, act = sh.open()._engine.live(), interrupt.Escalation.run, getattr(where, name)
     for strike in range(1, 100):
-        acts, climbs = itertools.count(1), itertools.count(1)
+        acts, runs = itertools.count(1), itertools.count(1)
 
         def act_and_be_struck(*given: Any, acts: Iterator[int] = acts, strike: int = strike) -> Any:
             came = act(*given)
@@ -135,14 +135,14 @@ def test_nothing_is_begun_where_an_interrupt_was_struck_half_way(
                 raise KeyboardInterrupt
             return came
 
-        def climb_late(way: interrupt.Ladder, climbs: Iterator[int] = climbs) -> Any:
-            if next(climbs) > 1:
+        def run_late(escalation: interrupt.Escalation, runs: Iterator[int] = runs) -> Any:
+            if next(runs) > 1:
                 wait_until(lambda: proc.state(shell.pid) == "T" or shell.idle(), "bash to stay, or come to its end")
-            return climb(way)
+            return run(escalation)
 
         with monkeypatch.context() as patch:
             patch.setattr(where, name, act_and_be_struck)
-            patch.setattr(interrupt.Ladder, "climb", climb_late)
+            patch.setattr(interrupt.Escalation, "run", run_late)
             try:
                 result = sh.run("sleep 100; echo after", timeout=0.1)
             except KeyboardInterrupt:
@@ -167,7 +167,7 @@ def test_the_first_process_of_a_pid_namespace_goes_on_with_nothing(
     """The kernel drops the interrupt of one that has no trap: it ran all that followed."""
     if shutil.which(APART[0]) is None or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no PID namespaces to be had")
-    monkeypatch.setattr(interrupt, "_RUNGS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
+    monkeypatch.setattr(interrupt, "_ROUNDS", ((signal.SIGINT, PATIENCE),))  # it has its turn on a busy machine, too
     seconds = unique_seconds()
     script = f"{traps}sleep {seconds}; echo went on; sleep 0.1; echo went on"
     text = f"v=7; {shlex.join([*APART, 'bash', '-c', script])}; echo went on"

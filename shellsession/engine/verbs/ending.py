@@ -29,7 +29,7 @@ from .collect import DEAD, INTERRUPT, MARK, What
 from .command import Call, Job, remembered
 from .core import Core
 from .delivery import Delivery
-from .interrupt import PROMPT, Ladder
+from .interrupt import PROMPT, Escalation
 
 # Seconds that a call waits after the mark. A process substitution of an isolated command has the whole time limit.
 _SUBSTITUTIONS: Final = 5.0
@@ -604,7 +604,7 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
     """End the command and everything it started; keep the shell if it can be kept."""
     shell = engine.live()
     # Behind the mark only the process substitutions are left: there is no shell to be interrupted.
-    what = MARK if call.framer.mark is not None else (yield from Ladder(shell, call).climb())
+    what = MARK if call.framer.mark is not None else (yield from Escalation(shell, call).run())
     if what == MARK:
         return (yield from _settle(engine, call))
     if what == DEAD:

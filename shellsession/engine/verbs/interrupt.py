@@ -1,12 +1,15 @@
-"""Lets a stopped shell go on to just behind the child that it waits for, and interrupts it there.
+"""Interrupts a running command: escalating signals to its processes, and a traced SIGINT for the shells above them.
 
-Law: it traces (ptrace(2)) for a moment only, changes nothing in what it looks at, and lets go whatever happens.
+``Escalation`` sends SIGINT, then SIGKILL, until bash is back at its prompt or dead. ``interrupt_after_child``
+interrupts one shell at the only moment at which it ends its list of commands. It traces that shell (ptrace(2)) for a
+moment, changes nothing in it, and detaches whatever happens.
 
-Bash goes on with `pytest; git push` when pytest has ended in its own way after SIGINT: it holds the signal for the
-program's, which has heeded it (wait_sigint_handler in its jobs.c). Its own is what reaches it behind its wait4(2) and
-before the next one: a tenth of a millisecond, which signals from outside missed in 240 of 240 cases, and in a third to
-nine tenths when it was stopped and continued before each of a hundred. Who traces it sees that moment. A program in
-system(3), which ignores SIGINT until then, has the same one: there it heeds that.
+Why a plain SIGINT is not enough: in `pytest; git push`, pytest may handle SIGINT and exit in its own way. Bash then
+takes the signal as handled by the program, and runs `git push` (wait_sigint_handler in its jobs.c). Bash ends the list
+only if SIGINT arrives between the return of its wait4(2) and its next wait. That is a tenth of a millisecond. Signals
+from outside missed it in 240 of 240 cases. When bash was stopped and continued before each of a hundred signals, they
+still missed it in a third to nine tenths of the cases. A tracer sees that moment. A program in system(3) ignores SIGINT
+while its child runs; it, too, obeys SIGINT just then.
 """
 
 from __future__ import annotations
@@ -33,30 +36,30 @@ from .command import LOOK_PLAIN, Call
 _SEIZE, _INTERRUPT, _DETACH, _SYSCALL = 0x4206, 0x4207, 17, 24  # <sys/ptrace.h>
 _GET_SIGNAL, _GET_SYSCALL = 0x4202, 0x420E  # the second since Linux 5.3
 _TELL_SYSCALLS: Final = 1  # PTRACE_O_TRACESYSGOOD
-_OTHER, ENTRY, EXIT = 0, 1, 2  # at what it has stopped, as _GET_SYSCALL tells
-_EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop without a signal that is to be delivered
-# The kernel's numbers of wait4, rt_sigaction and ioctl (asm/unistd_64.h, asm-generic/unistd.h); elsewhere nothing is
-# traced.
+_OTHER, ENTRY, EXIT = 0, 1, 2  # where a process has stopped, as _GET_SYSCALL reports it
+_EVENT: Final = 128  # PTRACE_EVENT_STOP: a stop with no signal to deliver
+# The kernel's numbers of wait4, rt_sigaction and ioctl (asm/unistd_64.h, asm-generic/unistd.h). On other machines
+# nothing is traced.
 _WAIT, SET_HANDLER, _TAKE = {
     "x86_64": (61, 13, 16),
     "aarch64": (260, 134, 29),
 }.get(os.uname().machine, (None, None, None))
-_STOPS: Final = 64  # five to nine take it there, of 20 to 40 us each
-_EAGER: Final = 20  # looks, before others get their turn between two
+_STOPS: Final = 64  # five to nine are needed, of 20 to 40 us each
+_BUSY_POLLS: Final = 20  # before the first poll that lets the event loop run
 _TICK: Final = 0.001
 _ENDED: Final = ("", "X", "Z")
-_PATIENCE: Final = 5.0  # for a machine that gives it no processor
+_PATIENCE: Final = 5.0  # seconds, for a busy machine on which the process does not get the processor
 
 _ptrace = vfork.LIBC.ptrace
 _ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 _ptrace.restype = ctypes.c_long
 
 
-def interrupt_behind_child(pid: int) -> Steps[bool]:
-    """Let a stopped shell go on that waits for a child, and interrupt it behind that; False where it cannot be traced.
+def interrupt_after_child(pid: int) -> Steps[bool]:
+    """Continue a stopped shell to just after its wait for a child, and interrupt it there. False: it cannot be traced.
 
-    The child has ended. A shell that waits for more is interrupted as it does so. One that no interrupt reaches is
-    killed there. Who was struck (Ctrl-C) in here has to ``detach``.
+    The child has ended. If the shell waits for another child, it is interrupted in that wait. If SIGINT cannot reach
+    it, it is killed there. If an exception (KeyboardInterrupt) leaves this generator, the caller must ``detach``.
     """
     if not _is_possible() or proc.state(pid) != "T" or not (_waits(pid) or sets_handler(pid)):
         return False
@@ -66,50 +69,56 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
         return False
     with suppress(ProcessLookupError):  # it was killed meanwhile
         os.kill(pid, signal.SIGCONT)
-        yield from _go_behind_child(pid)
+        yield from _run_past_wait(pid)
         os.kill(pid, signal.SIGKILL if activity.is_shielded(pid, signal.SIGINT) else signal.SIGINT)
     detach(pid)
     return True
 
 
 def _waits(pid: int) -> bool:
-    """Was it stopped in wait4, or just behind it? Not a handler of SIGCHLD, which asks with WNOHANG."""
+    """Return whether the process was stopped in wait4 or just after it.
+
+    A SIGCHLD handler in wait4 does not count: it passes WNOHANG.
+    """
     call = activity.system_call(pid)
     return call[:1] == (_WAIT,) and not call[3] & os.WNOHANG
 
 
 def sets_handler(pid: int) -> bool:
-    """Was it stopped as it set one of SIGINT? Interrupted before its next word, bash would signal itself for ever."""
+    """Return whether the process was stopped while it set a handler of SIGINT.
+
+    A bash that is interrupted there, before it runs on, would signal itself for ever.
+    """
     return activity.system_call(pid)[:2] == (SET_HANDLER, signal.SIGINT)
 
 
-def _go_behind_child(pid: int) -> Steps[None]:
-    """To where it has put its own handler of SIGINT back; or to where it waits for something else.
+def _run_past_wait(pid: int) -> Steps[None]:
+    """Let a traced shell run until it has restored its own SIGINT handler, or waits for something else.
 
-    Stopped as it set one: whether that was its own, or the one for its wait, its next call tells. With `set -m` it
-    keeps its own while it waits, and takes the terminal back behind it.
+    If it was stopped while it set a handler, its next system call shows which one: its own, or the one for its wait.
+    With `set -m` it keeps its own handler while it waits, and takes the terminal back afterwards.
     """
-    amid, puts_back = sets_handler(pid), False
+    setting, restores = sets_handler(pid), False
     for _ in range(_STOPS):
         if not (yield from _stops(pid)):
             return
         what, number, first = stopped_at(pid)
-        if (what == EXIT and puts_back) or (what, number) == (ENTRY, _TAKE):
+        if (what == EXIT and restores) or (what, number) == (ENTRY, _TAKE):
             return
         if what == ENTRY:
-            if amid and number != _WAIT:
+            if setting and number != _WAIT:
                 return
-            amid, puts_back = False, number == SET_HANDLER and first == signal.SIGINT
+            setting, restores = False, number == SET_HANDLER and first == signal.SIGINT
         go_on(pid)
 
 
 def _stops(pid: int) -> Steps[bool]:
-    """Wait for its next stop; not where it sleeps, or has ended."""
+    """Wait until the traced process stops. False: it sleeps, or has ended."""
     until = time.monotonic() + _PATIENCE
-    looks = 0
+    polls = 0
     while (state := proc.state(pid)) != "t":
-        looks += 1
-        if looks <= _EAGER:
+        polls += 1
+        if polls <= _BUSY_POLLS:
             os.sched_yield()
             continue
         if state in _ENDED or _sleeps(pid) or time.monotonic() > until:
@@ -119,9 +128,10 @@ def _stops(pid: int) -> Steps[bool]:
 
 
 def _sleeps(pid: int) -> bool:
-    """More than its state tells: who looks through its children, or was pre-empted there, is shown as asleep as well.
+    """Return whether the process really sleeps. Its state in /proc is not enough.
 
-    (do_wait() of the kernel's exit.c.) Taken for asleep as it reaps the child, a shell went on with what follows.
+    In do_wait() (kernel/exit.c) a process that searches its children, or is pre-empted there, also shows as asleep.
+    When a shell that was just reaping its child was taken for asleep, it ran the next command.
     """
     return activity.system_call(pid) != activity.RUNS and proc.state(pid) == "S"
 
@@ -132,10 +142,11 @@ def _survives(_thread: int, _filters: bytes) -> bool:
 
 
 def _is_possible() -> bool:
-    """Not where nobody knows the calls' numbers, or who traces is killed, or somebody else would be told of each stop.
+    """Return whether this thread can trace.
 
-    A filter of system calls may kill who makes one, as systemd's does: a copy of this thread tries it first. And a
-    handler of SIGCHLD that waits for any child is told of stops as well, which it does not expect.
+    It cannot if the system call numbers of this machine are unknown. A seccomp filter, such as systemd's, may kill a
+    thread that calls ptrace, so a copy of this thread tries it first. A handler of SIGCHLD rules tracing out as well:
+    if it waits for any child, it also gets the stops of the traced one, which it does not expect.
     """
     if _WAIT is None or callable(signal.getsignal(signal.SIGCHLD)):
         return False
@@ -144,7 +155,7 @@ def _is_possible() -> bool:
 
 
 def seize(pid: int) -> None:
-    """Trace a stopped process, from this thread. Raises OSError where that is not to be had."""
+    """Trace a stopped process from this thread. Raises OSError if that is not possible."""
     _trace(_SEIZE, pid, 0, _TELL_SYSCALLS)
     try:
         stopped_at(pid)
@@ -154,33 +165,36 @@ def seize(pid: int) -> None:
 
 
 def stopped_at(pid: int) -> tuple[int, int, int]:
-    """Which kind of stop; at an entry the number of the call and its first argument, at an exit what it gives."""
-    told = ctypes.create_string_buffer(88)
-    _trace(_GET_SYSCALL, pid, len(told), ctypes.addressof(told))
-    what, value, argument = struct.unpack_from("=B23xqQ", told)
+    """Return the kind of stop, then the number and first argument of the system call (ENTRY) or its result (EXIT)."""
+    info = ctypes.create_string_buffer(88)
+    _trace(_GET_SYSCALL, pid, len(info), ctypes.addressof(info))
+    what, value, argument = struct.unpack_from("=B23xqQ", info)
     return what, value, argument
 
 
 def go_on(pid: int) -> None:
-    """To its next stop, with the signal that it was about to get."""
+    """Let a traced process run to its next stop, and deliver the signal that was about to reach it."""
     _trace(_SYSCALL, pid, 0, _signal(pid))
 
 
 def _signal(pid: int) -> int:
-    told = (ctypes.c_int * 32)()  # a siginfo_t: number, errno, code
+    info = (ctypes.c_int * 32)()  # a siginfo_t: number, errno, code
     try:
         if stopped_at(pid)[0] != _OTHER:
             return 0
-        _trace(_GET_SIGNAL, pid, 0, ctypes.addressof(told))
+        _trace(_GET_SIGNAL, pid, 0, ctypes.addressof(info))
     except ProcessLookupError:
         raise
     except OSError:  # an older kernel
         return 0
-    return 0 if told[2] >> 8 == _EVENT else told[0]
+    return 0 if info[2] >> 8 == _EVENT else info[0]
 
 
 def detach(pid: int) -> None:
-    """Let it go on untraced, if this thread traces it. Only what is stopped can be, and only by who traces it."""
+    """If this thread traces the process, let it continue untraced.
+
+    The kernel detaches only a stopped process, and only for its tracer; so the process is stopped first.
+    """
     until = time.monotonic() + _PATIENCE
     while proc.alive(pid) and proc.tracer(pid) == threading.get_native_id():
         with suppress(ProcessLookupError):  # it is not stopped
@@ -188,10 +202,10 @@ def detach(pid: int) -> None:
             return
         _ptrace(_INTERRUPT, pid, 0, 0)
         os.sched_yield()
-        if time.monotonic() > until:  # it would stop for ever at its next call
+        if time.monotonic() > until:  # otherwise it would stop for ever at its next system call
             os.kill(pid, signal.SIGKILL)
             break
-    if proc.parent(pid) != os.getpid():  # who traces is told of the end first, then the parent
+    if proc.parent(pid) != os.getpid():  # the kernel reports the end to the tracer first, then to the parent
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
 
@@ -203,97 +217,108 @@ def _trace(request: int, pid: int, address: int, data: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-# First as Ctrl-C does it; what ignores that is killed, some rounds, as each may start the next command of a list.
-_RUNGS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 3)
-# Bash leaves a loop or a list when SIGINT has ended the child that it waits for; if SIGKILL has, it goes on. Where it
-# cannot be traced that is what ends it.
+# The rounds of signals, with the seconds of each. The first does what Ctrl-C does. The others kill what ignores SIGINT;
+# there are several, because each death may start the next command of a list.
+_ROUNDS: Final = ((signal.SIGINT, 0.3), *((signal.SIGKILL, 0.1),) * 3)
+# A round of SIGKILL sends SIGINT first to a child that has had no signal, and leaves it this many seconds. Bash leaves
+# a loop or a list if SIGINT has ended the child that it waits for; after SIGKILL it continues. If bash cannot be
+# traced, nothing else ends the list.
 _GRACE: Final = 0.02
-_STOP: Final = 1.0  # no longer for one that does not stop: it sits in a call that cannot be interrupted
-# Interrupted while it reads our line, bash would take the rest for a line of its own, in which a quote is not closed:
-# it has so long to read it.
-_AMID: Final = 0.3
-_ANSWER: Final = 0.1  # bash's time to give its mark
-_TRAP: Final = 0.2  # and so much more for what its trap of INT runs
-_LEFT: Final = b"\n"  # bash says so when SIGINT has it leave a command; then it runs its PROMPT_COMMAND
-# What runs at the prompt for longer than this, in seconds, is taken for something that the command has left.
+_STOP: Final = 1.0  # a process that does not stop within this sits in a system call that cannot be interrupted
+# Bash has this many seconds to read our line. If it were interrupted there, it would take the rest of the line for a
+# line of its own, with an open quote.
+_READING: Final = 0.3
+_ANSWER: Final = 0.1  # seconds for bash to give its mark
+_TRAP: Final = 0.2  # additional seconds for what its trap of INT runs
+_LEFT: Final = b"\n"  # bash prints this when SIGINT makes it leave a command; then it runs its PROMPT_COMMAND
+# What runs at the prompt for longer than this, in seconds, is taken for something that the command left running.
 PROMPT: Final = 1.0
-_HOLDS: Final = 20  # what cannot be stopped, another user's, may start more and more
-_FIRST_LOOK, _LAST_LOOK = 0.0003, 0.005  # seconds between two looks at who is still there, more each time
-# How long a shell that gets no processor is waited for, and what it needs of it to answer, in seconds.
+_SCANS: Final = 20  # a process that we may not stop (another user's) can keep forking
+_FIRST_POLL, _LAST_POLL = 0.0003, 0.005  # seconds between two polls; they grow from the first value to the last
+# On a busy machine: how many seconds to wait for a shell that does not get the processor, and how many seconds of
+# processor time it needs to answer.
 _STARVED: Final = 5.0
 _TURN: Final = 0.05
-_LOOKS: Final = 3  # one alone may fall into the moment between two children
+_POLLS: Final = 3  # a single poll may fall between two children
 
 
-class Ladder:
-    """One way up for one command. Shells, and programs in system(3), are stopped while what they wait for ends.
+class Escalation:
+    """Ends one command by escalating signals.
 
-    None is left so, but where it is struck (Ctrl-C, a cancelled task): then another way up begins, or all is killed.
+    Shells, and programs in system(3), are stopped while the processes that they wait for end. At the end they continue.
+    If an exception interrupts the escalation (Ctrl-C, a cancelled task), they stay stopped. Then the caller begins a
+    new escalation or kills everything.
     """
 
     def __init__(self, shell: Shell, call: Call) -> None:
         self._shell, self._call = shell, call
         self._begun = time.monotonic()
-        self._held: list[int] = []  # those, and bash among them
-        self._in_system: set[int] = set()  # programs among them
+        self._held: list[int] = []  # the processes that are kept stopped, and bash among them
+        self._in_system: set[int] = set()  # programs in system(3) among them
         self._dying: set[int] = set()
 
-    def climb(self) -> Steps[What | None]:
-        """End it all; what bash said to it, or None when it says nothing."""
+    def run(self) -> Steps[What | None]:
+        """End the command. Returns what ``pump`` reported of bash, or None if bash does not answer."""
         try:
-            what = yield from self._climb()
+            what = yield from self._run()
         except BaseException:
-            # What they wait for may have ended by now, and they were not interrupted yet: let go on until that is done
-            # again, they would begin what follows.
+            # Their children may have ended, and the shells were not interrupted yet. If they ran before the next
+            # escalation, they would start what follows.
             for pid in self._held:
                 self._signal(pid, signal.SIGSTOP)
-                detach(pid)  # struck amid that
+                detach(pid)  # the exception may have come while it was traced
             raise
         for pid in self._held:
             self._signal(pid, signal.SIGCONT)
         return what
 
-    def _climb(self) -> Steps[What | None]:
-        for number, patience in _RUNGS:
-            what = yield from self._rung(number, patience)
+    def _run(self) -> Steps[What | None]:
+        for number, patience in _ROUNDS:
+            what = yield from self._round(number, patience)
             if what in (MARK, DEAD):
                 return what
         return (yield from self._wait_for_starved())
 
     def _wait_for_starved(self) -> Steps[What | None]:
-        """Before a shell is given up: on a busy machine it, or what runs below, may not have had its turn yet."""
+        """Before the shell is given up, give it and its children time to get the processor on a busy machine."""
         shell, call = self._shell, self._call
         ran = {shell.pid: proc.processor_time(shell.pid)}
         until = time.monotonic() + _STARVED
         known: set[int] = set()
-        had_their_turn = 0
-        while time.monotonic() < until and had_their_turn < _LOOKS:
+        polls_without_starvation = 0
+        while time.monotonic() < until and polls_without_starvation < _POLLS:
             victims = shell.family.newer(call.older)
             starved = any(proc.alive(pid) for pid in call.killed if pid in victims)
             for pid in (shell.pid, *victims):
                 before, ran[pid] = ran.get(pid, 0.0), proc.processor_time(pid)
                 starved = starved or (proc.state(pid) == "R" and ran[pid] - before < _TURN / 2)
-            # Whoever starts others has its turn: a loop that goes on behind a trap of INT.
-            had_their_turn = 0 if starved and known.issuperset(victims) else had_their_turn + 1
+            # A shell that starts new processes does get the processor: a loop that continues after a trap of INT.
+            if starved and known.issuperset(victims):
+                polls_without_starvation = 0
+            else:
+                polls_without_starvation += 1
             known.update(victims)
-            what = yield from self._rung(signal.SIGKILL, _TURN)
+            what = yield from self._round(signal.SIGKILL, _TURN)
             if what in (MARK, DEAD):
                 return what
         return None
 
-    def _rung(self, number: signal.Signals, patience: float) -> Steps[What | None]:
-        """Interrupt what the command has started; ``number`` for what was interrupted before, or does not heed it."""
+    def _round(self, number: signal.Signals, patience: float) -> Steps[What | None]:
+        """Interrupt what the command has started.
+
+        ``number`` goes to processes that were interrupted before, and to those that ignore SIGINT.
+        """
         begun = time.monotonic()
         if (what := (yield from self._stop_bash())) in (MARK, DEAD):
             return what
-        self._call.look_at = math.inf  # who looks at a shell that is stopped makes it go on
+        self._call.look_at = math.inf  # a check by ``pump`` would make the stopped shell continue
         fresh, known = self._stop_all()
         yield from self._until_stopped()
         self._end(known, number)
-        look = _FIRST_LOOK
+        poll = _FIRST_POLL
         later = fresh
         while self._shell.pid in self._held:
-            later = self._end_but_above_shells(later)
+            later = self._end_except_above_shells(later)
             yield from self._interrupt_shells(number)
             now = time.monotonic()
             if fresh and now >= begun + _GRACE and number != signal.SIGINT:
@@ -301,25 +326,26 @@ class Ladder:
                 fresh = []
             if now >= begun + patience and not self._is_dying(now):
                 break
-            what = yield from collect.pump(self._shell, self._call, now + look)
+            what = yield from collect.pump(self._shell, self._call, now + poll)
             if what in (MARK, DEAD):
                 return what
-            look = min(look * 1.5, _LAST_LOOK)
+            poll = min(poll * 1.5, _LAST_POLL)
         if self._held and number == signal.SIGINT:
-            return None  # what is left is killed first
-        for pid in self._held[::-1]:  # another user's program, say: it cannot be ended
+            return None  # the next round kills what is left first
+        for pid in self._held[::-1]:  # they wait for what we cannot end, such as another user's program
             yield from self._interrupt(pid)
         return (yield from self._answer(begun + patience))
 
     def _is_dying(self, now: float) -> bool:
-        """Will one soon have ended? It has been killed, and gives its memory back, or has not had its turn for that.
+        """Return whether a killed process has not ended yet.
 
-        Interrupted before, bash would go on behind it.
+        It still frees its memory, or does not get the processor. If bash were interrupted before that, it would
+        continue after it.
         """
         return now < self._begun + _STARVED and any(map(proc.alive, self._dying))
 
     def _answer(self, until: float) -> Steps[What]:
-        """What bash says to it, for as long as that may take."""
+        """Wait for bash's answer to the interrupt, for as long as that may take."""
         shell, call = self._shell, self._call
         call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
         what = yield from collect.pump(shell, call, max(until, time.monotonic() + _ANSWER))
@@ -329,7 +355,10 @@ class Ladder:
         return (yield from collect.pump(shell, call, time.monotonic() + more))
 
     def _is_at_a_trap(self) -> bool:
-        """Has bash started something since it was interrupted, or is it busy? A loop that ignores SIGINT is no trap."""
+        """Return whether bash seems to run a trap: it is busy, or has started something since the interrupt.
+
+        A loop that ignores SIGINT is no trap.
+        """
         bash, call = self._shell.pid, self._call
         if proc.state(bash) == "R" and not activity.ignores(bash, signal.SIGINT):
             return True
@@ -337,32 +366,37 @@ class Ladder:
         return any(pid not in call.killed and proc.alive(pid) for pid in fresh)
 
     def _stop_bash(self) -> Steps[What | None]:
-        """Where an interrupt is the text's: bash reads our line, puts in a handler, or is done with it, in no time."""
+        """Stop bash at a point where an interrupt reaches the text, and nothing of ours.
+
+        While bash reads our line or sets a handler, it continues for a moment: neither takes long.
+        """
         shell, call = self._shell, self._call
-        until = time.monotonic() + _AMID
+        until = time.monotonic() + _READING
         call.look_at = min(call.look_at, time.monotonic() + LOOK_PLAIN)
         self._held = [shell.pid]
         while True:
             shell.signal(signal.SIGSTOP)
             yield from self._until_stopped()
-            # Not amid a handler any more once its child was signalled: it would begin what follows.
-            amid = shell.is_at_our_line(call.older) or (call.signal is None and sets_handler(shell.pid))
-            if time.monotonic() > until or not amid:
+            # Once its child was signalled, bash may not continue, even if it sets a handler: it would start what
+            # follows.
+            too_early = shell.is_at_our_line(call.older) or (call.signal is None and sets_handler(shell.pid))
+            if time.monotonic() > until or not too_early:
                 return None
             shell.signal(signal.SIGCONT)
-            what = yield from collect.pump(shell, call, time.monotonic() + _FIRST_LOOK)
+            what = yield from collect.pump(shell, call, time.monotonic() + _FIRST_POLL)
             if what in (MARK, DEAD):
                 return what
 
     def _stop_all(self) -> tuple[list[int], list[int]]:
-        """At one moment, as the kernel signals a process group; programs that were not interrupted yet, and others.
+        """Stop everything first, so that the signals arrive as if at once, like a signal to a process group.
 
-        One after the other, `sleep 100 | cat` now and then came to a good end: cat reads the end of its input before
-        its own turn comes, and bash goes on with what follows.
+        Returns the programs that were not interrupted yet, and those that were. When processes were signalled one after
+        the other, `sleep 100 | cat` sometimes succeeded: cat saw the end of its input before its own signal came, and
+        bash ran the next command.
         """
         shell, call = self._shell, self._call
         victims: list[int] = []
-        for _ in range(_HOLDS):
+        for _ in range(_SCANS):
             more = [pid for pid in shell.family.newer(call.older) if pid not in victims and proc.alive(pid)]
             kill(more, signal.SIGSTOP)
             victims += more
@@ -375,20 +409,24 @@ class Ladder:
         return [pid for pid in programs if pid not in call.killed], [pid for pid in programs if pid in call.killed]
 
     def _until_stopped(self) -> Steps[None]:
-        """A shell that has not had its turn since would learn of its child's end first, and only then stop."""
+        """Wait until all held processes have stopped.
+
+        Otherwise a shell that has not had the processor since would first see its child's end, and only then stop.
+        """
         until = time.monotonic() + _STOP
         while time.monotonic() < until and any(proc.state(pid) in ("R", "S", "D") for pid in self._held):
-            yield Wait((), time.monotonic() + _FIRST_LOOK)
+            yield Wait((), time.monotonic() + _FIRST_POLL)
 
     def _is_waiting_shell(self, pid: int) -> bool:
-        """A subshell or script, which would go on with its next command as bash does."""
+        """Return whether it is a subshell or script that waits: like bash, it would run its next command."""
         return proc.run_the_same(pid, self._shell.pid) and proc.children(pid) != []
 
     def _is_in_system(self, pid: int) -> bool:
-        """Does it ignore SIGINT and SIGQUIT for as long as its child runs, as system(3), su(1) and git's editor do it?
+        """Return whether it ignores SIGINT and SIGQUIT while its child runs, as system(3), su(1) and git's editor do.
 
-        What was started with `&` hands that on to its children. Without a signal such a program, too, would go on.
-        Not `strace -o FILE`: while it is stopped, those that it traces cannot end.
+        Such a program, too, would continue without a signal. If all its children ignore both signals as well, it was
+        started with `&`, and does not count. Nor does `strace -o FILE`: while it is stopped, the processes that it
+        traces cannot end.
         """
         if _ignores_both(pid):
             children = proc.children(pid)
@@ -396,8 +434,11 @@ class Ladder:
                 self._in_system.add(pid)
         return pid in self._in_system
 
-    def _end_but_above_shells(self, programs: list[int]) -> list[int]:
-        """Those above one are left for later: `timeout`, interrupted, lets it go on before its own turn has come."""
+    def _end_except_above_shells(self, programs: list[int]) -> list[int]:
+        """Interrupt the programs that have no held shell below them. Returns the others, for later.
+
+        An interrupted `timeout` would let the shell below it continue before that shell is interrupted.
+        """
         if not programs:
             return []
         above = {pid for shell in self._held for pid in proc.lineage(shell)}
@@ -408,17 +449,17 @@ class Ladder:
         if not programs:
             return
         signalled = kill(programs[::-1], number)
-        kill(programs[::-1], signal.SIGCONT)  # children first: who sees a stopped child may go on without it
+        kill(programs[::-1], signal.SIGCONT)  # children first: a parent that sees a stopped child may go on without it
         if number == signal.SIGKILL:
             self._dying.update(signalled)
-        # Not before: struck half-way (Ctrl-C), all of it is done again.
+        # Only now: if an exception (Ctrl-C) comes before, all of it must be done again.
         self._call.note_killed(signalled[::-1])
         self._call.signal = int(number)
 
     def _interrupt_shells(self, number: signal.Signals) -> Steps[None]:
-        """Those below which nobody is left but what was started with `&`, the lowest first.
+        """Interrupt the held shells that wait for no process any more, the lowest first.
 
-        That is the shell's own to end, if it has a trap of SIGINT.
+        What a shell has started with `&` does not count: if the shell has a trap of SIGINT, that may end it.
         """
         for pid in self._held[::-1]:
             below = self._shell.family.newer(self._call.older) if pid == self._shell.pid else proc.children(pid)
@@ -426,9 +467,10 @@ class Ladder:
                 yield from self._interrupt(pid)
 
     def _is_waited_for(self, pid: int, number: int) -> bool:
-        """Not what it starts with `&`, which bash has ignore SIGINT and SIGQUIT.
+        """Return whether a shell waits for this process. It does not for what it starts with `&`.
 
-        Interrupted while anything else lives, even what ignores SIGINT, bash goes on with its text if that ends well.
+        Bash makes such a process ignore SIGINT and SIGQUIT. If bash is interrupted while any other process lives, even
+        one that ignores SIGINT, it continues with its text if that process succeeds.
         """
         return (
             pid in self._dying
@@ -440,10 +482,10 @@ class Ladder:
 
     def _interrupt(self, pid: int) -> Steps[None]:
         children = [proc.alive(child) for child in proc.children(pid)]
-        heeds = pid in self._in_system or not activity.ignores(pid, signal.SIGINT)  # behind its child
-        if pid != self._shell.pid and not heeds and not any(children):
-            self._end([pid], signal.SIGKILL)  # it would go on
-        elif (children and all(children)) or not (yield from interrupt_behind_child(pid)):
+        obeys = pid in self._in_system or not activity.ignores(pid, signal.SIGINT)  # after its child has ended
+        if pid != self._shell.pid and not obeys and not any(children):
+            self._end([pid], signal.SIGKILL)  # it would continue
+        elif (children and all(children)) or not (yield from interrupt_after_child(pid)):
             self._signal(pid, signal.SIGINT)
             self._signal(pid, signal.SIGCONT)
         self._held.remove(pid)
