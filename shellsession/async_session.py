@@ -18,7 +18,7 @@ from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T
 from .engine.verbs.expect import expect, late
-from .engine.verbs.verbs import Superseded
+from .engine.verbs.verbs import RestartPending
 from .errors import ANOTHER_LOOP, CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import OnOutput, Request, Result, Stream, to_bytes
 from .signatures import LoopSession, Seconds, Text
@@ -208,7 +208,7 @@ class AsyncSession(Base, LoopSession[Request]):
         while True:
             try:
                 return await self._do(verb(), first, again)
-            except Superseded:
+            except RestartPending:
                 again = True
 
     async def _do(self, steps: Steps[T], first: bool = False, again: bool = False) -> T:

@@ -19,7 +19,7 @@ from .engine.io.background import Waiter, is_owned
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.verbs.command import LARGE
 from .engine.verbs.expect import expect, late
-from .engine.verbs.verbs import Superseded
+from .engine.verbs.verbs import RestartPending
 from .errors import CLOSED, ENDED, IN_CALLBACK, NOT_YOURS, RESTARTED, NotRunning, SessionBusy
 from .models import Request, Result, Stream, to_bytes
 from .signatures import Output, Seconds, Text, ThreadSession
@@ -84,7 +84,7 @@ class Session(Base, ThreadSession[Request]):
         while True:
             try:
                 return self._do(verb())
-            except Superseded:
+            except RestartPending:
                 pass
 
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
@@ -132,7 +132,7 @@ class Session(Base, ThreadSession[Request]):
             try:
                 result = self._do(engine.run(request))
                 break
-            except Superseded:
+            except RestartPending:
                 pass
         if len(result.stdout_bytes) + len(result.stderr_bytes) + len(request.command) > LARGE:
             engine.forget_output(result)

@@ -99,8 +99,8 @@ def test_unchecked_it_goes_on(opened: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("exit 3", r"did not come to its end \(the command ended the session's bash, with exit status 3\)"),
-        ("sleep 100", r"did not come to its end \(the time limit passed\)"),
+        ("exit 3", r"did not finish \(the command ended the session's bash, with exit status 3\)"),
+        ("sleep 100", r"did not finish \(the time limit passed\)"),
     ],
 )
 def test_one_that_does_not_come_to_its_end_fails_in_any_case(command: str, told: str, check: bool) -> None:

@@ -1,6 +1,8 @@
-"""The heart of waiting for a command: collect its output, and say what happened next.
+"""Collects the output of a running command and reports what happened to it.
 
-Law: the reasons that ``pump`` returns are the only things that can happen to a command.
+``pump`` waits until something happens. The reasons that it returns (``What``) are the only things that can happen to a
+command. ``drain`` takes what is left of the output after the mark. ``ask`` runs a line of ours while bash is idle.
+``UnattendedReader`` reads the output of a command while no caller waits for it.
 """
 
 from __future__ import annotations
@@ -42,29 +44,34 @@ STOLEN: Final = (
     " standard input and has taken what was typed to it; the shell was killed"
 )
 
-_ASKED_AGAIN: Final = mark_line(b"").count(b"\n")
-# The first may be what ends the `read` that took the command: its line ends there.
+_LINES_PER_QUESTION: Final = mark_line(b"").count(b"\n")
+# If a `read` took the command, the first question may only end the line of that `read`.
 _QUESTIONS: Final = 2
 
-# Most commands are over within this: only their mark is waited for, which saves waking up for each line of output.
-# Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1 ms).
+# Most commands end within this time. Until then only their mark is waited for, which saves a wake-up for each line of
+# output. Not less than 3 ms: a timer that is the next of its processor costs 14 us to set and unset (measured for 1
+# ms).
 QUICK: Final = 0.005
 _LOOK_MOST: Final = 1.0
-# A stream nobody holds reports "hung up" without end: leave it out for so long.
+# A stream that no process holds reports POLLHUP without end, so it is left out for this many seconds.
 _HUNG_PAUSE: Final = 0.02
-# A process that polls the terminal may wait for something else: believe it after so long a silence.
+# A process that polls the terminal may wait for something else. After this silence we take it to wait for input.
 _POLL_SILENCE: Final = 0.5
-# What a full read of a terminal or pipe gives at least; less means that it is empty now.
+# A read from a terminal or pipe that has more gives at least this many bytes. Less means that it is empty now.
 _FULL: Final = 2048
 _ROUNDS: Final = 32
-# A loop is the others' as well: who prints without end is read so much of at a time (64 KiB of it take 30 us).
+# An event loop serves other sessions as well. So a command that prints without end is read in portions of this size
+# (64 KiB take 30 us).
 _PORTION: Final = 1 << 19
-# More than this cannot have been written before the mark: it is a pipe's or terminal's whole buffer.
+# The whole buffer of a pipe or terminal. More than this cannot have been written before the mark.
 _DRAIN_MAX: Final = 2 << 20
 
 
 def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
-    """Collect output until something happens. Once ``call.ending`` is set, only mark, death and moment count."""
+    """Collect output until something happens, and return what.
+
+    Once ``call.ending`` is set, only the mark, the death of bash and the moment ``until`` count.
+    """
     if call.framer.mark is not None:
         return MARK
     now = time.monotonic()
@@ -74,7 +81,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
         shell.refuse_forked()
         if _read_control(shell, call):
             return MARK
-        if time.monotonic() >= quick:  # who talks there without end is no reason to forget the time
+        if time.monotonic() >= quick:  # endless output on the control socket must not defeat the deadline
             break
     while True:
         urgent, output = _listening(shell, call, now)
@@ -106,14 +113,14 @@ def _read_control(shell: Shell, call: Call) -> bool:
 
 
 def take_words(shell: Shell, call: Call, data: bytes | None) -> bool:
-    """Bash's socket gave that. Is it the mark, or its end?"""
+    """Process what was read from the control socket. Returns True once the mark is complete."""
     if data:
         call.framer.feed(data, shell.control.is_bash)
     if data == b"":
         call.control_closed = True
     elif data and (mark := call.framer.mark) is not None:
-        # The mark may have been on its way already when it was asked for again: those lines are still to be read.
-        call.stolen = shell.control.lines_taken(mark) > _ASKED_AGAIN * call.idle_looks
+        # If we asked for the mark again while it was on its way, bash has yet to read the lines of those questions.
+        call.stolen = shell.control.lines_taken(mark) > _LINES_PER_QUESTION * call.idle_looks
         return True
     return False
 
@@ -128,7 +135,7 @@ def _read_own_stdout(shell: Shell, call: Call, now: float) -> None:
 
 
 def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What must not wait (the mark, the end of bash, a wake-up), and output."""
+    """Return the urgent descriptors (mark, end of bash, wake-up) and those of the output."""
     fds = [] if call.control_closed else [shell.control.fd]
     if shell.pidfd >= 0:
         fds.append(shell.pidfd)
@@ -140,7 +147,7 @@ def _listening(shell: Shell, call: Call, now: float) -> tuple[tuple[int, ...], t
 
 
 def open_streams(call: Call, now: float) -> list[int]:
-    """The descriptors of the streams that are to be read now."""
+    """Return the descriptors of the streams that may be read now."""
     if call.hung and now >= call.hung_until:
         call.hung = frozenset()
     return [] if call.paused else [stream.fd for _, stream in call.streams if stream.fd not in call.hung]
@@ -156,7 +163,7 @@ def _wake(call: Call, until: float | None, now: float) -> float:
 
 
 def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
-    """Take what is there from all streams, without going on for ever."""
+    """Read what all streams have now; at most one portion of each, so that endless output does not block here."""
     now = time.monotonic() if now is None else now
     for name, stream in call.streams:
         if call.paused or stream.fd in call.hung:
@@ -167,7 +174,7 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
             taken += max(len(data), _PORTION // _ROUNDS)
             if len(data) < _FULL:
                 break
-        if pieces:  # a terminal gives 4 KiB at a time: who hears them live is told of all together
+        if pieces:  # a terminal gives 4 KiB at a time: a callback gets all of them together
             deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
             call.hung |= {stream.fd}
@@ -175,14 +182,18 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
 
 
 def deliver(call: Call, name: StreamName, from_terminal: bool, data: bytes, now: float) -> None:
-    """Output has come on one of the command's streams."""
-    # A call with pipes has no place for what a program tells the terminal; one with a terminal shows what a person saw.
+    """Add data from one of the command's streams to its output."""
+    # The output of a call with pipes has no place for what a program prints to the terminal. That of a call with a
+    # terminal shows what a person would see.
     if not from_terminal or call.request.tty:
         call.feed(name, data, now)
 
 
 def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
-    """After the mark: all that was written before it is there already. The streams that somebody still holds."""
+    """Read the rest of the output after the mark, and return the streams that a process still holds.
+
+    All that was written before the mark can be read by now.
+    """
     held: list[tuple[StreamName, Stream]] = []
     events = shell.streams.glance()
     if shell.own_stdout in events:
@@ -197,14 +208,14 @@ def drain(shell: Shell, call: Call) -> list[tuple[StreamName, Stream]]:
 
 
 def held_files(shell: Shell, call: Call) -> set[tuple[int, int]]:
-    """The files of those streams that somebody still holds, by device and inode; not the controlling terminal."""
+    """Return device and inode of each stream that a process still holds, except the controlling terminal."""
     events = shell.streams.glance()
     streams = (stream for _, stream in call.streams if stream is not shell.terminal)
     return {stream.identity for stream in streams if not events.get(stream.fd, 0) & select.POLLHUP}
 
 
 def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bool:
-    """Take what is there; True when somebody holds it still."""
+    """Read what the stream has. Returns True if a process still holds it."""
     taken = 0
     while taken < _DRAIN_MAX and (data := stream.read(SMALL if taken < SMALL else CHUNK)):
         taken += len(data)
@@ -213,10 +224,10 @@ def _drain_one(shell: Shell, call: Call, name: StreamName, stream: Stream) -> bo
 
 
 def happened(call: Call, until: float | None, now: float) -> What | None:
-    """What its output or the time says of the command."""
+    """Return what the output or the time says about the command, or None."""
     if call.ending is None and call.overflowed:
         return OVERFLOW
-    if until is not None and now >= until:  # before its output, which may have no end
+    if until is not None and now >= until:  # checked before the output, which may be endless
         return TIMED_OUT
     if call.ending is None and call.following and call.has_output:
         return OUTPUT
@@ -226,7 +237,7 @@ def happened(call: Call, until: float | None, now: float) -> What | None:
 
 
 def _look(shell: Shell, call: Call, now: float) -> What | None:
-    """Look what the kernel says of bash and of what it runs, after a while without output."""
+    """Ask the kernel about bash and its processes. This happens after some time without output."""
     first = LOOK_TERMINAL if call.terminal else LOOK_PLAIN
     silent = now - call.last_output
     call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
@@ -234,18 +245,22 @@ def _look(shell: Shell, call: Call, now: float) -> What | None:
     if shell.dead:
         return DEAD
     if not shell.continue_stopped() and not call.control_closed and shell.idle():
-        return MARK if _read_control(shell, call) else _rescue(shell, call)  # it may have come since we waited
+        # The mark may have come since we waited.
+        return MARK if _read_control(shell, call) else _ask_for_mark_again(shell, call)
     if call.ending is None and silent >= first and _wants_input(shell, call, silent):
-        if not call.control_closed and _read_control(shell, call):  # bash was seen as it came back to its prompt
+        if not call.control_closed and _read_control(shell, call):  # that was bash, returning to its prompt
             return MARK
-        call.hung = frozenset()  # bash may have opened one only now, to ask there
-        read_streams(shell, call, now)  # what it asks may have come since we waited
+        call.hung = frozenset()  # bash may have opened a stream only now, to print its question there
+        read_streams(shell, call, now)  # the question may have come since we waited
         return INPUT
     return None
 
 
-def _rescue(shell: Shell, call: Call) -> What | None:
-    """Bash is back at its prompt and gave no mark (an interrupt struck our line): ask again, then give it up."""
+def _ask_for_mark_again(shell: Shell, call: Call) -> What | None:
+    """Ask for the mark again: bash is at its prompt without one, because an interrupt hit our line.
+
+    If two questions bring no mark, kill the shell.
+    """
     call.idle_looks += 1
     call.look_at = time.monotonic() + LOOK_PLAIN
     if call.idle_looks <= _QUESTIONS:
@@ -259,40 +274,42 @@ def _rescue(shell: Shell, call: Call) -> What | None:
 
 def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
     terminal = shell.terminal.path.decode()
-    # Nobody types at the terminal that is its stdout.
+    # No input can be typed at the terminal that is the command's stdout.
     others = [stream.path.decode() for _, stream in call.streams if stream.modes]
-    # First: who is seen to read may have been woken for this already, and have taken it when we come to ask.
+    # Check this first. A process that we see reading may have been woken by this input already; if we checked
+    # afterwards, it might have read it by then.
     if call.terminal and shell.keyboard.has_input():
-        return False  # typed, and not read yet: it will go on
+        return False  # typed and not read yet, so the command will continue
     pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: at_terminal(pid, terminal, others) for pid in pids}
-    # A trap's command has bash's own input after `set -e` undid our redirections, and where bash keeps it `read -u 10`
-    # finds it: there is nothing for them to read.
+    # A process may also read bash's own input, where no input for it will ever come: a trap's command after `set -e`
+    # undid our redirections, or `read -u 10`, which finds the descriptor that bash keeps.
     ours = (shell.control_name,)
     at_ours = {pid for pid in pids if at_terminal(pid, terminal, ours) == "reads"}
     if shell.idle():
         at_ours.discard(shell.pid)
     seen.update(dict.fromkeys(at_ours, "reads"))
-    # Of who was given the terminal one in the background may be stopped at it; nobody else is given it at all.
+    # If the command was given the terminal, its background processes may be stopped at it. Otherwise nothing may read
+    # it at all, and a stopped process counts as well.
     wanting = ("reads",) if call.terminal else ("reads", "stopped")
     readers = {pid for pid, what in seen.items() if what in wanting}
-    # Who was not given the terminal is ended for it: only one that is still at it at the second look.
-    patient, call.readers = readers & call.readers, readers
-    if patient or (readers and call.terminal):
+    # A command that was not given the terminal is ended for reading it. So it must be seen there twice.
+    seen_twice, call.readers = readers & call.readers, readers
+    if seen_twice or (readers and call.terminal):
         return True
     if readers:
         call.look_every, call.look_at = LOOK_PLAIN, time.monotonic() + LOOK_PLAIN
     if silent < _POLL_SILENCE or not ({"polls", "hidden"} & set(seen.values())):
         return False
-    if shell.keyboard.modes() != call.modes:  # it has switched echo or lines off: it asks
+    if shell.keyboard.modes() != call.modes:  # it has switched echo or line mode off, so it asks for input
         return True
-    # Bash itself polls in `read -t` alone, which ends by itself: it is nobody's to end.
+    # Bash itself polls only in `read -t`, which ends by itself. So that counts only with a terminal.
     lone = [what for pid, what in seen.items() if pid != shell.pid or (what == "polls" and call.terminal)]
     return lone == ["polls"] or (lone == ["hidden"] and call.terminal)
 
 
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
-    """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
+    """Make an idle bash run ``line``. Returns what bash printed, or None if it gave no mark within ``patience``."""
     framer = Framer(fresh_nonce(), shell.prompt)
     shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
@@ -306,17 +323,17 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
 
 
 class UnattendedReader:
-    """Has one command's streams read into it, from ``read_on`` until ``stop``."""
+    """Lets ``reader`` read the streams of one command into its output, from ``read_on`` until ``stop``."""
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
         self._lock = threading.RLock()  # reentrant: see background.Drainer
         self.stopped = False
-        self.thread = 0  # in whose callback it is just now: that one cannot use the session
+        self.thread = 0  # the thread that runs the callback now; it cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]
 
     def read_on(self) -> None:
-        """Have the streams read (again, after the call was paused)."""
+        """Begin to read the streams, or continue after the call was paused."""
         calls_back = self._call.request.on_output is not None
         for fd, read in self._reads:
             self._reader.add(fd, read, calls_back)
@@ -330,9 +347,8 @@ class UnattendedReader:
                 self.thread = threading.get_ident()
                 try:
                     deliver(self._call, name, stream is self._terminal, data, time.monotonic())
-                except (
-                    BaseException
-                ) as error:  # a faulty callback: the next verb raises that, in the caller's own thread
+                except BaseException as error:
+                    # The callback failed. The next verb raises the exception in the caller's own thread.
                     self._call.mute()
                     self._call.fault = error
                 finally:
@@ -340,20 +356,23 @@ class UnattendedReader:
             return data != b""
 
     def stop(self, until: float | None = None) -> bool:
-        """Read no more: then no other thread is at the streams. False: its callback had not returned by that moment."""
+        """Stop reading. Then no other thread uses the streams.
+
+        Returns False if the callback has not returned by the moment ``until``.
+        """
         left = -1 if until is None else min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
-        try:  # no `with`: that has no limit
+        try:  # not `with`, which has no timeout
             if not self._lock.acquire(timeout=left):
                 return False
             self.stopped = True
         finally:
-            with suppress(RuntimeError):  # it does not have it
+            with suppress(RuntimeError):  # this thread does not hold the lock
                 self._lock.release()
         self.abandon()
         return True
 
     def abandon(self) -> None:
-        """Read no more, though its callback may never return: what that was given was the last."""
+        """Stop reading without waiting for the callback, which may never return. It gets no more output."""
         self.stopped = True
         for fd, read in self._reads:
             self._reader.remove(fd, read)

@@ -1,9 +1,15 @@
-"""Waits for the end of a command's output after bash has given its mark.
+"""Ends commands and shells, and makes the results.
+
+- ``wait_for_end`` waits for the end of a command's output after bash has given its mark.
+- ``finish`` makes the result of a command whose shell lives, and ``leave_jobs`` makes a job of what still runs.
+- ``interrupt`` ends a command that still runs, and keeps its shell if possible.
+- ``shell_died``, ``kill_shell`` and ``retire`` make the result of a command that cost its shell.
+- ``shut_down``, ``destroy`` and ``abandon`` end the shell of a session; ``discard`` gives back all that it held.
 
 Bash waits neither for a process substitution (`> >(tee log)`) nor for a job (`server &`). Both may still hold the
 command's streams. The output of a process substitution belongs to the command, so the call waits for it. /proc tells
 them apart: a process substitution reads a pipe into which nobody can write any more. So may a job (`echo x | job &`),
-but a job ignores SIGINT. Since bash 5.3 a process substitution ignores it as well; both are waited for there.
+but a job ignores SIGINT. Since bash 5.3 a process substitution ignores it as well; the call waits for both there.
 """
 
 from __future__ import annotations
@@ -46,13 +52,13 @@ _Kind = Literal["substitution", "either", "job"]
 
 
 def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
-    """Collect output. Returns MARK when the call is to wait no longer, or what happened before."""
+    """Collect output after the mark. Returns MARK when the call need not wait any longer, or what happened before."""
     now = time.monotonic()
     call.marked_at = call.marked_at or now
     while True:
         patience = _patience(shell, call)
         end = call.marked_at + patience
-        if patience != math.inf:  # what is not waited for to its end is left running at the time limit
+        if patience != math.inf:  # at its time limit the command ends well, and what holds its streams is left running
             end = min(end, call.idle_at, math.inf if call.until is None else call.until)
         if now >= end and not call.paused:
             call.reason = call.reason or (LEFT_RUNNING if patience else "")
@@ -73,7 +79,7 @@ def wait_for_end(shell: Shell, call: Call, until: float | None) -> Steps[What]:
 
 
 def _patience(shell: Shell, call: Call) -> float:
-    """For how many seconds after the mark the call waits for those that hold its streams now."""
+    """Return for how many seconds after the mark the call waits for the processes that hold its streams now."""
     held = collect.held_files(shell, call)
     kinds = {_kind(shell, pid, held) for pid in shell.family.newer_children(call.older)} if held else set()
     if "substitution" in kinds:
@@ -91,25 +97,25 @@ def _kind(shell: Shell, pid: int, held: set[tuple[int, int]]) -> _Kind:
         if not activity.ignores(pid, signal.SIGINT):
             return "substitution"
         return "either" if shell.version >= _IGNORES_SIGINT_SINCE else "job"
-    # It may be the last to write to what another process substitution reads: look again when it is gone.
+    # It may be the last writer of the pipe that another process substitution reads. Look again when it has ended.
     return "either" if activity.is_ending(pid) else "job"
 
 
-# Characters of a startup command that failed, and of its stderr, that its error has.
+# How many characters of a failed startup command, and of its stderr, its error shows.
 _SHOWN: Final = 200
 _LAST_WORDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The command runs on: why the caller gets it back, and with which words."""
+    """A command that continues to run: why the caller gets it back, and the reason in words."""
 
     outcome: Outcome
     reason: str = ""
 
 
 def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamName, Stream]]) -> tuple[int, ...]:
-    """Make a job of what goes on: new children of bash, or somebody who holds the streams."""
+    """Make a job of what still runs: new children of bash, or processes that hold the streams. Returns their pids."""
     pids = shell.family.newer_children(call.older) if engine.had_children else []
     if pids or held:
         _make_job(engine, shell, call, pids, held)
@@ -119,7 +125,10 @@ def leave_jobs(engine: Core, shell: Shell, call: Call, held: list[tuple[StreamNa
 
 
 def _lend_terminal(engine: Core, shell: Shell, call: Call) -> None:
-    """While a job lives, what is said to /dev/tty may be its: it goes to that job's record, and to no result."""
+    """Give the terminal's output to the latest job that lives, and to no result.
+
+    While a job lives, what is printed to /dev/tty may come from it.
+    """
     for job in reversed(engine.jobs):
         if job.alive():
             engine.forget_fd(shell.terminal.fd)
@@ -135,9 +144,9 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     engine.jobs.append(job)
     tags.renew(family.descendants())
     for one in engine.jobs:
-        if one.tag == tags.latest:  # come round again, or it could not be renewed
+        if one.tag == tags.latest:  # the tags have wrapped around, or the tag could not be renewed
             one.tag = 0
-    with signals_deferred():  # a stream is the shell's or the job's, or nobody closes it
+    with signals_deferred():  # a stream must belong to the shell or the job, or it is never closed
         for name, stream in held:
             if shell.streams.detach(stream):
                 engine.forget_fd(stream.fd)
@@ -146,18 +155,18 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
 
 
 def announced(lost: Result) -> Result:
-    """The result of the next command, which is not run: it reports the shell that an earlier one has cost."""
+    """Return the result of a command that is not run: it reports that an earlier command cost the shell."""
     status, number, cwd = lost.exit_code, lost.signal, lost.cwd
     return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False)
 
 
 def startup_failure(text: bytes, came: Result) -> str:
-    """What is said of a startup command that failed: which one it is, how it ended, and the end of its stderr."""
+    """Return the error message for a failed startup command: which one, how it ended, and the end of its stderr."""
     if came.outcome == "exited":
         how = f"failed with status {came.exit_code}"
         advice = "where it may fail, end it with `|| true` or pass check_startup=False"
     else:
-        how = f"did not come to its end ({came.reason})"
+        how = f"did not finish ({came.reason})"
         advice = "correct it, or try again"
     said = came.stderr.strip()[-_LAST_WORDS:]
     stderr = f", and its stderr ends with {said!r}" if said else ""
@@ -165,7 +174,10 @@ def startup_failure(text: bytes, came: Result) -> str:
 
 
 def said_of(engine: Core, call: Call, came: Result | HandedBack) -> Result:
-    """Its ending, which is delivered by that; or where it runs on, what it printed since the last time."""
+    """Return the final result, and count it as delivered. If the command still runs, return its output so far.
+
+    That is what it has printed since the last time.
+    """
     if isinstance(came, Result):
         return call.delivery.deliver()
     cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
@@ -182,6 +194,7 @@ def result(
     background: tuple[int, ...] = (),
     final: bool = True,
 ) -> Result:
+    """Make the result of a call. ``final``: the command has ended, and this result ends the call."""
     stdout, stdout_omitted, stdout_cut = call.stdout.take(final)
     stderr, stderr_omitted, stderr_cut = call.stderr.take(final)
     out_file, err_file = call.spill_files()
@@ -214,13 +227,13 @@ TICK: Final = 0.002
 ROUNDS: Final = 500
 _SLICE: Final = 0.0005
 _LAST_TRAP: Final = 1.0
-# Why a shell is lost, and can be told for certain.
+# A reason for the loss of a shell that we can be certain of.
 CLOSED_DESCRIPTORS: Final = "the command closed descriptors that the session's bash needs (10 to 12)"
 _NOTICE: Final = re.compile(rb"^\[\d+\] (\d{1,10})$", re.MULTILINE)
 
 
 def kill_shell(engine: Core, call: Call) -> Steps[Result]:
-    """End the command together with its shell, at once."""
+    """Kill the command together with its shell, at once."""
     shell = engine.live()
     call.signal = int(signal.SIGKILL)
     call.note_killed([shell.pid])
@@ -229,7 +242,7 @@ def kill_shell(engine: Core, call: Call) -> Steps[Result]:
 
 
 def shell_died(engine: Core, call: Call) -> Steps[Result]:
-    """The shell is dead: nothing that it started may outlive it; say how it ended."""
+    """Make the result of a command whose shell is dead. Kill everything that the shell started."""
     shell = engine.live()
     for _ in range(ROUNDS):
         if shell.dead:
@@ -237,11 +250,11 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
         yield Wait((), time.monotonic() + TICK)
     status = shell.status
     if shell.dead and status is None and not call.reason:
-        call.reason = "the shell's status went to somebody else (SIGCHLD is ignored here, or another thread reaps)"
+        call.reason = "the shell's exit status is unknown: SIGCHLD is ignored here, or another thread has reaped it"
     call.note_killed(shell.killed)
     yield from _kill_strays(shell, call)
     collect.drain(shell, call)
-    # Bash ends with 1 then; with another status it was the text that ended it, and the mark is not bash's.
+    # A bash that lost its descriptors ends with 1. With another status the text ended it, and the mark is not bash's.
     mark = _final_mark(call) if status == 1 else None
     if not engine.prompt_speaks and call.framer.mark is None:
         take_own_output(call)
@@ -258,6 +271,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
 
 
 def take_own_output(call: Call) -> None:
+    """Move what was printed on bash's own stdout and stderr to the output of the command."""
     now = time.monotonic()
     data, omitted, _ = call.own_output.take()
     if data:
@@ -270,20 +284,20 @@ def take_own_output(call: Call) -> None:
 
 
 def _hung_up(shell: Shell, call: Call) -> list[int]:
-    """What the kernel has ended (SIGHUP) together with bash, before anybody could see it.
+    """Return the processes that the kernel ended together with bash (SIGHUP).
 
-    That is what earlier commands had left running, and the jobs of this one, whose numbers bash tells (`[1] 4711`).
-    The command can print such a line as well: a process that lives is a stranger.
+    They are what earlier commands had left running, and the jobs of this command. Bash prints the pids of jobs
+    (`[1] 4711`). The command can print such a line as well, so a pid that lives belongs to a stranger.
     """
     known = list(call.older)
-    if call.ending is None and not shell.launch.is_sandboxed:  # in a sandbox bash knows other numbers than we
+    if call.ending is None and not shell.launch.is_sandboxed:  # in a sandbox bash sees other pids than we do
         capture = call.stdout if call.request.merge_stderr else call.stderr
         known += map(int, _NOTICE.findall(capture.peek()[0]))
     return [pid for pid in known if not proc.alive(pid)]
 
 
 def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
-    """How the command ended its shell, in words; with what is known to do that, if it may have done that."""
+    """Return in words how the command ended its shell, with a hint if a known cause fits."""
     if switches_editing(text):
         return 'the session\'s bash has ended: switching line editing does that (`set -o vi`, `eval "$(set +o)"`)'
     if mark is not None:
@@ -307,7 +321,7 @@ def _name_of(number: int) -> str:
 
 
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
-    """The command went well, but its shell can run no other: end it, and say so."""
+    """Make the result of a command whose shell cannot run another one, and end that shell."""
     shell = engine.live()
     cwd = shell.place(mark.cwd)
     call.note_killed([shell.pid])
@@ -319,7 +333,10 @@ def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
 
 
 def _final_mark(call: Call) -> Mark | None:
-    """A command that closed bash's own descriptors makes it give its mark on the command's stderr, then end."""
+    """Return the mark from the command's stderr, or None.
+
+    If the command closed bash's own descriptors, bash prints the mark there and then ends.
+    """
     capture = call.stdout if call.request.merge_stderr else call.stderr
     said = capture.cut_after(b": " + NOWHERE + call.framer.nonce + b" ") if call.framer.nonce else b""
     if not said:
@@ -329,9 +346,9 @@ def _final_mark(call: Call) -> Mark | None:
 
 
 def shut_down(engine: Core, why: str) -> Steps[None]:
-    """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed.
+    """End the session's shell. An idle shell first runs its EXIT trap, after its children were killed.
 
-    A command that was handed back has an ending, with all that it printed, and with ``why`` as its reason.
+    A command that was handed back gets a result with all that it printed, and with ``why`` as its reason.
     """
     shell, call = engine.shell, engine.handed_back
     engine.withdraw_last()
@@ -342,7 +359,7 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
         return
     shell.in_hand = True
     if call is not None:
-        call.mute()  # its callback may not have returned from what it was given last
+        call.mute()  # the callback may still be busy with the last piece
         call.reason = why
         yield from (shell_died if shell.dead else kill_shell)(engine, call)
         return
@@ -352,7 +369,7 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
         if said is not None and b"trap -- " in said:
             shell.control.send(b"\n\\builtin exit\n")
             until = time.monotonic() + _LAST_TRAP
-            while not shell.dead and time.monotonic() < until:  # hear it out: nobody else reads what its trap says
+            while not shell.dead and time.monotonic() < until:  # read what the trap prints, so that it does not block
                 fds = (shell.child_fd, shell.own_stdout, shell.control.fd) if shell.child_fd >= 0 else ()
                 yield Wait(fds, min(until, time.monotonic() + 0.05))
                 if shell.read_own_stdout() == b"" or shell.control.receive() == b"":
@@ -361,7 +378,10 @@ def shut_down(engine: Core, why: str) -> Steps[None]:
 
 
 def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
-    """The interpreter ends while another thread is in a verb, or opens the shell: that one buries it."""
+    """Return whether another thread, which is in a verb or opens the shell, ends this shell.
+
+    This happens when the interpreter ends.
+    """
     if engine.attended is not None:
         engine.kill_running("the program ended meanwhile")
     elif not shell.in_hand:
@@ -374,7 +394,7 @@ def _is_ended_elsewhere(engine: Core, shell: Shell) -> Steps[bool]:
 
 
 def destroy(engine: Core) -> Steps[None]:
-    """End the shell and everything below it, now."""
+    """Kill the shell and everything below it, and give back what it held."""
     shell = yield from _end(engine)
     discard(engine, shell)
 
@@ -389,9 +409,9 @@ def _end(engine: Core, call: Call | None = None) -> Steps[Shell]:
 
 
 def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
-    """Steps that end something. Struck half-way (a second Ctrl-C), they leave no half-ended command: all is killed.
+    """Run steps that end something. If an exception (a second Ctrl-C) interrupts them, kill the whole shell.
 
-    A cancelled task waits for their end.
+    So no command is left half ended. A cancelled task waits for the end of the steps.
     """
     try:
         return (yield from shielded(steps))
@@ -401,7 +421,7 @@ def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
 
 
 def abandon(engine: Core) -> None:
-    """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
+    """Kill the shell and everything below it without waiting. The next command finds the shell dead."""
     shell = engine.shell
     engine.withdraw_last()
     if engine.last is not None:
@@ -423,7 +443,10 @@ def _kill_below(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
-    """Stopped, bash starts nothing new, and as subreaper it gets every orphan: kill until none is left."""
+    """Stop bash, kill everything below it, then kill bash.
+
+    A stopped bash starts nothing new. As subreaper it adopts every orphan, so the killing ends when no child is left.
+    """
     shell.signal(signal.SIGSTOP)
     yield from _kill_below(shell, call)
     shell.signal(signal.SIGKILL)
@@ -435,8 +458,8 @@ def _kill_all(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
-    """Bash died by itself: its orphans went elsewhere, and are found by the tag they carry."""
-    for _ in range(ROUNDS):  # killed before bash was, some may be on their way out
+    """Kill what is left of a bash that died by itself. Other processes adopted its orphans; their tag finds them."""
+    for _ in range(ROUNDS):  # processes that were killed before bash may not have ended yet
         if not any(map(proc.alive, shell.killed)):
             break
         yield Wait((), time.monotonic() + TICK)
@@ -450,7 +473,10 @@ def _kill_strays(shell: Shell, call: Call | None = None) -> Steps[None]:
 
 
 def _find_strays(shell: Shell) -> Steps[list[int]]:
-    """The strays, found in slices: there may be many foreign processes to look at, and a loop serves other sessions."""
+    """Find the strays in slices of time.
+
+    There may be many foreign processes to look at, and an event loop serves other sessions meanwhile.
+    """
     found, until = list[int](), time.monotonic() + _SLICE
     for pid in shell.strays():
         if pid:
@@ -462,19 +488,20 @@ def _find_strays(shell: Shell) -> Steps[list[int]]:
 
 
 def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
-    """Give back what the dead shell had. ``cause``: of the command that cost it.
+    """Give back what a dead shell held. ``cause``: the delivery of the command that cost the shell.
 
-    The shell is known until all is given back: who closes the session again, or collects it, takes up what is left.
+    The engine keeps the shell until everything is given back. A later close, or garbage collection, then finishes the
+    work if it was interrupted.
     """
     if cause is not None:
         engine.note_loss(cause)
-    engine.stop_unattended()  # perhaps it waits for a callback of the host's: Ctrl-C is heard
+    engine.stop_unattended()  # this may wait for a callback of the host; Ctrl-C works here
     try:
         with suppress(OSError):  # its terminal was hung up
             engine.unread += shell.keyboard.reset()
         _give_back(engine, shell)
     except BaseException:
-        with suppress(Exception):  # what cannot be given back for good keeps nobody from a fresh one
+        with suppress(Exception):  # a resource that cannot be given back must not prevent a new shell
             _give_back(engine, shell)
         engine.shell = None
         raise
@@ -482,29 +509,34 @@ def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
 
 
 def _give_back(engine: Core, shell: Shell) -> None:
-    """Done again, after it was struck (a host with threads is, all the same), it does what is left."""
+    """Give back everything. A second call after an exception does what is left.
+
+    Deferred signals do not prevent such an exception in a host with threads.
+    """
     engine.withdraw_last()
     engine.terminal_job = None
-    with signals_deferred(), ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
+    with signals_deferred(), ExitStack() as steps:  # runs each callback, even if another fails; the last one first
         steps.callback(shell.close)
         steps.callback(engine.on_close)
         for job in engine.jobs:
             steps.callback(job.close)
 
 
-# SIGHUP ends bash at its next safe point, out of a busy loop too; SIGKILL at once.
+# The last signals for a bash that did not come back, with the seconds of each. SIGHUP ends bash at its next safe point,
+# even in a busy loop; SIGKILL ends it at once.
 _LAST: Final = ((signal.SIGHUP, 0.1), (signal.SIGKILL, 5.0))
-# A signal that was still on its way may strike a question; and a PROMPT_COMMAND runs twice for each, but is busy.
+# Seconds for each question after an interrupt. There are several, because a late signal may interrupt a question. They
+# grow, because a slow PROMPT_COMMAND runs twice for each.
 _ASKS: Final = (0.5, 1.0, 2.0, 4.0)
 _TRACING: Final = frozenset(b"xvT")
-# Bash's `read` takes more from a file or terminal than it gives. Where it was interrupted it would give the rest to the
-# next one, of whatever file; this one forgets it. (`$_` is nobody's.)
+# Bash's `read` reads more from a file or terminal than it returns. An interrupted `read` would pass the rest to the
+# next `read`, of whatever file. This `read` drops it. (No command relies on `$_`.)
 _FORGET: Final = b"! \\builtin read -r _ </dev/null"
 OVERFLOWED: Final = "the output went over the limit"
 
 
 def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
-    """Bash gave its mark: take what is left of the output and say how it went.
+    """Make the result of a command after the mark, with the rest of its output.
 
     ``engine.had_children`` says whether bash has children now.
     """
@@ -516,10 +548,11 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         yield from collect.ask(shell, _FORGET)
     engine.functions_trap, engine.errexit = b"T" in flags, b"e" in flags
     engine.guard = engine.guard_after(call.request.command)
-    # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
+    # A text with nothing to run leaves `$?` unchanged, as Enter does at a prompt. If bash failed all the same, a
+    # comment was no comment (`shopt -u interactive_comments`).
     if mark.status or not is_blank(call.request.command):
         engine.status = mark.status
-    # Before the last look at the streams: what its processes wrote before their end is there then.
+    # Before the streams are drained: then all that the processes wrote before they ended is there.
     engine.had_children = engine.had_children and (yield from _has_children_at_prompt(shell, call))
     held = collect.drain(shell, call)
     engine.echoes = echoes = not _TRACING.isdisjoint(flags)
@@ -529,9 +562,9 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     noise = call.own_output.total > 0 or said != b""
     if engine.debugging and (call.typed.grouped or call.ending) and not echoes and not call.retyped:
         engine.prompt_speaks = yield from _prompt_speaks(engine, shell)
-    elif call.ending is None or echoes:  # else bash has told of its end, and of our questions
+    elif call.ending is None or echoes:  # otherwise the noise is about the interrupt and our own questions
         engine.prompt_speaks = echoes or noise
-    shell.busy = b""  # not before: a callback that raises must not leave output for the next command
+    shell.busy = b""  # only now: if a callback raises, no output may be left for the next command
     if call.terminal:
         engine.unread = shell.keyboard.reset()
     shell.files.clear()
@@ -544,15 +577,15 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
         call.reason = unusable
         return (yield from retire(engine, call, mark))
     outcome: Outcome = call.ending or "exited"
-    if call.ending is None and call.overflowed:  # so quick that nobody could end it
+    if call.ending is None and call.overflowed:  # it ended before we could end it
         outcome, call.reason = "overflow", OVERFLOWED
     return result(call, outcome, mark.status, shell.place(mark.cwd), background=background)
 
 
 def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
-    """Is that what bash says before each line, and nothing else? It is known from then on.
+    """Return whether ``said`` is what bash prints before each line, and nothing else. If so, the shell remembers it.
 
-    Asked when it has been said behind two commands in a row: a prompt that changes all the time is noise.
+    That needs the same output after two commands in a row: a prompt that changes each time is noise.
     """
     before, shell.noise = shell.noise, one_of(said)
     if shell.noise and shell.noise == before and not (yield from is_traced(shell)):
@@ -562,7 +595,7 @@ def _is_prompt(shell: Shell, said: bytes) -> Steps[bool]:
 
 
 def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:
-    """Why bash can run no other command; "" where it can."""
+    """Return why bash cannot run another command, or "" if it can."""
     if b"r" in flags:
         return "the shell cannot run another command: `set -r` refuses every redirection"
     if call.framer.lost_descriptor and not shell.is_whole():
@@ -571,7 +604,10 @@ def _why_unusable(shell: Shell, call: Call, flags: bytes) -> str:
 
 
 def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
-    """What PROMPT_COMMAND runs is no job of the command; bash waits for it before it reads on."""
+    """Return whether bash has children once its PROMPT_COMMAND is over.
+
+    What PROMPT_COMMAND runs is no job of the command. Bash waits for it before it reads the next line.
+    """
     until = time.monotonic() + PROMPT
     while shell.prepares_prompt() and shell.family.newer(call.older) and time.monotonic() < until:
         yield Wait((), time.monotonic() + TICK)
@@ -579,31 +615,38 @@ def _has_children_at_prompt(shell: Shell, call: Call) -> Steps[bool]:
 
 
 def is_traced(shell: Shell) -> Steps[bool]:
-    """Something speaks at the prompt: is it `set -x`, `set -v` or a DEBUG trap, which speaks of each command, too?"""
+    """Return whether `set -x`, `set -v` or a DEBUG trap is on.
+
+    They print something at the prompt, but also for each command.
+    """
     said = yield from collect.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! <"/dev/null/flags:$-/"')
     flags = re.findall(rb"/flags:(\w+)/: ", said or b"")
     return said is None or b"trap -- " in said or not flags or not _TRACING.isdisjoint(flags[-1])
 
 
 def _prompt_speaks(engine: Core, shell: Shell) -> Steps[bool]:
-    """Is something said (by a new DEBUG trap, a PROMPT_COMMAND) where nothing but words of ours is run?"""
+    """Return whether bash prints something (by a DEBUG trap or PROMPT_COMMAND) when it runs only a line of ours."""
     shell.clear_own_output()
     said = yield from collect.ask(shell, b"if %b; then :; fi" % GUARDS[engine.spelling])
     return said is None or not said.startswith(b"bash: /") or bool(shell.read_own_stdout())
 
 
 def _is_refused(shell: Shell) -> Steps[bool]:
-    """With extdebug, a DEBUG trap that returns false makes bash skip a command: ours too, without a word."""
-    # A failing redirection tells both options, and is skipped as any command is; `echo` and `shopt` can be disabled.
+    """Return whether a DEBUG trap may refuse commands.
+
+    With extdebug, a DEBUG trap that returns false makes bash skip a command, ours too, without a message.
+    """
+    # A failing redirection reports the options, and a trap can refuse it like any command. `echo` and `shopt` could be
+    # disabled.
     said = yield from collect.ask(shell, b'! \\builtin trap -p DEBUG >&2; ! \\builtin : <"/dev/null/ran:$BASHOPTS/"')
     options = re.findall(rb"/ran:([\w:]+)/: ", said or b"")
     return said is not None and (not options or (b"trap -- " in said and b"extdebug" in options[-1].split(b":")))
 
 
 def interrupt(engine: Core, call: Call) -> Steps[Result]:
-    """End the command and everything it started; keep the shell if it can be kept."""
+    """End the command and everything it started, and make its result. Keep the shell if possible."""
     shell = engine.live()
-    # Behind the mark only the process substitutions are left: there is no shell to be interrupted.
+    # After the mark only process substitutions are left, and no shell needs an interrupt.
     what = MARK if call.framer.mark is not None else (yield from Escalation(shell, call).run())
     if what == MARK:
         return (yield from _settle(engine, call))
@@ -624,14 +667,17 @@ def interrupt(engine: Core, call: Call) -> Steps[Result]:
 
 
 def _settle(engine: Core, call: Call) -> Steps[Result]:
-    """The shell lives. Nothing new of the command may, and no signal of ours may be still on its way."""
+    """Make the result of an interrupted command whose shell lives.
+
+    First kill what is left of the command. Then wait until bash answers, so that no signal of ours is still pending.
+    """
     shell = engine.live()
     for _ in range(ROUNDS):
         if not (victims := shell.family.living(call.older)):
             break
         call.note_killed(kill(victims))
         yield Wait((), time.monotonic() + TICK)
-    if shell.family.newer(call.older):  # of several that ended while it was stopped the kernel has told it once
+    if shell.family.newer(call.older):  # for several children that ended while bash was stopped it got one SIGCHLD
         shell.signal(signal.SIGCHLD)
     for patience in _ASKS:
         if (yield from collect.ask(shell, b"", patience)) is not None:

@@ -1,6 +1,6 @@
-"""pexpect's ``expect`` over a command that has the terminal.
+"""pexpect's ``expect`` for a command that has the terminal.
 
-Law: the searching is pexpect's own; this only brings it what the command prints. What it reads stays in the results.
+pexpect does the search. This module only passes it what the command prints. All of that is in the results as well.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from .verbs import Engine
 
 
 def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
-    """What the running command printed that no expect has seen (b"" when the moment passed), and whether it ended."""
+    """Return what the command has printed since the last expect, and whether it has ended.
+
+    Waits until there is some output. Returns b"" if the moment passes, or if the command ends without more.
+    """
     call = engine.running("expect from", ended_too=True)
     if not call.terminal:
-        raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
+        raise InvalidRequest("expect reads the terminal, which the command was not given: run it with stdin=TTY")
     if not call.unseen and call.delivery.runs_on:
         yield from engine.await_output(call, until, "yield")
     seen = bytes(call.unseen)
@@ -27,13 +30,13 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
 
 
 def late(patterns: Any, exact: bool) -> int:
-    """The moment has passed before anybody could look: do what ``expect`` does then."""
+    """Do what ``expect`` does at its timeout: the moment has passed before it could begin."""
     index: int = Dialogue().expecter(patterns, exact).timeout()
     return index
 
 
 def expect(engine: Engine, patterns: Any, until: float | None, exact: bool) -> Steps[int]:
-    """Wait for one of the patterns; its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
+    """Wait for one of the patterns, and return its index. Raises pexpect.TIMEOUT and pexpect.EOF as pexpect does."""
     call = engine.running("expect from", ended_too=True)
     if call.dialogue is None:
         call.dialogue = Dialogue()

@@ -1,6 +1,6 @@
-"""How a command is typed to bash, and typed again when our own line provably failed.
+"""Types a command to bash, and types it again if our own line provably failed.
 
-Law: the text itself is run once at the most. Only what never began may be typed again.
+Law: the text itself runs at most once. Only a text that never began is typed again.
 """
 
 from __future__ import annotations
@@ -34,28 +34,29 @@ from .collect import BROKEN, STOLEN, ask
 from .command import Call, Typed
 from .core import NEVER, Core
 
-# After a job of its own bash takes the terminal back; only it can, as nobody else is in its kernel session.
+# After a job of its own, bash takes the terminal back. Nothing else can do that: no other process of ours is in bash's
+# kernel session.
 _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builtin set +m; }\n"
 
-# A continued line, and behind it a last one that bash takes for continued, too (5.3 also where that is a comment).
+# A continued line before a last line that bash takes for continued as well (in 5.3 even a comment).
 _OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
 
-# All words of our line that an alias could stand for. What it says is not to be read in its echo (`set -v`).
+# All words of our line that an alias could replace. `$((0))` tells its answer from its echo (`set -v`).
 _OUR_WORDS: Final = b'if ! ((1)); then ((1)); elif ((1)); then { ! ((1)) <"/dev/null/taken$((0))/"; }; fi'
 
 _UNREACHABLE: Final = (
-    "the command was not run: functions stand in this session for the shell's own `builtin`, `eval`, `command` and `.`,"
-    " or they are disabled, and by no other name can it be told to run anything; the shell was killed"
+    "the command was not run: in this session `builtin`, `eval`, `command` and `.` are disabled or hidden by functions,"
+    " and the shell cannot run a command without one of them; the shell was killed"
 )
 
 _STARVED: Final = (
-    "the command was not run: what ran before it has used up the shell's file descriptors (`exec 3<file` without"
-    " `exec 3<&-`, `ulimit -n`), and none are left to open a command's streams; the shell was killed"
+    "the command was not run: earlier commands have used up the shell's file descriptors (`exec 3<file` without"
+    " `exec 3<&-`, `ulimit -n`), and none is left to open the command's streams; the shell was killed"
 )
 
 
 def start(engine: Core, shell: Shell, request: Request) -> Call:
-    """Type the command."""
+    """Type the command to bash, and return its call."""
     terminal = request.stdin is TTY
     older: Mapping[int, int] = {}
     if engine.had_children and shell.family.has_children():
@@ -72,14 +73,17 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
         call = engine.last = Call(request, typed, older, modes, spills_of(request.limits), shell.prompt)
         _send(shell, typed)
     except BaseException:
-        if terminal and not shell.busy:  # it is not run, and a terminal that nobody has is raw
+        if terminal and not shell.busy:  # the command is not run, and a terminal without a command is in raw mode
             shell.keyboard.reset()
         raise
     return call
 
 
 def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
-    """What background jobs say to the terminal is no command's output: an earlier one's job reads it, or nobody."""
+    """Keep what background jobs print to the terminal out of this command's output.
+
+    The job of an earlier command gets it. If there is no such job, it is dropped.
+    """
     job = engine.terminal_job
     if job is not None and (request.stdin is TTY or not job.alive()):
         job.give_back()
@@ -89,12 +93,12 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
 
 
 def _send(shell: Shell, typed: Typed) -> None:
-    shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
+    shell.busy = typed.nonce  # set before: Ctrl-C may arrive as soon as the lines are sent
     shell.control.send(typed.lines)
 
 
 def _put(engine: Core, shell: Shell, request: Request) -> Typed:
-    """How it is to be typed; what bash is to open for it is there then."""
+    """Return how the command is to be typed. The files and streams that bash opens for it exist by then."""
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
@@ -118,10 +122,10 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
 
 
 def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Stream, err: Stream | None) -> Frame:
-    """What stands around the text of a command that prints to those streams."""
+    """Return the frame for a command that prints to ``out`` and ``err``."""
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
-    # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
+    # Bash gives background commands /dev/null as stdin. In a group that has its own stdin, it gives them that instead.
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
     return Frame(
@@ -131,9 +135,12 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
 
 
 def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Sequence[int]:
-    """The numbers at which bash is to keep none of its own descriptors: a function of an earlier text may mean them."""
+    """Return the numbers at which bash must keep none of its own descriptors.
+
+    They include those that an earlier text named: one of its functions may use them.
+    """
     if request.isolated and grouped:
-        return ()  # a subshell has let go of what bash keeps, and no redirection in it has it keep more
+        return ()  # a subshell has closed what bash keeps, and no redirection in it makes bash keep more
     named = named_descriptors(request.command)
     if not request.isolated:
         engine.named |= named
@@ -142,7 +149,7 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
 
 
 def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:
-    """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
+    """Yield arguments for the text, each with the status to set before it: the best first, the shortest last."""
     text, status = request.command, engine.status
     if b"\\" in text:
         text = _ended(text)
@@ -155,14 +162,17 @@ def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[b
 
 
 def _ended(text: bytes) -> bytes:
-    """As Enter does: an eval that ends in a line which is only continued ends an interactive bash."""
+    """End the last line of the text, as Enter does.
+
+    An interactive bash ends if the text of `eval` ends in a continued line.
+    """
     if text.endswith(b"\\") and _OPEN_END.search(text):
         text += b"\n"
     return text + b"\n" if text.rstrip(b" \t").endswith(b"\\\n") else text
 
 
 def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
-    if request.stdin is TTY:  # as a login has it, to be read and written by each: `more` reads its keys from stderr
+    if request.stdin is TTY:  # readable and writable, as in a login: `more` reads its keys from stderr
         return b"0<>%b 1>&0" % out.word
     source = b"/dev/null"
     if isinstance(request.stdin, bytes):
@@ -171,25 +181,28 @@ def _redirections(shell: Shell, request: Request, out: Stream) -> bytes:
 
 
 def is_plain(call: Call) -> bool:
-    """Is it beyond doubt that our line was run?"""
+    """Return whether our line ran beyond doubt."""
     mark = call.framer.mark
     assert mark is not None
     return not (mark.skipped or mark.broken or mark.doubtful or call.stolen or call.framer.has_noise)
 
 
 def must_retype(engine: Core, call: Call) -> Steps[bool]:
-    """Did our own line fail, so that the text provably never ran? Then type it again, another way."""
+    """If our own line failed and the text provably never ran, type it again in another way. Returns whether it was.
+
+    Also returns True if the shell can run nothing any more: it is killed, and the caller waits for its end.
+    """
     mark, shell = call.framer.mark, engine.live()
     assert mark is not None
     if lost := (yield from _why_lost(shell, call, mark)):
         call.reason, call.not_run = lost, lost != BROKEN
         call.note_killed([shell.pid])
         shell.signal(signal.SIGKILL)
-        call.framer = Framer(call.framer.nonce + b"x")  # wait for its end: a mark of it may be on its way, and is void
+        call.framer = Framer(call.framer.nonce + b"x")  # a mark that is still on its way must not count
         return True
-    if mark.skipped:  # the name by which we reach eval is hidden by a function, or disabled
+    if mark.skipped:  # the name that runs the text is hidden by a function, or disabled
         engine.spelling = (engine.spelling + 1) % WAYS
-    elif not call.begun and _is_something_gone(shell, call):  # somebody removed our files since we looked
+    elif not call.begun and _is_something_gone(shell, call):  # our files were removed since we last checked
         for stream in shell.streams:
             engine.forget_fd(stream.fd)
         shell.streams.drop()
@@ -205,9 +218,9 @@ def must_retype(engine: Core, call: Call) -> Steps[bool]:
 
 
 def leave_stdin(shell: Shell, call: Call) -> None:
-    """It is handed back: what it was fed need not be held for it, once bash has opened the file of that.
+    """Drop the large stdin of a command that is handed back, once bash has opened its file.
 
-    Only our line has bash, or a subshell of it, open that as its stdin: where it is open, the text is run.
+    Only our line makes bash, or a subshell of it, open that file as stdin. So if the file is open, the text has begun.
     """
     if call.is_fed and (file := proc.identity(os.fsdecode(shell.files.path("stdin")))) != (0, 0):
         pids = (shell.pid, *shell.family.newer(call.older))
@@ -217,11 +230,11 @@ def leave_stdin(shell: Shell, call: Call) -> None:
 
 
 def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
-    """Why the shell can run nothing any more; "" where it can. But for BROKEN, it has not run this either."""
+    """Return why the shell can run nothing any more, or "". Unless it is BROKEN, this text did not run either."""
     if mark.skipped and call.retyped >= WAYS - 1:
         return _UNREACHABLE
     if call.stolen and not mark.thrown:  # SIGINT makes bash forget lines that it has read
-        # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
+        # If we asked for the mark a second time, the text may have run, unless bash reads text and mark at once.
         return STOLEN if call.typed.in_one or not call.idle_looks else BROKEN
     if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
@@ -231,15 +244,19 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
 
 
 def _takes_our_words(shell: Shell) -> Steps[bool]:
-    """Are our line's words to bash what they are to us? If so they were before: no text was run that could undo it.
+    """Return whether the words of our line mean to bash what they mean to us.
 
-    An alias for one of them is the other reason for the status 2; behind `set -x` or a DEBUG trap bash always talks.
+    If they do now, they did before: no text ran since that could have changed it. If they do not, an alias hides one,
+    which explains the status 2. Noise alone shows nothing: with `set -x` or a DEBUG trap there is always some.
     """
     return b"/taken0/: " in ((yield from ask(shell, _OUR_WORDS)) or b"")
 
 
 def _is_something_gone(shell: Shell, call: Call) -> bool:
-    """Could bash not open what we had for it? A complaint alone proves nothing: the text can print one as well."""
+    """Return whether a file of ours is gone, and bash failed to open it.
+
+    An error message alone proves nothing: the text can print the same one.
+    """
     gone = [stream.path for _, stream in call.streams if stream.inode and not stream.in_place()]
     gone += [path for path in map(shell.files.path, ("text", "stdin")) if not os.path.lexists(path)]
     return any(call.framer.complains_of(path) for path in gone)

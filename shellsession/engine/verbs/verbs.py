@@ -1,7 +1,9 @@
-"""How a verb stays with a command, until something is to be said of it.
+"""The operations of a session (its verbs), each written once as a generator; ``Engine`` has them all.
 
-Law: a command is finished (bash gave its mark), handed back (it runs on), ended by us, or gone with its shell; and
-whatever exception is raised meanwhile, none is left running that its caller does not know of.
+``attend`` waits on a command until there is something to report. Then the command has finished (bash gave its mark),
+was handed back (it still runs), was ended by us, or is gone with its shell.
+
+Law: whatever exception is raised meanwhile, no command is left running that its caller does not know of.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
 
 
 def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
-    """Leave no command running, whatever is raised while we wait (Ctrl-C, a cancelled task, a faulty callback)."""
+    """Run the steps, and end the command if they raise (Ctrl-C, a cancelled task, a callback that fails)."""
     shell = core.shell
     try:
         return (yield from steps)
@@ -60,13 +62,13 @@ def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
 
 
 def give_up(core: Core, shell: Shell | None) -> None:
-    """The steps were closed while they waited in that shell: nothing can be waited for any more."""
-    if core.shell is shell:  # they may be collected long after: the session may have another one by now
+    """Kill the shell in which the steps were waiting when they were closed. A closed generator cannot wait."""
+    if core.shell is shell:  # garbage collection may close them much later, when the session has another shell
         ending.abandon(core)
 
 
 def end_what_runs(core: Core) -> Steps[None]:
-    """An exception was raised in the steps: end the command that they were at."""
+    """End the command that the steps were waiting on when they raised an exception."""
     core.withdraw_last()
     core.abandon_last()
     shell, call = core.shell, core.last
@@ -80,9 +82,9 @@ def end_what_runs(core: Core) -> Steps[None]:
 def attend(
     core: Core, call: Call, until: float | None, on_timeout: OnTimeout | None = None
 ) -> Steps[Result | HandedBack]:
-    """Stay with a command until something has to be said about it, or the moment passes (None: it never does).
+    """Wait on a command until there is something to report, or until the moment passes (None: no limit).
 
-    ``on_timeout``: what is done then; the default is what was asked for with the command.
+    ``on_timeout``: what to do at that moment; by default what the command's request says.
     """
     shell = core.live()
     core.attended = call
@@ -109,11 +111,11 @@ def attend(
         break
     outcome, reason = _ENDINGS[what]
     policy = on_timeout or call.request.on_timeout
-    patient = what in (TIMED_OUT, IDLE) and policy == "yield"
-    if patient or what == OUTPUT or (what == INPUT and call.terminal):
+    may_run_on = what in (TIMED_OUT, IDLE) and policy == "yield"
+    if may_run_on or what == OUTPUT or (what == INPUT and call.terminal):
         call.delivery.hand_back()
         submit.leave_stdin(shell, call)
-        call.last_output = time.monotonic()  # for who looks whether it waits for input
+        call.last_output = time.monotonic()  # the silence that shows a wait for input begins anew
         return HandedBack("running" if what == TIMED_OUT else outcome, reason)
     call.ending, call.reason = ("interrupted" if what == INPUT else outcome), reason
     call.delivery.withdraw()
@@ -122,14 +124,14 @@ def attend(
     return (yield from ending.interrupt(core, call))
 
 
-class Superseded(Exception):
-    """A restart came before anything was begun: its turn is first, and the caller asks again behind it."""
+class RestartPending(Exception):
+    """A restart is pending, and this operation has begun nothing yet. The caller lets it go first, then tries again."""
 
 
 class Engine(Core):
-    """The verbs of one session."""
+    """The operations of one session, as generators. They say what they wait for; the caller waits."""
 
-    _ordinary: Ordinary | None = None  # how ordinary commands are typed, while nothing is unusual
+    _ordinary: Ordinary | None = None  # types ordinary commands, as long as nothing about the shell is unusual
 
     # -- open
 
@@ -138,13 +140,13 @@ class Engine(Core):
         self.refuse_closed()
         if self.shell is not None:
             return
-        self._give_way()
+        self._yield_to_restart()
         self.idle_since = time.monotonic()
         try:
             with signals_deferred():
                 env = self.environment()
                 shell = self.own(spawn(self.options, env))
-            # A later one starts there, and with the same, too.
+            # A later bash starts in the same directory, with the same environment.
             self.options, self.first_env = replace(self.options, cwd=shell.first_cwd), env
             shell.resize(self.size)
             self.forget_bash()
@@ -161,15 +163,15 @@ class Engine(Core):
             if isinstance(error, ShellUnavailable) and self.closed:
                 raise SessionClosed(IS_CLOSED) from error
             if isinstance(error, ShellUnavailable):
-                self._give_way()
+                self._yield_to_restart()
             raise
 
-    def _give_way(self) -> None:
-        """Raises Superseded where a restart waits for its turn, and SessionClosed where it is the session's end."""
+    def _yield_to_restart(self) -> None:
+        """Raise RestartPending if a restart waits to begin, or SessionClosed if a close does."""
         if self.kill_reason:
             self.refuse_closed()
-            self.kill_reason = ""  # once: that restart may have been interrupted itself (Ctrl-C), and never come
-            raise Superseded
+            self.kill_reason = ""  # raise only once: that restart may have been interrupted (Ctrl-C), and never come
+            raise RestartPending
 
     def _prepare(self, text: bytes) -> Steps[None]:
         """Run a startup command. Raises StartupFailed."""
@@ -177,9 +179,9 @@ class Engine(Core):
         self.note_traps(request)
         call = self.last = submit.start(self, self.live(), request)
         came = yield from guarded(self, attend(self, call, call.until))
-        if call.ending is None:  # another thread that waits gets the ending of a command, or of this if it ended it
+        if call.ending is None:  # a thread that waits gets this result only if it has ended the startup command itself
             self.attended = None
-        assert isinstance(came, Result)  # without the terminal it is not handed back
+        assert isinstance(came, Result)  # a command without the terminal is not handed back here
         call.delivery.deliver()
         if came.outcome != "exited" or (came.exit_code and self.options.check_startup):
             raise StartupFailed(startup_failure(text, came))
@@ -187,7 +189,7 @@ class Engine(Core):
     # -- run
 
     def run(self, request: Request) -> Steps[Result]:
-        """Run one command until it ends, is handed back, or is ended."""
+        """Run one command until it finishes, is handed back, or is ended by us."""
         last = self.last
         if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
@@ -213,7 +215,7 @@ class Engine(Core):
             raise
 
     def follow(self, request: Request) -> Steps[Call]:
-        """Start a command whose output is taken piece by piece, with ``next_pieces``."""
+        """Start a command whose caller takes the output piece by piece, with ``next_pieces``."""
         yield from self._ready()
         call = yield from guarded(self, self._begin(request))
         call.pieces = []
@@ -222,7 +224,10 @@ class Engine(Core):
         return call
 
     def await_output(self, call: Call, until: float | None, on_timeout: OnTimeout | None = None) -> Steps[None]:
-        """Wait until the command prints something or ends (its ending is due then), or the moment passes."""
+        """Wait until the command prints something or ends, or until the moment passes.
+
+        If it has ended, its result is due then.
+        """
         if not call.delivery.runs_on:
             return
         call.following, call.has_output = True, False
@@ -232,24 +237,24 @@ class Engine(Core):
             call.following = False
 
     def next_pieces(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
-        """Its output since the last time; waits for some while there is none, and the command runs."""
+        """Return the output since the last time. While there is none and the command runs, wait for some."""
         if not call.pieces or (call.until is not None and time.monotonic() >= call.until):
             yield from self.await_output(call, call.until)
         return call.take_pieces()
 
     def drop(self, call: Call) -> Steps[None]:
-        """Whoever followed the command has left it: end it, unless it has ended already, or is about to."""
+        """End a command whose consumer has left, unless it has ended already or is being ended."""
         call.delivery.abandon()
         if call.delivery.runs_on and not self.closed:
             yield from guarded(self, self._interrupt(call))
 
     def _drop_left(self) -> Steps[None]:
-        """End a command whose follower has left it: with asyncio that is not seen when it happens."""
+        """End a command whose consumer has left. With asyncio that does not show when it happens."""
         if (call := self.handed_back) is not None and call.delivery.abandoned:
             yield from self.drop(call)
 
     def _ready(self) -> Steps[None]:
-        """Refuse, or have a bash to type to."""
+        """Make sure that there is an idle bash. Raises SessionBusy, or what ``open`` raises."""
         yield from self._drop_left()
         if self.handed_back is not None:
             raise SessionBusy(STILL_RUNS)
@@ -257,16 +262,16 @@ class Engine(Core):
             yield from self.open()
 
     def _begin(self, request: Request) -> Steps[Call]:
-        """Type the command; nothing is typed when the shell is found dead, and the call says so."""
+        """Type the command. If the shell is dead, type nothing, and return a call that says so."""
         shell, self._ordinary = self.live(), None
         self.abandon_last()
         self.unread = b""
-        if shell.busy:  # the last one was struck where nothing could be done about it
+        if shell.busy:  # an exception interrupted the last command where it could not be ended
             ending.abandon(self)
         is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
-        if self.kill_reason:  # looked at behind that: who kills it says so first
+        if self.kill_reason:  # checked after the shell: another thread sets the reason first, then kills it
             ending.abandon(self)
-            self._give_way()
+            self._yield_to_restart()
         lost, self.lost = None if self.lost is None else self.lost.loss, None
         if lost is None and not is_gone:
             self.note_traps(request)
@@ -281,19 +286,19 @@ class Engine(Core):
             call.end(announced(lost))
         return call
 
-    def _stay(self, call: Call, until: float | None) -> Steps[Result]:
+    def _wait(self, call: Call, until: float | None) -> Steps[Result]:
         return said_of(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
 
     # -- a command that was handed back
 
     def wait(self, until: float | None) -> Steps[Result]:
-        """Stay with the running command until it ends, waits for input, or the moment passes."""
+        """Wait until the running command ends or waits for input, or until the moment passes."""
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        return (yield from guarded(self, self._stay(call, until)))
+        return (yield from guarded(self, self._wait(call, until)))
 
     def poll(self) -> Steps[Result]:
-        """What came since, without waiting."""
+        """Return the output since the last result, without waiting."""
         return (yield from self.wait(time.monotonic()))
 
     def send(self, data: bytes, until: float | None) -> Steps[Result]:
@@ -302,7 +307,10 @@ class Engine(Core):
         return (yield from self.wait(until))
 
     def type(self, data: bytes, until: float | None = None) -> Steps[None]:
-        """Type into the running command's terminal; what it does not take before its end or the moment is lost."""
+        """Type into the running command's terminal.
+
+        What the command does not read before it ends, or before the moment passes, is lost.
+        """
         call = self.running("send to")
         if not call.terminal:
             raise InvalidRequest("the running command was not given the terminal: run it with stdin=TTY")
@@ -311,22 +319,22 @@ class Engine(Core):
 
     def _type(self, call: Call, data: bytes, until: float | None) -> Steps[None]:
         shell = self.live()
-        while data := data[shell.keyboard.type(data) :]:  # full: the command must read first
+        while data := data[shell.keyboard.type(data) :]:  # the terminal is full: the command must read first
             now = time.monotonic()
             if (until is not None and now >= until) or call.interrupt_requested or self.kill_reason:
                 return
             if (yield from collect.pump(shell, call, now + FULL_PAUSE)) in (MARK, DEAD, INTERRUPT):
-                return  # seen again by who waits for it
+                return  # the next wait on the command sees it again
 
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
-        """End the running command and keep the shell; or deliver its ending, if it has ended by itself.
+        """End the running command, keep the shell, and deliver the result. If it has ended by itself, deliver that.
 
-        ``meant``: this one, and none that came later.
+        ``meant``: interrupt this command only, and none that came later.
         """
         if meant is not None and not meant.delivery.runs_on:
             return meant.delivery.deliver()
         call = self.running("interrupt", ended_too=True)
-        # A look at it that came first has perhaps done what was asked for.
+        # An earlier wait on it may have ended it already.
         if call.delivery.runs_on:
             yield from guarded(self, self._interrupt(call))
         return call.delivery.deliver()
@@ -340,33 +348,34 @@ class Engine(Core):
     # -- end
 
     def refuse_restart(self) -> None:
-        """To be asked before anything is ended for one: the old shell is better than none."""
+        """Raise if no new shell can start. A restart calls this first: the old shell is better than none."""
         self.refuse_closed()
-        directory(self.options.cwd)  # gone meanwhile?
+        directory(self.options.cwd)  # raises if it is gone meanwhile
 
     def restart(self) -> Steps[None]:
-        """A fresh bash, with the first cwd and environment, and the startup commands run again."""
+        """Start a new bash with the first directory and environment, and run the startup commands again."""
         self.kill_reason = ""
         yield from ending.or_abandon(self, ending.shut_down(self, RESTARTED))
-        self.lost = None  # who asks for a restart knows
+        self.lost = None  # no need to report a lost shell to a caller that asks for a restart
         yield from self.open()
 
     def close(self) -> Steps[None]:
-        """End everything that belongs to the session; nothing is left when this returns."""
+        """End everything that belongs to the session. Nothing is left when this returns."""
         self.closed = True
         yield from ending.or_abandon(self, ending.shut_down(self, CLOSED))
 
     def close_if_idle(self, idle: float) -> Steps[None]:
-        """Close the session if nothing has run in it for so many seconds, and nothing does."""
+        """Close the session if nothing runs in it, and nothing has for ``idle`` seconds."""
         since = None if any(job.running for job in self.jobs) else self.free_since()
         if since is not None and not self.closed and time.monotonic() - since >= idle:
             self.expired = True
             yield from self.close()
 
     def free_since(self) -> float | None:
-        """From any thread: since when nothing runs here; None while a command does.
+        """From any thread: return since when nothing runs here; None while a command runs.
 
-        What was handed back may have ended, and nobody asked for its ending: then since that was seen.
+        A command that was handed back may have ended without anyone asking for its result. Then it is the moment when
+        this was first seen.
         """
         call = self.handed_back
         if self.state != "running":
@@ -377,9 +386,9 @@ class Engine(Core):
         return call.over_since
 
     def _is_over(self, call: Call) -> bool:
-        """By the look of it: bash is at its prompt again, or gone, and nothing of the command is left, nor any output.
+        """Return whether the command seems to be over: bash is idle or gone, and nothing of the command is left.
 
-        Not ``shell.dead``, which reaps: the status is for the thread that is in a verb.
+        It must not use ``shell.dead``, which reaps bash: the exit status is for the thread that is in a verb.
         """
         shell, reader = self.shell, self.unattended
         if shell is None or call.pieces is not None or call.paused or (reader is not None and reader.thread):
