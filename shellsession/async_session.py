@@ -256,7 +256,7 @@ class AsyncSession(Base, LoopSession[Request]):
         engine.forget_output(result)
         return result
 
-    def _have_it_read(self) -> None:
+    def _ensure_reader(self) -> None:
         import asyncio
 
         loop = None

@@ -1,4 +1,4 @@
-"""What both sessions are made of: the options, the engine, and the checking of arguments.
+"""The base class of ``Session`` and ``AsyncSession``: their options, their engine and the checks of arguments.
 
 Law: bad arguments are refused here, before anything runs.
 """
@@ -24,20 +24,18 @@ from .options import Options, absolute, bash_of, check_options, check_size, comm
 from .sandbox import Sandbox
 from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
 
-# How long who only looks may be waited for, in seconds.
+# How many seconds ``poll`` waits for another thread or task that is in a verb.
 LOOK_PATIENCE = 0.02
-CALLBACK_RUNS = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
-_STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
+CALLBACK_RUNS = "its `on_output` callback has not returned yet: what the command prints comes with a later result"
+_ELSEWHERE = "another thread, task or client waits on the command, and gets what it prints"
 
 
 class Base(AnySession[Request]):
-    """What both sessions are made of: the options, the engine, and the checking of arguments."""
+    """The common part of ``Session`` and ``AsyncSession``."""
 
-    attached = False  # somebody sits there: it is not closed for being idle
-    relied_on = False  # a tool depends on its state: where it was closed for being idle, the next call reports that
-    lasts = (
-        False  # its tool promises that it lasts as long as its agent: it is closed only where ``idle_ttl`` was given
-    )
+    attached = False  # a person is attached to it: it is not closed for being idle
+    relied_on = False  # a tool depends on its state: if it was closed for being idle, the next call reports that
+    lasts = False  # its tool promises that it lasts as long as its agent: only an ``idle_ttl`` closes it
 
     def __init__(
         self,
@@ -56,17 +54,18 @@ class Base(AnySession[Request]):
         bash: str | os.PathLike[str] = "bash",
         sandbox: Sandbox | None = None,
     ) -> None:
-        """Prepare a session; bash starts at the first command, or at ``open()``.
+        """Prepare a session. Bash starts at the first command, or at ``open()``.
 
-        * ``cwd``: where bash starts; None is the host's directory at that moment.
-        * ``env``: its environment, as in subprocess: None inherits, a mapping replaces. ``extra_env`` adds to either.
-        * ``agent_env``: add PAGER=cat and the like to an inherited environment.
+        * ``cwd``: the directory in which bash starts. None is the host's directory at that moment.
+        * ``env``: the environment, as in subprocess: None inherits the host's, a mapping replaces it. ``extra_env``
+          adds variables in both cases.
+        * ``agent_env``: add variables such as PAGER=cat to an inherited environment.
         * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
-        * ``startup``: commands that are run after every start. Where one fails, the start raises StartupFailed;
-          ``check_startup=False`` goes on behind a status other than 0.
+        * ``startup``: commands that run after every start. If one fails, the start raises StartupFailed. With
+          ``check_startup=False`` a status other than 0 is no failure.
         * ``size``: the terminal's (columns, rows).
-        * ``bash``: name or path of bash 4.4 or newer.
-        * ``sandbox``: what bash and all that it starts is confined to; where that cannot be had, the start raises
+        * ``bash``: the name or path of bash 4.4 or newer.
+        * ``sandbox``: confines bash and everything that it starts. If the sandbox cannot be made, the start raises
           SandboxUnavailable.
 
         Raises InvalidRequest.
@@ -106,35 +105,36 @@ class Base(AnySession[Request]):
         self._prepare()
 
     def _prepare(self) -> None:
-        """What the waiting needs."""
+        """Make what this kind of session needs to wait."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} pid={self.pid} {'closed' if self.closed else 'open'}>"
 
     @property
     def pid(self) -> int | None:
-        """Bash's process id; None while there is no bash."""
+        """The process id of bash; None while there is no bash."""
         shell = self._engine.shell
         return shell.pid if shell else None
 
     @property
     def closed(self) -> bool:
+        """Whether the session is closed."""
         return self._engine.closed
 
     @property
     def state(self) -> State:
-        """ "new" (there is no bash), "idle", "running" (a command; also one that was handed back), or "closed"."""
-        self._have_it_read()
+        """ "new" (there is no bash), "idle", "running" (a command runs, or was handed back), or "closed"."""
+        self._ensure_reader()
         return self._engine.state
 
     @property
     def cwd(self) -> str:
-        """Bash's working directory just now; where it would start, while there is none."""
+        """Bash's working directory now. While there is no bash, the directory in which it would start."""
         return self._engine.cwd()
 
     @property
     def command(self) -> str:
-        """The text of the running command; "" while none runs."""
+        """The text of the running command; "" if none runs."""
         call = self._engine.current
         return call.request.command.decode("utf-8", "replace") if call is not None else ""
 
@@ -145,15 +145,15 @@ class Base(AnySession[Request]):
 
     @property
     def idle(self) -> float:
-        """For how many seconds nothing has run; 0.0 while a command does."""
+        """For how many seconds nothing has run; 0.0 while a command runs."""
         since = self._engine.free_since()
         return 0.0 if since is None else time.monotonic() - since
 
-    def _have_it_read(self) -> None:
-        """Somebody looks, without a verb: is what runs on still read, by whoever does that?"""
+    def _ensure_reader(self) -> None:
+        """Ensure that the output of a command that runs on is still read, where that depends on the event loop."""
 
     def _is_in_use(self) -> bool:
-        """Does somebody run a verb, or wait for its turn?"""
+        """Return whether a thread or task runs a verb, or waits to run one."""
         raise NotImplementedError
 
     @property
@@ -186,7 +186,7 @@ class Base(AnySession[Request]):
         return self._defaults.with_command(command_bytes(command))
 
     def _leave(self) -> None:
-        """A verb has ended, in whatever way."""
+        """Clean up after a verb, and notify those who wait for its command."""
         engine = self._engine
         try:
             if (last := engine.last) is not None and last.delivery.handed_back:
@@ -195,18 +195,21 @@ class Base(AnySession[Request]):
             attended, engine.attended = engine.attended, None
             if attended is not None:
                 engine.idle_since = time.monotonic()
-                attended.interrupt_requested = False  # it ends, or who asked for that asks anew
+                attended.interrupt_requested = False  # the command has ended, or the waiter requests it again
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
-            while self._waiters:  # where it runs on, they are to ask themselves
+            while self._waiters:  # if the command runs on, the result is None, and each waiter runs its own verb
                 self._waiters.pop().notify(None if attended is None else attended.delivery.result)
 
-    def _elsewhere(self, reason: str = _STAYS) -> Result:
-        """The result of a waiter whose moment passes while another thread or task is still in the command."""
+    def _elsewhere(self, reason: str = _ELSEWHERE) -> Result:
+        """Return the result of a waiter whose time is up while another thread or task still waits on the command."""
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _came_of(self, command: bytes | None = None) -> Result | None:
-        """Deliver the ending of the command begun last (if it is this very one), whose caller was cancelled."""
+        """Deliver the result of the last command, whose caller was cancelled; None if there is none.
+
+        ``command``: only if the last command has this very text object.
+        """
         call = self._engine.last
         if call is None or (command is not None and call.request.command is not command):
             return None
@@ -218,12 +221,12 @@ class Base(AnySession[Request]):
         return None if seconds is None else time.monotonic() + seconds
 
     def jobs(self) -> list[Job]:
-        """What earlier calls left running, and what came of it; the most recent last. Empty once it is closed."""
-        self._have_it_read()
+        """Return what earlier calls left running, with its output; the latest last. Empty if the session is closed."""
+        self._ensure_reader()
         return list(self._mine().jobs) if not self.closed else []
 
     def resize(self, columns: int, rows: int) -> None:
-        """Set the terminal's size; a command that has the terminal gets SIGWINCH from the kernel."""
+        """Set the terminal's size. A command that has the terminal gets SIGWINCH from the kernel."""
         engine = self._mine()
         check_size((columns, rows))
         engine.refuse_closed()
@@ -233,19 +236,19 @@ class Base(AnySession[Request]):
 
 
 def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
-    """The limits, with a place for the spill where something can be written."""
+    """Return the limits with the spill path resolved. Raises InvalidRequest."""
     if not isinstance(limits, Limits):
         raise InvalidRequest(f"limits is a Limits, not {limits!r}")
     return resolve_spill(limits, sandbox)
 
 
 def _end(engine: Engine, owner: int) -> None:
-    """At collection and at interpreter exit; never in a forked child, whose parent's shell this is."""
+    """Close the session at garbage collection or interpreter exit. In a forked child the shell is the parent's."""
     if os.getpid() != owner or engine.shell is None:
         return
     try:
-        with signals_deferred():  # nobody comes a second time
+        with signals_deferred():  # a finalizer runs only once
             drive(engine.close())
     finally:
-        if engine.shell is not None:  # a host with threads was struck all the same
+        if engine.shell is not None:  # in a host with threads, an exception may interrupt it all the same
             drive(engine.close())

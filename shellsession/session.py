@@ -1,7 +1,7 @@
-"""Session: one bash that stays open, for threads.
+"""``Session``: one bash that stays open, for threads.
 
-Law: what a verb does is in ``engine.verbs``; this module adds locking, and hands the result of a command to the other
-threads that wait for it. AsyncSession has the same verbs with the same signatures.
+The operations themselves are in ``engine.verbs``. This module adds locking, and hands the result of a command to other
+threads that wait for it. AsyncSession has the same methods with the same signatures.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from .engine.verbs.verbs import Engine
 
 
-# How long a thread waits for another's restart until it looks again, in seconds.
+# How many seconds a thread waits for another thread's restart before it checks again.
 _RESTART_PATIENCE = 1.0
 
 
 class Session(Base, ThreadSession[Request]):
-    """One bash that stays open: cwd, variables, functions, aliases and options live from call to call.
+    """One bash that stays open: directory, variables, functions, aliases and options persist from call to call.
 
-    Safe from many threads: calls are served one after the other. Use it in a ``with`` block, or ``close()`` it.
+    Many threads may use it; it serves their calls one after the other. Use it in a ``with`` block, or ``close()`` it.
     """
 
     def _prepare(self) -> None:
         self._poller = Poller()
         self._lock = threading.RLock()  # held during a verb
-        self._restarting: set[int] = set()  # threads in a restart: it is before all else
+        self._restarting: set[int] = set()  # threads in a restart, which goes before all other verbs
         self._restarted = threading.Condition()
-        # Held at its end and by who asks for its end; reentrant: a signal handler may call us there.
+        # Held at the end of a verb, and by threads that join it; reentrant, because a signal handler may call us there.
         self._door = threading.RLock()
-        self._callers: set[int] = set()  # threads in a verb, or waiting for their turn
+        self._callers: set[int] = set()  # threads in a verb, or waiting for the lock
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -55,32 +55,33 @@ class Session(Base, ThreadSession[Request]):
         if self._engine.unattended is not None or is_owned(self._lock):
             self._refuse_callbacks()
         me, restarting = get_ident(), self._restarting
-        mine = {me} - self._callers  # not what a signal handler finds, whose thread waits for its turn
+        mine = {me} - self._callers  # empty in a signal handler whose thread waits for the lock already
         try:
             self._callers |= mine
             while True:
-                # No `with`: on Python 3.14 Ctrl-C may strike between its taking of the lock and its care for it.
+                # Not `with`: on Python 3.14 Ctrl-C may come after it has taken the lock, and before it would release
+                # it.
                 try:
                     self._lock.acquire()
                     if not restarting or me in restarting:
                         return self._do_now(steps, mine)
                 finally:
-                    try:  # noqa: SIM105  # nor here: Ctrl-C would strike in what suppresses, before the release
+                    try:  # noqa: SIM105  # not `suppress`: Ctrl-C could come inside it, before the release
                         self._lock.release()
-                    except RuntimeError:  # it struck before this thread had it
+                    except RuntimeError:  # Ctrl-C came before this thread had the lock
                         pass
-                with self._restarted:  # for a while: Ctrl-C may have kept the other thread from notifying
+                with self._restarted:  # with a timeout: Ctrl-C may have kept the other thread from notifying
                     self._restarted.wait_for(lambda: not restarting, _RESTART_PATIENCE)
         finally:
             self._callers -= mine
 
     def _result_of(self, steps: Steps[Result]) -> Result:
-        """As ``_do``; what came is the caller's alone."""
+        """Do the steps like ``_do``, and keep no large result: the caller has it."""
         self._engine.forget_output(result := self._do(steps))
         return result
 
     def _start(self, verb: Callable[[], Steps[T]]) -> T:
-        """What starts bash where there is none. A restart that comes before anything was begun has its turn first."""
+        """Do what starts bash if there is none. If a restart is pending before anything began, let it go first."""
         while True:
             try:
                 return self._do(verb())
@@ -88,7 +89,7 @@ class Session(Base, ThreadSession[Request]):
                 pass
 
     def _do_now(self, steps: Steps[T], leaving: Set[int] = frozenset()) -> T:
-        """It is this thread's turn."""
+        """Do the steps, with the lock held."""
         try:
             if self._engine.unattended is not None:
                 self._engine.stop_unattended()
@@ -98,7 +99,7 @@ class Session(Base, ThreadSession[Request]):
                 self._callers -= leaving
                 try:
                     self._leave()
-                except BaseException:  # Ctrl-C: nobody gets the result by which the command was handed back
+                except BaseException:  # Ctrl-C: the caller does not get the result that hands the command back
                     self._engine.stop_unattended()
                     if (call := self._engine.handed_back) is not None:
                         drive(self._engine.drop(call), self._poller)
@@ -110,17 +111,17 @@ class Session(Base, ThreadSession[Request]):
             raise SessionBusy(IN_CALLBACK)
 
     def _kill_running(self, why: str) -> None:
-        """End a command that another thread is running: it returns with its shell gone."""
+        """Kill the shell under a command that another thread is running; that thread's call returns."""
         self._refuse_callbacks()
         if self._is_in_use():
             self._engine.kill_running(why)
 
     def _is_in_use(self) -> bool:
-        """Does a thread run a verb, or wait for its turn?"""
+        """Return whether a thread runs a verb, or waits for the lock."""
         return bool(self._callers)
 
     def open(self) -> Self:
-        """Start bash now. Raises ShellUnavailable."""
+        """Start bash now, rather than at the first command. Raises ShellUnavailable."""
         self._start(lambda: self._mine().open())
         return self
 
@@ -155,11 +156,13 @@ class Session(Base, ThreadSession[Request]):
                 self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:
-        """Stay with a running command until it ends, waits for input, or ``timeout`` seconds have passed.
+        """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.
 
         The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
-        When another thread is in the command (``run``, ``wait``), both get its result. Ctrl-C ends the command, as
-        in ``run``; the ``timeout`` ends only the waiting. Raises NotRunning when no command runs.
+        The ``timeout`` ends only the waiting, not the command. Ctrl-C ends the command, as in ``run``.
+
+        If another thread is in ``run`` or ``wait`` for the command, both threads get its result. Raises NotRunning if
+        no command runs.
         """
         engine, until = self._mine(), self._until(timeout)
         if (shared := self._join_running(until)) is not None:
@@ -167,67 +170,78 @@ class Session(Base, ThreadSession[Request]):
         return self._result_of(engine.wait(until))
 
     def poll(self) -> Result:
-        """As ``wait``, without waiting: what the running command has printed since the previous result."""
+        """Return what the running command has printed since the previous result, without waiting.
+
+        Raises NotRunning if no command runs.
+        """
         engine = self._mine()
         if (shared := self._join_running(time.monotonic() + LOOK_PATIENCE)) is not None:
             return shared
         return self._result_of(engine.poll())
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
-        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does.
+        """Type into the running command's terminal (Enter is \"\\n\"), then wait on the command as ``wait`` does.
 
-        Raises InvalidRequest when the command was not run with ``stdin=TTY``, NotRunning when none runs, and
-        SessionBusy when it is another thread's and was not handed back within ``timeout`` seconds.
+        Raises InvalidRequest if the command was not run with ``stdin=TTY``, and NotRunning if no command runs. Raises
+        SessionBusy if another thread runs the command, and it was not handed back within ``timeout`` seconds.
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         self._await_turn(until)
         return self._result_of(engine.send(data, until))
 
     def type(self, text: Text) -> None:
-        """As ``send``, without staying with the command: for use with ``expect``.
+        """Type into the running command's terminal like ``send``, without waiting afterwards; for use with ``expect``.
 
-        A terminal holds about 4 KiB; more than that waits for the command to read, up to the session's ``timeout``.
+        A terminal holds about 4 KiB. Longer text waits until the command reads it, up to the session's ``timeout``.
         """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
         self._await_turn(until)
         self._do(engine.type(data, until))
 
     def interrupt(self) -> Result:
-        """End the running command and all that it started, as a time limit does, and keep the shell.
+        """End the running command and everything that it started, and keep the shell. A time limit does the same.
 
-        Of a command that has ended by itself since its last result, the Result says so (``outcome="exited"``).
-        It may be called while another thread is in the command (``run``, ``wait``): both then get the same Result.
-        Raises NotRunning when no command runs.
+        If the command has ended by itself since its last result, the Result says so (``outcome="exited"``). Another
+        thread may be in ``run`` or ``wait`` for the command; both threads then get the same Result.
+
+        Raises NotRunning if no command runs.
         """
         return self._interrupt(self._mine().current)
 
     def _interrupt(self, meant: Call | None) -> Result:
-        """End that very command, or return its ending; None: the one that another thread is about to begin."""
+        """End the command ``meant``, or return its result. None: the one that another thread is about to begin."""
         engine = self._mine()
         if (shared := self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
             return shared if meant is None else meant.delivery.result or shared
         return self._result_of(engine.interrupt(meant))
 
     def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
-        """The end of the command that another thread is in, or at that moment how it is; None: nobody is in any."""
+        """Wait for the result of the command that another thread runs.
+
+        Returns None if no other thread is in a verb, or if its verb returns while the command runs on. If the moment
+        passes first, returns a result that says so.
+        """
         self._refuse_callbacks()
         waiter = Waiter()
         with self._door:
-            # A signal handler may be on its thread's way into a verb.
+            # This thread itself may be among the callers, if a signal handler runs while it enters a verb.
             if is_in_use := bool(self._callers - {threading.get_ident()}):
                 self._waiters.append(waiter)
                 if once_waiting is not None:
                     once_waiting()
-        if not is_in_use:  # but who reads it between two verbs may be in its callback, which waits for us perhaps
+        if not is_in_use:  # the unattended reader may be in a callback, which may wait for this thread
             return None if self._engine.stop_unattended(until) else self._elsewhere(CALLBACK_RUNS)
         try:
             return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
         finally:
-            with self._door, suppress(ValueError):  # it has its result
+            with self._door, suppress(ValueError):  # the waiter was notified and removed
                 self._waiters.remove(waiter)
 
     def _await_turn(self, until: float | None) -> None:
-        """Before typing: for what another thread is in there is to be a question, and for what comes then none."""
+        """Wait until the command can be typed to. Raises SessionBusy if another thread keeps it until that moment.
+
+        Raises NotRunning if the command ended meanwhile: the text must not go to a later command.
+        """
         if (shared := self._join_running(until)) is not None:
             raise SessionBusy(NOT_YOURS) if shared.runs_on else NotRunning(ENDED)
 
@@ -249,7 +263,7 @@ class Session(Base, ThreadSession[Request]):
         return self._do(expect(engine, pattern, until, exact))
 
     def _close_if_idle(self, idle: float | None) -> None:
-        """Close it if nothing has run in it for so many seconds; who is in a verb keeps it, and is not waited for."""
+        """Close the session if nothing has run in it for ``idle`` seconds. A thread in a verb prevents that at once."""
         if idle is not None and not self._callers and not self.attached and self._lock.acquire(blocking=False):
             try:
                 self._do_now(self._engine.close_if_idle(idle))
@@ -257,10 +271,10 @@ class Session(Base, ThreadSession[Request]):
                 self._lock.release()
 
     def restart(self) -> None:
-        """Start a fresh bash in the first cwd and environment, and run the startup commands again.
+        """Start a new bash in the first directory and environment, and run the startup commands again.
 
-        What runs is ended first; a command that another thread is in returns with ``outcome="shell_exited"``. What
-        waits for its turn, or for bash to start, is run in the fresh one. Raises ShellUnavailable and SessionClosed.
+        What runs is ended first; if another thread runs a command, its call returns with ``outcome="shell_exited"``.
+        Calls that have not begun yet run in the new bash. Raises ShellUnavailable and SessionClosed.
         """
         self._refuse_callbacks()
         engine, me = self._mine(), threading.get_ident()
@@ -268,18 +282,18 @@ class Session(Base, ThreadSession[Request]):
         try:
             self._restarting.add(me)
             self._kill_running(RESTARTED)
-            self._start(engine.restart)  # what queues for a turn is run in the fresh one
+            self._start(engine.restart)  # calls that wait for the lock run in the new bash
         finally:
             self._restarting.discard(me)
             with self._restarted:
                 self._restarted.notify_all()
 
     def close(self) -> None:
-        """End the session and every process it has started; nothing is left when this returns.
+        """End the session and every process that it has started. Nothing is left when this returns.
 
-        A command that another thread is in returns with ``outcome="shell_exited"``. Closing twice does nothing.
+        If another thread runs a command, its call returns with ``outcome="shell_exited"``. A second close does nothing.
         """
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self._engine.closed = True  # whoever queues for a turn is refused at once
+            self._engine.closed = True  # refuse the calls that wait for the lock
             self._do(self._mine().close())

@@ -1,7 +1,7 @@
-"""The interface that all sessions share, in this process or in the daemon: the options of a call, and ``expect``.
+"""The interface that all sessions share, in this process or in the daemon: ``run``, ``stream``, ``expect`` and jobs.
 
-Law: the options of ``run`` and ``stream``, which ``Request`` declares, are typed here and nowhere else. What they mean
-is for each session to say, and nothing is run here.
+Law: the options of ``run`` and ``stream``, which ``Request`` declares, are typed here and nowhere else. Nothing runs
+here; each kind of session implements ``_run`` and ``_stream``.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .text import decoded
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
-Command = Text | Sequence[str]  # a list of words is quoted
+Command = Text | Sequence[str]  # each word of a list becomes one argument
 P = ParamSpec("P")
 T = TypeVar("T")
-# A request, as that kind of session has it.
+# The type of a request in that kind of session.
 R = TypeVar("R")
-# What its ``stream`` returns.
+# The type that its ``stream`` returns.
 OutputT = TypeVar("OutputT")
 
 
 def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """The coroutine function of a verb: on an asyncio session its body returns something to await."""
+    """Make a coroutine function of a method. In an asyncio session the method's body returns an awaitable."""
 
     @wraps(verb)
     async def awaits(self: Any, /, *values: P.args, **named: P.kwargs) -> T:
@@ -39,14 +39,14 @@ def awaited(verb: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any,
 
 
 class Output(Iterator[tuple[Stream, bytes] | Result], Protocol):
-    """What ``stream`` returns."""
+    """The iterator that ``stream`` returns."""
 
     def close(self) -> None:
         """Interrupt the command, unless it has ended."""
 
 
 class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
-    """What ``stream`` of an asyncio session returns: an asynchronous iterator."""
+    """The asynchronous iterator that ``stream`` of an asyncio session returns."""
 
     def __anext__(self) -> Awaitable[tuple[Stream, bytes] | Result]: ...
 
@@ -71,48 +71,51 @@ class RunOptions(TypedDict, total=False):
 
 
 def options_given(arguments: Mapping[str, Any]) -> RunOptions:
-    """The options among the arguments of ``run`` that are not left at their defaults."""
+    """Return those arguments of ``run`` that are options and differ from their defaults."""
     options = RunOptions()
     for name, default in _DEFAULTS.items():
         if arguments.get(name, default) is not default:
-            options[name] = arguments[name]  # type: ignore[literal-required]  # its keys are these
+            options[name] = arguments[name]  # type: ignore[literal-required]  # _DEFAULTS has the same keys
     return options
 
 
 def fed(stdin: object) -> bytes:
-    """The bytes of a stdin that is neither empty nor the terminal. Raises InvalidRequest."""
+    """Return the bytes of a stdin that is neither None nor the terminal. Raises InvalidRequest."""
     if not isinstance(stdin, str | bytes | bytearray | memoryview):
         raise InvalidRequest(f"stdin is None (/dev/null), TTY, str or bytes, not {type(stdin).__name__}")
     return to_bytes("stdin", stdin)
 
 
 def _refuse_terminal(stdin: object) -> None:
-    """Raise InvalidRequest for TTY: nobody who iterates over output can answer what the command asks."""
+    """Raise InvalidRequest for TTY: a caller that iterates over output cannot answer a question of the command."""
     if stdin is TTY:
-        raise InvalidRequest("stream gives a command no terminal to read from: run(stdin=TTY), and send() what it asks")
+        raise InvalidRequest("stream gives a command no terminal to read from: use run(stdin=TTY) and send()")
 
 
 class AnySession(Generic[R]):
     """What sessions for threads and for asyncio have in common."""
 
-    _gentle: OnTimeout  # for a command that cannot be handed back running at its time limit
+    _gentle: OnTimeout  # the ``on_timeout`` of a command that cannot be handed back at its time limit
 
     def _request(self, command: Command, given: RunOptions) -> R:
-        """The request of ``run``; an option that is not given is the session's own. Raises InvalidRequest."""
+        """Return the request for ``run``, with the session's own value for each option that is not given.
+
+        Raises InvalidRequest.
+        """
         raise NotImplementedError
 
     def _plain_request(self, command: Command) -> R:
-        """The same, for a command without options."""
+        """Return the request for a command without options."""
         return self._request(command, {})
 
     @property
     def before(self) -> Any:
-        """pexpect's ``before``: what came before the last match of ``expect``."""
+        """pexpect's ``before``: the output before the last match of ``expect``."""
         return self._screen("before")
 
     @property
     def after(self) -> Any:
-        """pexpect's ``after``: what the last ``expect`` matched."""
+        """pexpect's ``after``: the output that the last ``expect`` matched."""
         return self._screen("after")
 
     @property
@@ -139,12 +142,15 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         isolated: bool = False,
         limits: Limits | None = None,
     ) -> OutputT:
-        """Run a command and iterate over its output as it comes, in pieces of (stream, data); last comes its Result.
+        """Run a command and iterate over its output while it runs.
 
-        The arguments are those of ``run``. Leaving the loop early interrupts the command, once nobody holds the
-        iterator any more (while a variable does, ``run`` raises SessionBusy); ``close()`` does so at once. With asyncio
-        it is interrupted a little later, at the latest when the session is used next; iterate in
-        ``contextlib.aclosing(...)`` to have it done when the loop is left.
+        The items are (stream, data) pairs; the last item is the Result. The arguments are those of ``run``.
+
+        If you leave the loop early, the command is interrupted as soon as nothing refers to the iterator any more.
+        While a variable still does, ``run`` raises SessionBusy. ``close()`` interrupts the command at once.
+
+        With asyncio the interrupt comes a little later, at the latest when the session is used next. Iterate in
+        ``contextlib.aclosing(...)`` to interrupt the command when you leave the loop.
         """
         options = options_given(locals())
         _refuse_terminal(stdin)
@@ -155,7 +161,7 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
 
 
 class ThreadSession(_Streaming[R, Output]):
-    """For threads."""
+    """The interface of a session for threads."""
 
     _checked = staticmethod(checked)
 
@@ -178,32 +184,39 @@ class ThreadSession(_Streaming[R, Output]):
         echo: bool = False,
         check: bool = False,
     ) -> Result:
-        """Run a command (any bash text; str is sent as UTF-8, bytes unchanged) and return what it did.
+        """Run a command and return its Result.
 
-        A list of words (``["git", "commit", "-m", message]``) is quoted, so that no word is more than one argument.
-        Each command gets three streams of its own, so an ``exec >file`` ends with it; all other state persists.
+        ``command`` is any text that bash accepts. A str is sent as UTF-8; bytes are sent unchanged. In a list of words
+        (``["git", "commit", "-m", message]``) each word becomes exactly one argument.
 
-        * ``timeout``: seconds it may run, from its start. ``...`` is the session's default, None no limit.
-        * ``idle_timeout``: seconds it may run without printing anything.
-        * ``on_timeout``: "interrupt" ends the command and keeps the shell; "kill" ends the shell as well; "yield"
-          lets the command run on and returns ``outcome="running"`` (go on with ``wait``, ``send``, ``interrupt``).
-        * ``stdin``: None is /dev/null; str or bytes are fed whole; ``TTY`` is the session's terminal in cooked mode. A
-          command that waits for an answer there comes back with ``outcome="input"``: ``send`` it, or ``interrupt``.
-        * ``tty``: stdout is a terminal (columns, colours), or with False a pipe, which is ten times as fast.
-        * ``merge_stderr``: stderr goes where stdout goes, in the order in which it was written.
-        * ``isolated``: in a subshell, which sees the session's state and leaves none behind; ``$$`` is still the
-          session's, and its jobs are not children of the subshell. The call waits for the end of its process
-          substitutions, and 0.5 s for jobs that hold its output.
-        * ``limits``: how much output is kept, see ``Limits``.
-        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` while output comes. With asyncio it may be
-          a coroutine function; no more output is read while it is awaited.
+        Each command gets its own stdin, stdout and stderr, so the effect of ``exec >file`` ends with the command. All
+        other state persists.
+
+        * ``timeout``: how many seconds the command may run. ``...`` is the session's default; None is no limit.
+        * ``idle_timeout``: how many seconds it may run without printing anything.
+        * ``on_timeout``: what happens at either limit. "interrupt" ends the command and keeps the shell. "kill" ends
+          the shell as well. "yield" lets the command run and returns ``outcome="running"``, or "idle" at the idle
+          limit. Continue with ``wait``, ``send`` or ``interrupt``.
+        * ``stdin``: None is /dev/null. A str or bytes is the whole input. ``TTY`` is the session's terminal in cooked
+          mode: if the command waits for input there, the call returns with ``outcome="input"``. Answer with ``send``,
+          or end the command with ``interrupt``.
+        * ``tty``: stdout is a terminal (columns, colours). False makes it a pipe, which is ten times as fast.
+        * ``merge_stderr``: stderr goes to stdout, in the order in which the command wrote.
+        * ``isolated``: run in a subshell. It sees the session's state and cannot change it. ``$$`` is still that of the
+          session, and the session's jobs are not children of the subshell. The call waits until the process
+          substitutions end, and up to 0.5 s for jobs that hold its output.
+        * ``limits``: how much output is kept; see ``Limits``.
+        * ``on_output``: called as ``on_output("stdout" or "stderr", data)`` when output arrives. With asyncio it may be
+          a coroutine function; while it is awaited, no more output is read.
         * ``echo``: with ``stdin=TTY``, the terminal echoes what is typed.
-        * ``check``: raise CommandFailed for a status but 0 or for what was not run, CommandTimeout for a time limit.
+        * ``check``: raise CommandFailed if the status is not 0 or the command was not run, and CommandTimeout at a
+          time limit.
 
-        A time limit is no error unless ``check`` makes it one, and the output so far is always in the result. Ctrl-C,
-        or cancelling the task, interrupts the command and keeps the shell.
+        A time limit is no error unless you pass ``check``. The result always has the output so far. Ctrl-C, or
+        cancelling the task, interrupts the command and keeps the shell.
+
         Raises InvalidRequest before anything runs, SessionBusy while a command that was handed back still runs,
-        SessionClosed after ``close()``, and ShellUnavailable when bash cannot be started.
+        SessionClosed after ``close()``, and ShellUnavailable if bash cannot be started.
         """
         if (
             (timeout is ... and idle_timeout is None and on_timeout is None and stdin is None and tty is None)
@@ -216,16 +229,17 @@ class ThreadSession(_Streaming[R, Output]):
         return self._checked(self._run(self._request(command, options)), check, command)
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """Wait until the running command has printed something that matches; pexpect's ``expect``.
+        """Wait until the output of the running command matches a pattern, like pexpect's ``expect``.
 
-        ``pattern``: a regular expression, or a list of them; the index of the one that matched is returned, and
-        ``before``, ``after`` and ``match`` are set as pexpect sets them. What it reads is in the next Result too.
-        Raises pexpect.TIMEOUT after ``timeout`` seconds, pexpect.EOF when the command has ended.
+        ``pattern`` is a regular expression, or a list of them. Returns the index of the one that matched, and sets
+        ``before``, ``after`` and ``match`` as pexpect does. The next Result has this output, too.
+
+        Raises pexpect.TIMEOUT after ``timeout`` seconds, and pexpect.EOF when the command has ended.
         """
         return self._expect(pattern, timeout, exact=False)
 
     def expect_exact(self, pattern: Any, timeout: Seconds = ...) -> int:
-        """As ``expect``, for plain strings."""
+        """Wait until the output contains a plain string, or one of a list; otherwise like ``expect``."""
         return self._expect(pattern, timeout, exact=True)
 
     def _run(self, request: R) -> Result:
@@ -239,7 +253,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = ThreadSession.run.__kwdefaults__ or {}
 
 
 class LoopSession(_Streaming[R, AsyncOutput]):
-    """For asyncio: the same verbs, as coroutine functions."""
+    """The interface of a session for asyncio: the same methods, as coroutine functions."""
 
     run = awaited(ThreadSession.run)
     expect = awaited(ThreadSession.expect)
@@ -258,44 +272,45 @@ class LoopSession(_Streaming[R, AsyncOutput]):
         raise NotImplementedError
 
 
-# Of its streams, what is shown as which.
+# The streams of a job that each of its properties shows.
 _SHOWN: Final = {"stdout": ("stdout", "terminal"), "stderr": ("stderr",)}
 
 
 class AnyJob:
-    """What one call left behind."""
+    """What one call left running: background processes, and their output since the call returned."""
 
     @property
     def running(self) -> bool:
-        """Does a process of it live, or anybody hold its streams?"""
+        """Whether one of its processes lives, or any process holds its streams."""
         raise NotImplementedError
 
     @property
     def status(self) -> str:
-        """ "running" or "ended" (bash alone knows with which status: ``wait PID`` asks it)."""
+        """ "running" or "ended". Only bash knows the exit status: run ``wait PID`` to get it."""
         return "running" if self.running else "ended"
 
     def output(self, name: str) -> tuple[bytes, int]:
-        """The bytes kept of "stdout", "stderr" or "terminal" since the call came back, and how many were omitted.
+        """Return the output since the call returned, and how many of its bytes were omitted.
 
-        Raises SessionClosed in a forked child.
+        ``name`` is "stdout", "stderr" or "terminal". Raises SessionClosed in a forked child.
         """
         return self._kept(name)[:2]
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
-        """As ``output``, and where in the bytes those are missing."""
+        """Return what ``output`` returns, and the position at which bytes are missing."""
         raise NotImplementedError
 
     def _shown(self, name: str) -> tuple[str, int]:
-        """As ``stdout`` or ``stderr``, and how many bytes of it were omitted."""
+        """Return the text of ``stdout`` or ``stderr``, and how many of its bytes were omitted."""
         kept = [self._kept(stream) for stream in _SHOWN[name]]
         return "".join(decoded(*one, marked=True) for one in kept), sum(omitted for _, omitted, _ in kept)
 
     @property
     def stdout(self) -> str:
-        """What it wrote to its call's stdout and, while it was the latest to run, what was written to /dev/tty."""
+        """What it wrote to its call's stdout. The latest job that runs also gets what is written to /dev/tty."""
         return self._shown("stdout")[0]
 
     @property
     def stderr(self) -> str:
+        """What it wrote to its call's stderr."""
         return self._shown("stderr")[0]

@@ -53,7 +53,7 @@ ASKS = "until [ -e go ]; do sleep 0.05; done; read x; echo got $x; head -n 20000
 def stays(raw: Raw, sh: RemoteSession) -> str:
     """Somebody waits without end for the command; his request."""
     request = raw.say("wait", agent=sh.agent, timeout=None)
-    wait_until(lambda: "stays with it" in sh.poll().reason, "the other to be served")
+    wait_until(lambda: "waits on the command" in sh.poll().reason, "the other to be served")
     return request
 
 

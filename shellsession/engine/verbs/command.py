@@ -1,7 +1,9 @@
-"""What a call left running: its processes, and the streams they still hold.
+"""The state of one command (``Call``), and of what it leaves running (``Job``).
 
-Law: a job's output is that call's for ever, it is bounded like any output, and somebody always reads it. Who reads is
-never asked for anything with a job's lock held: see draining.
+A ``Call`` lasts from the moment a command is typed until its result is made. A ``Job`` holds the processes that a call
+left running, and the streams that they still hold. Its output is bounded like any output, and a reader always reads it.
+
+Law: no method of a reader is called while a job's lock is held (see ``background.Drainer``).
 """
 
 from __future__ import annotations
@@ -38,37 +40,36 @@ _NUMBERS = itertools.count(1)
 
 
 class Reader(Protocol):
-    """Who reads while nobody calls: a shared thread, or the asyncio loop."""
+    """Reads streams while no verb does: a shared thread, or the asyncio loop."""
 
     def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> object: ...
     def remove(self, fd: int, read: Callable[[], bool]) -> None: ...
 
 
-# Reads of 4 KiB: one that lives, and prints without end, is not listened to for ever.
-_LAST_WORDS: Final = 16
-# Looks at who is to be killed, at the most, and how many in a row bring nobody new until it is believed.
-_HOLDS: Final = 100
+# At most so many reads of 4 KiB from the terminal when it is taken away: the job may live and print without end.
+_LAST_READS: Final = 16
+# A job's kill scans for processes at most so many times, and ends after so many scans in a row that find no new one.
+_SCANS: Final = 100
 _QUIET: Final = 2
 _PASSES: Final = 20
-# Of those that have ended so many are remembered, and so many bytes of what all have printed, and of their texts: the
-# latest.
+# So many ended jobs are remembered, and so many bytes of the output and text of all: the latest ones.
 _MOST: Final = 100
 _MOST_BYTES: Final = 16 << 20
 
 
 class Job(AnyJob):
-    """A live view of what one call left behind; it stays readable after its end."""
+    """A live view of what one call left running. It stays readable after its end."""
 
     def __init__(self, command: str, pids: Sequence[int], tag: int, family: Family) -> None:
         self.command = command
-        self.tag = tag  # of all its processes; 0 where others have it too
+        self.tag = tag  # of all its processes; 0 if processes of other calls have it too
         self._family = family
         self._owner = os.getpid()
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: proc.start_time(pid) for pid in pids}
         self._lock = threading.RLock()  # reentrant: see background.Drainer
-        self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # and how to have it read no more
+        self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # the last stops the reader
         self._captures: dict[str, Capture] = {}
         self._lent = -1
 
@@ -76,19 +77,19 @@ class Job(AnyJob):
         return f"Job({self.command!r}, pids={self.pids}, {self.status})"
 
     def adopt(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
-        """Take over a stream that a process still holds, and have it read from now on."""
-        capture = self._captures.setdefault(name, capture)  # of the terminal, if it had it before
+        """Take over a stream that a process still holds, and let ``reader`` read it from now on."""
+        capture = self._captures.setdefault(name, capture)  # continue an earlier record of the terminal
         read = partial(self._read, stream.fd)
         self._open[stream.fd] = (stream, capture, partial(reader.remove, stream.fd, read))
         reader.add(stream.fd, read)
 
     def borrow(self, name: str, stream: Stream, capture: Capture, reader: Reader) -> None:
-        """As ``adopt``, of the controlling terminal, which is only lent: see ``give_back``."""
+        """Take over the controlling terminal like ``adopt``, but only until ``give_back``."""
         self._lent = stream.fd
         self.adopt(name, stream, capture, reader)
 
     def give_back(self) -> None:
-        """The terminal is wanted for another command, or the job has ended: what is there is its last word."""
+        """Give the terminal back: another command needs it, or the job has ended. The job gets what is there now."""
         if (lent := self._open.get(self._lent)) is None:
             return
         stream, capture, stop = lent
@@ -96,7 +97,7 @@ class Job(AnyJob):
         with self._lock:
             if self._open.pop(self._lent, None) is not lent:
                 return
-            for _ in range(_LAST_WORDS):
+            for _ in range(_LAST_READS):
                 if not (data := stream.read()):
                     break
                 capture.feed(data)
@@ -110,16 +111,19 @@ class Job(AnyJob):
             if data:
                 capture.feed(data)
         if data == b"":
-            self._let_go(fd)
+            self._release(fd)
             return False
         return True
 
     def alive(self) -> list[int]:
-        """Those of its processes that still live, its orphans too (not who got the number of one since)."""
+        """Return the pids of its processes that still live, orphans included.
+
+        A process that has reused one of the pids does not count.
+        """
         first = [pid for pid, start in self._started.items() if proc.start_time(pid) == start and proc.alive(pid)]
         orphans = [pid for pid in self._family.carriers(self.tag) if pid not in self._started] if self.tag else []
         if not first and not orphans:
-            self.tag = 0  # who has no process gets no new one
+            self.tag = 0  # a job without processes gets no new ones
         return first + orphans
 
     @property
@@ -128,7 +132,7 @@ class Job(AnyJob):
 
     @property
     def size(self) -> int:
-        """The bytes that are kept of it: its output, and its text."""
+        """The bytes that are kept for it: its output and its command text."""
         return sum((capture.kept for capture in list(self._captures.values())), sys.getsizeof(self.command))
 
     def _kept(self, name: str) -> tuple[bytes, int, int]:
@@ -138,18 +142,19 @@ class Job(AnyJob):
             return capture.peek() if capture else (b"", 0, 0)
 
     def _check_owner(self) -> None:
-        """In a forked child the lock may be one that a thread of the parent had."""
+        """Refuse in a forked child: a thread of the parent may have held the lock."""
         if self._owner != os.getpid():
             raise SessionClosed(FORKED)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled.
+        """Kill its processes, everything below them, and what else holds its streams. Returns the signalled pids.
 
-        Bash itself, which holds them after `exec 3>&2`, is not the job's. Raises SessionClosed in a forked child.
+        Bash itself may hold the streams (`exec 3>&2`), but does not belong to the job. Raises SessionClosed in a forked
+        child.
         """
         self._check_owner()
         killed: list[int] = []
-        # Once more after the last: who ends as it has started the next may have slipped through between all looks.
+        # Repeat until nothing is found: a process that ends just after it has started the next may escape all scans.
         for _ in range(_PASSES):
             if not (more := self._kill_more(killed)):
                 break
@@ -157,11 +162,11 @@ class Job(AnyJob):
         return tuple(killed)
 
     def _kill_more(self, killed: Collection[int]) -> list[int]:
-        """All but those who were killed before. Stopped first, or each may start another one before its turn comes."""
+        """Kill all that were not killed before. First stop them: otherwise each may start another one meanwhile."""
         victims: list[int] = []
         quiet = 0
         try:
-            for _ in range(_HOLDS):
+            for _ in range(_SCANS):
                 victims = [pid for pid in victims if proc.alive(pid)]
                 known = len(victims)
                 for pid in self._to_be_killed():
@@ -176,46 +181,50 @@ class Job(AnyJob):
         return signalled
 
     def _to_be_killed(self) -> Iterator[int]:
-        """What lives of it, what is below that, and who holds its streams."""
+        """Yield its living processes, everything below them, and the processes that hold its streams."""
         for parent in self.alive():
             yield parent
             yield from proc.descendants(parent)
         if files := self._held():
-            # Asked anew: of one that has been closed since, a stranger's terminal may have the number.
+            # Check again for each: if a stream was closed meanwhile, a stranger's terminal may have its number.
             holders = activity.holders(self._family.descendants(), files)
             yield from (pid for pid, file in holders if file in self._held())
 
     def _held(self) -> set[tuple[int, int]]:
-        """The files that it holds, as long as they are open: what is lent is not its own."""
+        """Return device and inode of its open streams. The lent terminal is not its own."""
         streams = [stream for stream, _, _ in list(self._open.values())]
         return {stream.identity for stream in streams if stream.fd != self._lent and not stream.closed}
 
     def close(self) -> None:
-        """Let go of the streams, and of its orphans."""
+        """Close the streams, and give up the orphans."""
         self.tag = 0
         for fd in list(self._open):
-            self._let_go(fd)
+            self._release(fd)
 
-    def _let_go(self, fd: int) -> None:
-        """Out of the loop first: where a fork of the host has the file, epoll would go on telling of its end.
+    def _release(self, fd: int) -> None:
+        """Stop reading a stream, and close it.
 
-        Forgotten last: what a signal strikes here (on a loop, or at the end) is found again by ``close``.
+        The reader forgets it first: if a fork of the host holds the file, epoll would report its end for ever. The job
+        forgets it last: if a signal handler raises in between, ``close`` finds it again.
         """
         if (held := self._open.get(fd)) is None:
             return
         stream, _, stop = held
         stop()
         with self._lock:
-            if self._open.get(fd) is held:  # else another thread was quicker
+            if self._open.get(fd) is held:  # otherwise another thread was faster
                 if fd != self._lent:
                     stream.close()
                 del self._open[fd]
 
 
 def remembered(jobs: Sequence[Job]) -> list[Job]:
-    """Of these, the oldest first, all that run, and the latest of what has ended; the last one in any case."""
+    """Return the jobs to remember: all that run, and the latest of those that have ended. The last job always stays.
+
+    ``jobs`` and the returned list begin with the oldest.
+    """
     if len(jobs) <= _MOST and sum(job.size for job in jobs) <= _MOST_BYTES:
-        return list(jobs)  # to ask each whether it runs takes 10 us
+        return list(jobs)  # checking whether a job runs takes 10 us for each
     kept, size = [jobs[-1]], jobs[-1].size
     for job in reversed(jobs[:-1]):
         size += job.size
@@ -227,23 +236,23 @@ def remembered(jobs: Sequence[Job]) -> list[Job]:
 T = TypeVar("T")
 NOBODY: Final[Mapping[int, int]] = MappingProxyType({})
 
-# What expect can look back on, in bytes.
+# How many bytes of output are kept for the next expect.
 _UNSEEN_MAX: Final = 1 << 18
-# What waits for who follows a command that is being ended, in bytes: the last that its pipes held. (It is read in any
-# case, and nobody takes it meanwhile.)
+# How many bytes are kept for the consumer of a command that is being ended: the last contents of its pipes. They are
+# read in any case, and the consumer takes nothing meanwhile.
 _LAST_PIECES: Final = 4 << 20
-# A result of more bytes is kept by who asked for it, and a text by who gave it, and not here as well until the next
-# command.
+# The engine drops results and texts of more bytes before the next command. The caller has them.
 LARGE: Final = 1 << 12
-# How soon a silent command is looked at, in seconds; then ever less often. A look costs 10 to 30 us per process.
+# The first check of a silent command comes after this many seconds; later ones are ever less frequent. A check costs
+# 10 to 30 us per process.
 LOOK_TERMINAL: Final = 0.01
 LOOK_PLAIN: Final = 0.1
-# Amid the steps, which are generators, these would say that the steps themselves are at their end.
+# Raised inside a generator, these would be mistaken for its own end (PEP 479).
 _MEAN_AN_END: Final = (GeneratorExit, StopIteration)
 
 
 class _Made(Generic[T]):
-    """An attribute that is made when it is first asked for. Most commands are over before that."""
+    """An attribute that is made on first use. Most commands end before that."""
 
     def __init__(self, make: Callable[[Call], T]) -> None:
         self._make = make
@@ -257,9 +266,9 @@ class _Made(Generic[T]):
 
 
 class Typed(NamedTuple):
-    """How a command is typed: its lines, the nonce of its mark, what is read for it, if a group has that.
+    """How a command was typed: its lines, the nonce of its mark, and the streams of its output.
 
-    ``in_one``: bash takes all its lines at once, or none of them.
+    ``grouped``: see ``Frame``. ``in_one``: bash reads all the lines at once, or none of them.
     """
 
     lines: bytes = b""
@@ -270,39 +279,39 @@ class Typed(NamedTuple):
 
 
 class Call:
-    """The state of one command from the moment it is typed to the moment its result is made."""
+    """The state of one command, from the moment it is typed to the moment its result is made."""
 
-    # What most calls never change stands here, which saves setting it for each.
+    # Most calls never change these. As class attributes they need not be set for each call.
     ending: Outcome | None = None  # set once we have decided to end it
     reason = ""
     signal: int | None = None
-    control_closed = False  # bash has let go of its socket
-    stolen = False  # somebody else has read what was typed
+    control_closed = False  # bash has closed its control socket
+    stolen = False  # another process has read what was typed
     killed: tuple[int, ...] = ()
-    hung: Set[int] = frozenset()  # streams that nobody holds at the moment
+    hung: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
     hung_until = 0.0
     idle_looks = 0
-    readers: Set[int] = frozenset()  # who read the terminal at the last look
-    not_run = False  # the shell was gone before it, or another reader took it
-    fault: BaseException | None = None  # of a callback that did not run within a verb
-    paused = False  # its output is not read: who takes it has enough for now
+    readers: Set[int] = frozenset()  # the processes that read the terminal at the last check
+    not_run = False  # the shell was gone before it was typed, or another process read its lines
+    fault: BaseException | None = None  # what a callback raised outside of a verb
+    paused = False  # its output is not read, because its consumer has enough for now
     retyped = 0
-    begun = False  # beyond doubt bash has begun with its text, which is never to be typed again
-    attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
+    begun = False  # bash has certainly begun with the text, so it must not be typed again
+    attended_from = 0.0  # when the current verb began to wait on it; the idle limit counts from here
     interrupt_requested = False  # another thread wants it ended
     marked_at = 0.0  # when bash gave its mark, while the call still waits for the end of the output
-    over_since: float | None = None  # since when it is seen to have ended, though nobody has asked how
-    pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
-    _waiting = 0  # bytes, in those
-    following = False  # come back as soon as it prints something
+    over_since: float | None = None  # when it was first seen to be over, if no caller has asked for its result
+    pieces: list[tuple[StreamName, bytes]] | None = None  # for a consumer that takes the output piece by piece
+    _waiting = 0  # the number of bytes in ``pieces``
+    following = False  # ``pump`` returns as soon as there is output
     has_output = False
-    own_stdout_closed = False  # bash has let go of its own stdout
+    own_stdout_closed = False  # bash has closed its own stdout
     dialogue: Dialogue | None = None
     framer = _Made(lambda call: Framer(call.nonce, call.prompt))
     stdout = _Made(lambda call: call.fresh_capture("stdout"))
     stderr = _Made(lambda call: call.fresh_capture("stderr"))
-    own_output = _Made(lambda call: call.fresh_capture())  # what was said on bash's own stdout
-    unseen = _Made(lambda call: bytearray())  # for expect: what none has looked at
+    own_output = _Made(lambda call: call.fresh_capture())  # what was printed on bash's own stdout
+    unseen = _Made(lambda call: bytearray())  # output that no expect has seen
 
     def __init__(
         self,
@@ -314,7 +323,7 @@ class Call:
         prompt: bytes = b"",
         nonce: bytes = b"",
     ) -> None:
-        """``prompt``: what bash is known to say before it reads a line. ``nonce``: in place of that of ``typed``."""
+        """``prompt``: what bash is known to print before it reads a line. ``nonce``: replaces that of ``typed``."""
         self.request = request
         self.delivery = Delivery()
         self.started = self.last_output = started = time.monotonic()
@@ -323,29 +332,29 @@ class Call:
         self.typed = typed
         self.prompt: bytes = prompt
         self.nonce: bytes = nonce or typed.nonce
-        self.older = older  # what was below bash before (see Family.present): not ours to touch
-        self.modes = modes  # the terminal's when it began
+        self.older = older  # the processes below bash before it (see Family.present); they must be left alone
+        self.modes = modes  # those of the terminal when it began
         self.spills = spills
         self.look_every = LOOK_TERMINAL if self.terminal else LOOK_PLAIN
         self.look_at = started + self.look_every
 
     @property
     def idle_at(self) -> float:
-        """When its idle limit passes, if it prints nothing more."""
+        """The moment at which its idle limit passes, if it prints nothing more."""
         idle = self.request.idle_timeout
         return math.inf if idle is None or self.paused else max(self.last_output, self.attended_from) + idle
 
     def typed_as(self, typed: Typed) -> None:
-        """It was typed again: by which mark it ends, and where its output comes out."""
+        """Note that it was typed again: it has another mark and other streams now."""
         self.typed, self.nonce, self.framer = typed, typed.nonce, Framer(typed.nonce, self.prompt)
 
     @property
     def streams(self) -> tuple[tuple[StreamName, Stream], ...]:
-        """Where its output comes out."""
+        """The streams of its output."""
         return self.typed.streams
 
     def feed(self, name: StreamName, data: bytes, now: float) -> None:
-        """Output has come."""
+        """Add output."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
         self.has_output = True
@@ -366,23 +375,23 @@ class Call:
                 self.raise_fault()
 
     def _room_for_pieces(self, data: bytes) -> bool:
-        """Who follows takes each piece, also of what others have read; but no more than the limit waits for that."""
+        """Return whether to keep the piece for the consumer. If more than the limit waits for it, pause the output."""
         self._waiting += len(data)
         most = self.request.limits.max_output
         if self.ending is not None:
             return self._waiting <= max(most, _LAST_PIECES)
-        if self._waiting > most:  # later, then; and another who waits comes back, so that it can be taken
+        if self._waiting > most:  # any other verb that waits returns, so that the consumer can take the pieces
             self.paused = self.following = True
         return True
 
     def take_pieces(self) -> list[tuple[StreamName, bytes]]:
-        """For who follows it: what has come since the last time."""
+        """Return the output since the last time, and end a pause."""
         pieces, self.pieces, self._waiting = self.pieces or [], [], 0
         self.paused = self.following = False
         return pieces
 
     def raise_fault(self) -> None:
-        """Raise, in the caller's own thread, what a callback raised elsewhere."""
+        """Raise in the caller's own thread what a callback has raised in another one."""
         if self.fault is not None:
             fault, self.fault = self.fault, None
             if isinstance(fault, _MEAN_AN_END):
@@ -390,36 +399,36 @@ class Call:
             raise fault
 
     def mute(self) -> None:
-        """Its callback has failed: go on without, so that the output can still be taken away.
+        """Continue without the callback, because it has failed; the output must still be read.
 
-        It is let go: it may hold whoever holds the session.
+        The reference to it is dropped: it may keep alive what refers to the session.
         """
         if self.request.on_output is not None:
             self.request = self.request.with_output(None)
 
     def end(self, result: Result) -> None:
-        """It has ended, with that result."""
+        """Note that it has ended, with this result."""
         self.delivery.end(result)
         if self.request.stdin or self.request.on_output is not None:
             self.let_go()
 
     def let_go(self) -> None:
-        """It is over: neither its callback is needed any more, nor what it was fed."""
+        """Drop the callback and the stdin: the command is over."""
         self.mute()
         self.forget_stdin()
 
     @property
     def is_fed(self) -> bool:
-        """Is much held for its stdin?"""
+        """Whether a large stdin is held for it."""
         return isinstance(stdin := self.request.stdin, bytes) and len(stdin) > LARGE
 
     def forget_stdin(self) -> None:
-        """Bash has it, in a file, or needs none any more."""
+        """Drop the stdin: bash has it in a file, or does not need it any more."""
         if self.request.stdin and not self.terminal:
             self.request = self.request.__replace__(stdin=b"")
 
     def lightened(self) -> Call:
-        """The same without a large output or text; who holds this one itself still has all."""
+        """Return a copy without a large output or text, or the call itself if it has neither."""
         result, request = self.delivery.result, self.request
         if result is None:
             return self
@@ -428,25 +437,25 @@ class Call:
             return self
         light = copy(self)
         light.delivery = self.delivery.without_output()
-        if is_long:  # not b"": that is the same object everywhere, and a command is known by its very text
+        if is_long:  # not b"": all empty texts are one object, and a command is recognised by its text object
             light.request = request.__replace__(command=request.command[:LARGE])
         return light
 
     def fresh_capture(self, name: str = "") -> Capture:
-        """As bounded as the command's own. ``name``: of its stream, if what is too much of that is spilled."""
+        """Return a new capture with the limit of this command. ``name``: its stream, if it has a spill file."""
         spill = self.spills.get(name) if self.spills else None
         return Capture(self.request.limits.max_output, spill.write if spill else None)
 
     def note_killed(self, pids: Iterable[int]) -> None:
-        """Note each of them once, however many signals it took."""
+        """Note each pid once, however many signals it took."""
         self.killed += tuple(pid for pid in pids if pid not in self.killed)
 
     def why(self, reason: str) -> str:
-        """The reason in words, and what went wrong beside it."""
+        """Return the reason in words, and what went wrong with the spill files."""
         return "; ".join(filter(None, (reason or self.reason, *(spill.fault for spill in self.spills.values()))))
 
     def spill_files(self) -> tuple[str | None, str | None]:
-        """The files that were written, if any."""
+        """Return the spill files of stdout and stderr that were written; None for each that was not."""
         if not self.spills:
             return None, None
         return self.spills["stdout"].written, self.spills["stderr"].written

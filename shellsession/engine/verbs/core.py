@@ -1,6 +1,6 @@
-"""What is known of one session: its bash, the command that it runs, and what earlier commands left running.
+"""The state of one session: its bash, the command that it runs, and what earlier commands left running.
 
-Law: nothing here waits but ``stop_unattended``, and what any thread may call says so.
+Law: only ``stop_unattended`` waits here. Methods that are safe from any thread say so.
 """
 
 from __future__ import annotations
@@ -26,76 +26,77 @@ from .delivery import DELIVERED, Delivery
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
-# When the name that runs a text is to be proved: a text may have replaced it that only the next one shows, or any
-# later one may.
+# When to check that the name which runs a text is still the builtin: once after a text that runs code which it does not
+# show, and always after a text that names the builtins.
 NEVER: Final = 0
 ONCE: Final = 1
 ALWAYS: Final = 2
-# How long the end of a session waits for a callback, in seconds.
+# How many seconds the end of a session waits for a callback.
 _CALLBACK_PATIENCE: Final = 1.0
 
 
 class Core:
-    """One session, as all modules of its verbs share it."""
+    """The state of one session, which all modules of its verbs share."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.first_env: Mapping[str, str] | None = None  # what bash was first started with: a later one is, too
+        self.first_env: Mapping[str, str] | None = None  # the environment of the first bash, and of every later one
         self.shell: Shell | None = None
-        self.is_parents = False  # this is a forked child of the host: all is its parent's
+        self.is_parents = False  # this process is a forked child of the host: everything belongs to its parent
         self.parents_shell: Shell | None = None
         self.last: Call | None = None  # the command begun last
-        self.lost: Delivery | None = None  # of the command that cost the last shell, while the next has not begun
-        self.unread = b""  # typed for the command that ended last, and not read before its end
+        self.lost: Delivery | None = None  # of the command that cost the last shell, until the next command begins
+        self.unread = b""  # input that was typed for the last command, and that it did not read
         self.jobs: list[Job] = []
         self.closed = False
-        self.expired = False  # it was closed, or is about to be, as nothing had run in it for so long
-        self.kill_reason = ""  # another thread ends the shell under a running command, and why
-        self.terminal_job: Job | None = None  # left by a command that had the terminal, and still at it
+        self.expired = False  # it was closed, or is about to be, because nothing has run in it for too long
+        self.kill_reason = ""  # why another thread ends the shell under a running command; "" if none does
+        self.terminal_job: Job | None = None  # the job that gets the terminal's output now
         self.size = options.size
         self.reader: Reader = DRAINER
         self.forget_fd: Callable[[int], None] = lambda fd: None  # before a descriptor gets another reader
         self.on_close: Callable[[], None] = lambda: None
         self.callback_tasks: set[object] = set()  # tasks in an awaited callback of a running command
         self.unattended: UnattendedReader | None = None  # reads a command that was handed back, between two verbs
-        self.attended: Call | None = None  # the command that the present verb stays with
-        self.interrupt_requested = False  # another thread wants the command ended that is attended next
-        self.idle_since = time.monotonic()  # when the last command came to its end
+        self.attended: Call | None = None  # the command that the current verb waits on
+        self.interrupt_requested = False  # another thread wants the next attended command ended
+        self.idle_since = time.monotonic()  # when the last command ended
         self.forget_bash()
         _CORES.add(self)
 
     def forget_bash(self) -> None:
-        """What commands have done to one bash is not done to the next, which is about to start."""
+        """Reset what we know about bash, because a new one is about to start."""
         self.status = 0  # `$?`
-        self.setter = b"s" + fresh_nonce()[:8]  # sets it again, and is a function for that long
+        self.setter = b"s" + fresh_nonce()[:8]  # the name of the function that sets `$?` (see Frame)
         self.had_children = False  # bash had children when the last command ended; an idle bash gets no new ones
-        self.left: Mapping[int, int] = {}  # what it had left running then, and commands before it (see Family.present)
-        self.guard = ONCE  # is it proved, before a text is run, that it will be run?
-        self.spelling = 0  # by which name it is told to run a text: see framing.SPELLINGS
-        self.prompt_speaks = False  # something speaks at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
+        self.left: Mapping[int, int] = {}  # what commands had left running by then (see Family.present)
+        self.guard = ONCE  # when to check the name that runs a text
+        self.spelling = 0  # that name: an index into wire.SPELLINGS
+        self.prompt_speaks = False  # something prints at the prompt: PROMPT_COMMAND, a DEBUG trap, `set -x`
         self.errexit = False  # `set -e` is on
         self.echoes = False  # `set -x`, `-v` or `-T` is on
-        self.traced = False  # it would tell of our words in a group, as no prompt does: known for who may trap
+        self.traced = False  # `set -x`, `-v` or a DEBUG trap would print our words in a group; set if a trap may run
         self.trapping = False  # a command of this shell has named traps: later ones may run them
-        self.debugging = False  # and what may set a DEBUG trap
+        self.debugging = False  # such a command may have set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
-        self.named: set[int] = set()  # descriptors that a command's `exec` has named, perhaps a function's
+        self.named: set[int] = set()  # descriptors that an `exec` has named; a function may use them later
 
     # -- from any thread, and from callbacks
 
     def kill_running(self, why: str) -> None:
         """From any thread: kill the shell under a running command, which then returns with ``why`` as its reason.
 
-        Not left to who attends that: it may be in a callback of the host's, for however long.
+        The thread that waits on the command cannot do this: it may be in a callback of the host for a long time.
         """
         self.kill_reason = why
         if (shell := self.shell) is not None:
             shell.end()
 
     def request_interrupt(self, meant: Call | None) -> None:
-        """From any thread: have that command ended; None: the one that is attended just now, or is about to be."""
+        """From any thread: request the end of a command. None: the one that is attended now, or is about to be."""
         if meant is None:
-            self.interrupt_requested = True  # before the look: who begins to attend one looks here afterwards
+            # Set this before ``attended`` is read: a thread that begins to attend a command checks it afterwards.
+            self.interrupt_requested = True
             meant = self.attended
         if meant is not None:
             meant.interrupt_requested = True
@@ -103,11 +104,11 @@ class Core:
                 shell.wake()
 
     def pause(self, call: Call) -> None:
-        """Read no more of its output for now, so that the command stands still when it has filled its pipe."""
+        """Stop reading the output for now. The command then blocks when it has filled its pipe."""
         call.paused = True
 
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
-        """Read on; ``fault``: what the callback raised, for the next verb to raise."""
+        """Read the output again. ``fault``: what the callback raised; the next verb raises it."""
         call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
         if self.unattended is not None:
             self.unattended.read_on()
@@ -115,7 +116,7 @@ class Core:
             self.shell.wake()
 
     def forget_interrupt(self) -> None:
-        """Who wanted something ended has got it."""
+        """Clear the request for an interrupt, once it was served."""
         self.interrupt_requested = False
         if self.shell is not None:
             self.shell.clear_wake()
@@ -123,33 +124,34 @@ class Core:
     # -- between two verbs
 
     def forget_output(self, result: Result) -> None:
-        """The caller has that result: keep no large one, or large text, until the next command."""
+        """Drop a large result, or the large text of its command. The caller has the result now."""
         call, lost = self.last, self.lost
         if lost is not None and lost.state == DELIVERED:
             self.lost = None
         if call is not None and call.delivery.result is result:
             light = call.lightened()
-            if self.last is call:  # another thread may have begun one; none does between these two lines
+            if self.last is call:  # another thread may have begun a command; none does between these two lines
                 self.last = light
 
     def stop_unattended(self, until: float | None = None) -> bool:
-        """A verb begins: what is left running is its own to read. False: a callback still has it at that moment.
+        """Stop the reader, because a verb begins and reads the output itself.
 
-        The end of the session waits for that a moment only: it may be the end of the program.
+        Returns False if a callback still runs at the moment ``until``. The end of the session waits for a callback only
+        briefly: it may be the end of the program.
         """
         if (reader := self.unattended) is not None:
             if not reader.stop(time.monotonic() + _CALLBACK_PATIENCE if self.closed else until):
                 if not self.closed:
                     return False
                 reader.abandon()
-            if self.unattended is reader:  # else another verb has begun and ended meanwhile
+            if self.unattended is reader:  # otherwise another verb has begun and ended meanwhile
                 self.unattended = None
         return True
 
     def leave_unattended(self) -> None:
-        """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)
+        """Start a reader for a command that still runs when a verb has ended.
 
-        Or it never began, and its caller only notifies the others that wait: then the reader is still at it.
+        If the verb never began, the old reader still runs. A command whose output a consumer iterates over has none.
         """
         call, shell = self.handed_back, self.shell
         if self.unattended is not None and not self.unattended.stopped:
@@ -158,12 +160,13 @@ class Core:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)
             self.unattended = reader = UnattendedReader(call, shell.terminal, self.reader)
-            reader.read_on()  # known first: struck here (Ctrl-C), one that nobody knows would read what comes next
+            # Stored first: if Ctrl-C came in between, an unknown reader would read the output of the next command.
+            reader.read_on()
 
     # -- small things
 
     def note_traps(self, request: Request) -> None:
-        """A command that names traps may set some; a subshell's end with it."""
+        """Note whether the command may set traps. Those of a subshell end with it."""
         if request.isolated or not (self.trapping or b"trap" in request.command):
             return
         self.trapping = True
@@ -172,13 +175,13 @@ class Core:
             self.debugging = any(word in text for word in _MAY_DEBUG)
 
     def guard_after(self, text: bytes) -> int:
-        """When the name that runs a text is to be proved, behind that text."""
+        """Return when to check the name that runs a text, after ``text`` has run."""
         if self.guard == ALWAYS or names_builtins(text):
             return ALWAYS
         return ONCE if runs_unseen(text) else NEVER
 
-    def may_trap(self, request: Request) -> bool:
-        """May a trap speak after all else that this command does: an EXIT trap, or one for a signal that has waited?"""
+    def may_run_trap(self, request: Request) -> bool:
+        """Return whether a trap may print after everything else: an EXIT trap, or one for a pending signal."""
         return self.trapping or request.isolated
 
     @property
@@ -191,45 +194,45 @@ class Core:
 
     @property
     def current(self) -> Call | None:
-        """The command that somebody is in, or that was handed back running."""
+        """The command that a verb waits on, or that was handed back and still runs."""
         return self.attended or self.handed_back
 
     @property
     def handed_back(self) -> Call | None:
-        """The command that was handed back, and runs."""
+        """The command that was handed back and still runs."""
         call = self.last
         return call if call is not None and call.delivery.runs_on else None
 
     @property
     def due(self) -> Result | None:
-        """The ending of a command that was handed back, if it is there for whoever asks next."""
+        """The result of a command that was handed back and has ended, until a caller asks for it."""
         call = self.last
         return call.delivery.result if call is not None and call.delivery.is_due else None
 
     def withdraw_last(self) -> None:
-        """The last command is being ended, or given up: nobody can go on with it."""
+        """Withdraw the last command: it is being ended or given up, and no caller can continue it."""
         if self.last is not None:
             self.last.delivery.withdraw()
 
     def abandon_last(self) -> None:
-        """Whoever had the last command gets no result of it; the next one reports a shell that it cost."""
+        """Give up the result of the last command. If it cost the shell, the next command reports that."""
         if self.last is not None:
             self.last.delivery.abandon()
 
     def note_loss(self, delivery: Delivery) -> None:
-        """The next command reports the shell that this one cost, unless its ending is delivered before."""
+        """Make the next command report that this one cost the shell, unless its result is delivered before."""
         if delivery.loss is not None:
             self.lost = delivery
 
     def cwd(self) -> str:
-        """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""
+        """Return bash's working directory: as bash reported it, or from the kernel while a command runs."""
         shell = self.shell
         if shell is None:
-            return self.options.cwd or proc.link("/proc/self/cwd")  # that may be gone
+            return self.options.cwd or proc.link("/proc/self/cwd")  # this directory may be gone
         return shell.cwd if self.state == "idle" else proc.link(f"/proc/{shell.pid}/cwd")
 
     def environment(self) -> Mapping[str, str]:
-        """What bash is started with."""
+        """Return the environment in which bash starts."""
         return environment(self.options) if self.first_env is None else self.first_env
 
     def refuse_closed(self) -> None:
@@ -244,17 +247,20 @@ class Core:
         return self.shell
 
     def running(self, verb: str, ended_too: bool = False) -> Call:
-        """The command that was handed back and runs (or has ended since, and its ending is not delivered)."""
+        """Return the command that was handed back and still runs. Raises NotRunning.
+
+        ``ended_too``: it may also have ended, if its result was not delivered yet.
+        """
         self.refuse_closed()
         call = self.last
         if call is None or not (call.delivery.runs_on or (ended_too and call.delivery.is_due)):
             raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
         return call
 
-    # -- whose the shell is
+    # -- ownership of the shell
 
     def own(self, shell: Shell) -> Shell:
-        """Bash was started. Raises SessionClosed where a signal handler has forked the host meanwhile, in the child."""
+        """Take over a shell that was started. Raises SessionClosed in a child that a signal handler has just forked."""
         self.shell = shell
         if self.is_parents:
             self.disown()
@@ -262,7 +268,7 @@ class Core:
         return shell
 
     def disown(self) -> None:
-        """In a forked child: it has no shell, and every verb refuses. The parent's is kept, with its descriptors."""
+        """In a forked child: give up the shell, so that every verb refuses. The parent's descriptors stay open."""
         self.is_parents, self.unattended = True, None
         if (shell := self.shell) is not None:
             shell.is_parents = True

@@ -1,8 +1,9 @@
-"""The ordinary command: typed, waited for and read in one short piece.
+"""The fast path for ordinary commands: it types, waits for and reads a command in one short piece.
 
-An ordinary command has a text and options that change nothing about how the next one is typed, and a bash about which
-nothing is unusual. All others go the general way (``typist``, ``attending``, ``endings``). So does a command that turns
-out to be unusual behind its mark, with all that was read of it. Both ways type the same words and read the same mark.
+The text and the options of an ordinary command change nothing about how the next one is typed, and nothing about its
+bash is unusual. All other commands take the general path (``submit``, ``verbs.attend``, ``ending``). So does a command
+that turns out to be unusual at its mark, with all that was read of it. Both paths type the same words and read the same
+mark.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from .core import NEVER, ONCE, Core
 from .delivery import DELIVERED
 from .submit import frame
 
-# A longer text goes into a file.
+# A longer text goes into a file, on the general path.
 _LONGEST: Final = 900
-# They stand for a nonce and a text where the words around them are learnt. No word of ours has such bytes.
+# Placeholders for a nonce and a text in a frame that becomes a format. No word of ours has such bytes.
 _NONCE: Final = bytes(range(0x80, 0x94))
 _TEXT: Final = b"\xfe\xff"
 _NAMES: Final[tuple[StreamName, StreamName]] = ("stdout", "stderr")
-# The options that an ordinary command may have. All others, also those that are yet to come, have their defaults.
+# An ordinary command may set these options. All others, also those of later versions, must have their defaults.
 _ORDINARY: Final = {"timeout", "on_timeout", "tty", "limits", "on_output"}
 _OTHERS: Final = itemgetter(*(name for name in OPTIONS if name not in _ORDINARY))
 _USUAL: Final = _OTHERS(Request(b"").__dict__)
 
 
 class _Line(NamedTuple):
-    """The words around a text and a nonce, as a format; and where the output comes out."""
+    """The line around a text and a nonce, as a format, and the streams of the output."""
 
     words: bytes
     out: Stream
@@ -46,20 +47,21 @@ class _Line(NamedTuple):
 
 
 class Ordinary:
-    """How ordinary commands are typed to one bash, as long as nothing about it changes."""
+    """Types ordinary commands to one bash, as long as nothing about that bash changes."""
 
     def __init__(self, core: Core, shell: Shell, flags: bytes) -> None:
         self.wait = Wait((shell.control.fd,), spin=SOON, within=QUICK)
-        self._shell = shell  # not the core, which holds this: both would live until the next garbage collection
+        # Not the core, which refers to this object: the cycle would keep both alive until the next garbage collection.
+        self._shell = shell
         self._state = flags, core.guard, core.trapping, shell.prompt
         self._flags, self._guarded, self._prompt = flags, core.guard != NEVER, shell.prompt
         self._lines: dict[tuple[bool, int], _Line] = {}  # by `tty`, and by `$?`
         self._line: _Line
-        self._said: bytes | None = None  # by bash, since the command was typed
+        self._said: bytes | None = None  # what bash has printed since the command was typed
 
     @classmethod
     def after(cls, core: Core, call: Call, before: Self | None) -> Self | None:
-        """How ordinary commands are typed after that one; None while something about the shell is unusual."""
+        """Return the fast path after that call, or None while something about the shell is unusual."""
         shell, mark = core.shell, call.framer.mark
         if (
             shell is None
@@ -80,11 +82,11 @@ class Ordinary:
         return before if before is not None and before.fits(core, shell, mark.flags) else cls(core, shell, mark.flags)
 
     def fits(self, core: Core, shell: Shell, flags: bytes) -> bool:
-        """Would another one be made for that state of the shell?"""
+        """Return whether this object is still right for the state of the shell."""
         return self._shell is shell and self._state == (flags, core.guard, core.trapping, shell.prompt)
 
     def send(self, core: Core, request: Request) -> Call | None:
-        """Type the command, if it is an ordinary one; None if nothing was typed."""
+        """Type the command and return its call. If it is no ordinary command, type nothing and return None."""
         shell, text, limits = self._shell, request.command, request.limits
         if (
             _OTHERS(request.__dict__) != _USUAL
@@ -114,11 +116,11 @@ class Ordinary:
         if len(lines) > READ_MAX:
             return None
         if self._prompt:
-            shell.control.receive()  # bash has asked for this line
+            shell.control.receive()  # the prompt for this line
         self._line, self._said = line, None
         core.unread = b""
         call = core.last = core.attended = Call(request, line.typed, nonce=nonce, prompt=self._prompt)
-        shell.busy = nonce  # first: Ctrl-C may strike as soon as it is sent
+        shell.busy = nonce  # set before: Ctrl-C may arrive as soon as the lines are sent
         shell.control.send(lines)
         return call
 
@@ -135,20 +137,20 @@ class Ordinary:
         line = self._lines[tty, core.status] = _Line(words, out, err, typed)
         return line
 
-    def hears_prompt(self) -> bool:
-        """Take what bash says. Is it no more than its prompt, so that the mark is still to come?"""
+    def has_only_prompt(self) -> bool:
+        """Read what bash has printed. Returns True if it is only the prompt, so that the mark has yet to come."""
         receive, prompt = self._shell.control.receive, self._prompt
         said = receive()
         if not prompt:
             self._said = said
             return False
-        while said == prompt:  # bash asks for two lines, one directly after the other
+        while said == prompt:  # bash prints the prompt for two lines, one directly after the other
             said = receive()
         self._said = said
         return said is None
 
     def read(self, core: Core, call: Call) -> Result | None:
-        """The result of the command; None if it runs on, or something about it is unusual."""
+        """Return the result of the command, or None if it still runs or something about it is unusual."""
         shell, line = self._shell, self._line
         control, said = shell.control, self._said
         mark = plain_mark(said, call.nonce) if said and control.is_bash else None
@@ -173,7 +175,7 @@ class Ordinary:
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
         delivery, result = call.delivery, exited(*output, mark.status, shell.place(mark.cwd), duration)
-        delivery.state, delivery.result = DELIVERED, result  # to the caller of `run`
+        delivery.state, delivery.result = DELIVERED, result  # the caller of `run` gets it
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
@@ -183,7 +185,10 @@ class Ordinary:
 
 
 def _drain(shell: Shell, out: Stream, err: Stream) -> tuple[tuple[bytes, bytes], bool]:
-    """What was printed on both; and is that all that was printed anywhere, and nobody left who may print more?"""
+    """Read both streams. Returns their data, and whether that is certainly the whole output.
+
+    It is if nothing was printed anywhere else, and no process holds a stream any more.
+    """
     events = dict(shell.streams.poll.poll(0))
     pieces, is_whole = [b"", b""], True
     for at, stream in enumerate((out, err)):
@@ -195,6 +200,6 @@ def _drain(shell: Shell, out: Stream, err: Stream) -> tuple[tuple[bytes, bytes],
             is_whole = is_whole and rest == b""
         elif event != POLLHUP:
             is_whole = False
-    for event in events.values():  # a stream that this command did not have is hung up; a terminal may have spoken
+    for event in events.values():  # other streams must be hung up: the terminal, or one that this command does not use
         is_whole = is_whole and event == POLLHUP
     return (pieces[0], pieces[1]), is_whole

@@ -63,7 +63,7 @@ def start(engine: Core, shell: Shell, request: Request) -> Call:
         older = shell.family.present()
     if older or engine.terminal_job is not None:
         _settle_terminal(engine, shell, request)
-    if engine.prompt_speaks and engine.may_trap(request):
+    if engine.prompt_speaks and engine.may_run_trap(request):
         shell.clear_own_output()
     if terminal and shell.is_background():
         shell.control.send(_TO_FOREGROUND)
@@ -126,7 +126,7 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
     # Bash gives background commands /dev/null as stdin. In a group that has its own stdin, it gives them that instead.
-    grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
+    grouped = not engine.traced and engine.may_run_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
     return Frame(
         *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, reserved),

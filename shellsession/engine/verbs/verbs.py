@@ -196,7 +196,7 @@ class Engine(Core):
         shell, ordinary = self.shell, self._ordinary
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
-                while (yield ordinary.wait) and not self.is_parents and ordinary.hears_prompt():
+                while (yield ordinary.wait) and not self.is_parents and ordinary.has_only_prompt():
                     pass
                 if (result := ordinary.read(self, call)) is not None:
                     return result
@@ -275,7 +275,7 @@ class Engine(Core):
         lost, self.lost = None if self.lost is None else self.lost.loss, None
         if lost is None and not is_gone:
             self.note_traps(request)
-            self.traced = self.prompt_speaks and self.may_trap(request) and (yield from ending.is_traced(shell))
+            self.traced = self.prompt_speaks and self.may_run_trap(request) and (yield from ending.is_traced(shell))
             return submit.start(self, shell, request)
         call = self.last = Call(request, Typed(), self.left)
         call.not_run = True
