@@ -1,7 +1,7 @@
-"""AsyncSession: one bash that stays open, for asyncio.
+"""``AsyncSession``: one bash that stays open, for asyncio.
 
-Law: what a verb does is in ``engine.verbs``, and whose turn it is in ``Turns``. Session has the same verbs with
-the same signatures.
+The operations themselves are in ``engine.verbs``. This module adds the lock (``Turns``), awaited callbacks (``Outlet``)
+and the iterator of ``stream`` (``Pieces``). Session has the same methods with the same signatures.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
     from .engine.verbs.verbs import Engine
 
 
-# A loop that ends when an iterator was left has ended by then, in seconds, also on a busy machine.
+# A loop that ends soon after an iterator was left has ended within this many seconds, even on a busy machine.
 _LOOP_PATIENCE: Final = 0.5
 
 
 class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
-    """What ``AsyncSession.stream`` gives. Asyncio closes a generator that was left by ``break`` some time later; this
-    knows at once that nobody holds it any more."""
+    """The iterator that ``AsyncSession.stream`` returns.
+
+    It notes at once that nothing refers to it any more. Asyncio closes a generator that was left by ``break`` later.
+    """
 
     def __init__(self, pieces: AsyncGenerator[tuple[Stream, bytes] | Result], followed: list[Call]) -> None:
         self._pieces, self._followed = pieces, followed
@@ -54,9 +56,11 @@ class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
 
 
 def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callable[[], bool]) -> None:
-    """End what was left, unless that has ended by then, or its loop has: then who uses the session next does it.
+    """End a command whose iterator was left, after a delay, if it still runs and the loop still exists.
 
-    Asyncio closes an iterator in a task that no end of a loop waits for. Begun there, and cut off, it cost the shell.
+    If the loop has ended by then, the next use of the session ends the command. Asyncio closes an iterator in a task
+    for which the end of a loop does not wait. When the command was ended in that task and the loop cut it off, the
+    shell was lost.
     """
     import asyncio
 
@@ -65,14 +69,17 @@ def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callab
 
 
 class Outlet:
-    """An ``on_output`` that may be a coroutine function. While it is awaited nothing more is read: who takes the output
-    slowly slows the command down, and nothing piles up."""
+    """Calls an ``on_output`` that may be a coroutine function.
+
+    While the callback is awaited, no more output is read. So a slow callback slows the command down, and no output
+    piles up.
+    """
 
     def __init__(self, take: OnOutput, engine: Engine) -> None:
         self._take, self._engine = take, engine
         self._pieces: deque[Awaitable[object]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self.call: Call | None = None  # of whose output it awaits, once there is any
+        self.call: Call | None = None  # the command whose output it awaits, once there is any
 
     def __call__(self, stream: Stream, data: bytes) -> None:
         came = self._take(stream, data)
@@ -88,7 +95,7 @@ class Outlet:
     async def _work(self, call: Call) -> None:
         import asyncio
 
-        # Its own to tell: an eager task (asyncio.eager_task_factory) may run to its end before who makes it knows it.
+        # The task registers itself: an eager one (asyncio.eager_task_factory) may end before its creator knows it.
         me = asyncio.current_task()
         self._engine.callback_tasks.add(me)
         fault: BaseException | None = None
@@ -97,7 +104,7 @@ class Outlet:
                 await self._pieces.popleft()
         except BaseException as error:
             call.mute()
-            # A task that was cancelled knows: another task that is at the command later does not.
+            # A cancelled task knows that itself. A later verb of another task must not raise it.
             fault = None if isinstance(error, asyncio.CancelledError) else error
             while self._pieces:
                 _discard(self._pieces.popleft())
@@ -106,14 +113,14 @@ class Outlet:
 
     @property
     def is_at_work(self) -> bool:
-        """Does it await the callback just now? One of a loop that was stopped does for ever."""
+        """Whether it awaits the callback now, on this loop. A task of a stopped loop would wait for ever."""
         import asyncio
 
         task = self._task
         return task is not None and not task.done() and task.get_loop() is asyncio.get_running_loop()
 
     async def finish(self, until: float | None = None) -> bool:
-        """The command has come back: everything it printed is to be taken, too. Was it, by that moment?
+        """Wait until the callback has taken all of the output. Returns False if it has not by the moment ``until``.
 
         Raises what the callback raised.
         """
@@ -134,16 +141,16 @@ def _discard(piece: Awaitable[object]) -> None:
 
 
 class Turns:
-    """An asyncio.Lock does not know who is to come first."""
+    """The lock of an asyncio session, in which a restart goes first. An asyncio.Lock knows no priority."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.taken = False  # somebody has the turn, or is about to
+        self.taken = False  # a task has the lock, or is about to get it
         self._restarts: deque[asyncio.Future[None]] = deque()
         self._others: deque[asyncio.Future[None]] = deque()
 
     async def take(self, first: bool = False, again: bool = False) -> None:
-        """Wait for the turn. ``again``: who had it, and let a restart go first, keeps its place."""
+        """Take the lock. ``first``: for a restart. ``again``: the caller let a restart go first."""
         if not self.taken:
             self.taken = True
             return
@@ -151,7 +158,7 @@ class Turns:
         turn = self.loop.create_future()
         (line.appendleft if again else line.append)(turn)
         await self._until(turn, line)
-        while self._restarts and not first:  # one came while we were on our way
+        while self._restarts and not first:  # a restart came after the lock was passed to us
             line.appendleft(turn := self.loop.create_future())
             self.give_up()
             await self._until(turn, line)
@@ -160,15 +167,15 @@ class Turns:
         try:
             await turn
         except BaseException:
-            if turn.done() and not turn.cancelled():  # it came, and is not wanted any more
+            if turn.done() and not turn.cancelled():  # the lock was passed to a task that was cancelled: pass it on
                 self.give_up()
             with suppress(ValueError):
                 line.remove(turn)
             raise
 
     def give_up(self) -> None:
-        """The next one's turn."""
-        if self.loop.is_closed():  # who had it is collected long after: those who wait there cannot be woken any more
+        """Release the lock, and pass it to the next task."""
+        if self.loop.is_closed():  # a holder that is collected after its loop was closed cannot wake the others
             return
         for line in (self._restarts, self._others):
             while line:
@@ -178,14 +185,14 @@ class Turns:
         self.taken = False
 
 
-# How long `interrupt` waits for a callback that is awaited, in seconds.
+# How many seconds ``interrupt`` waits for a callback that is awaited.
 _CALLBACK_PATIENCE = 1.0
 
 
 class AsyncSession(Base, LoopSession[Request]):
-    """``Session`` for asyncio: the same verbs, awaited. Tasks on one session are served one after the other.
+    """``Session`` for asyncio: the same methods, awaited. It serves the calls of several tasks one after the other.
 
-    They are of one loop: from another one, while the first runs and is in a verb, each verb raises SessionBusy.
+    All tasks must be of one event loop. While one loop runs a call, a call from another loop raises SessionBusy.
     """
 
     def _prepare(self) -> None:
@@ -193,7 +200,8 @@ class AsyncSession(Base, LoopSession[Request]):
         self._turns: Turns | None = None
         self._turn = object()
         self._drainer = LoopDrainer()
-        # Of the output of the last command that has one; held weakly, as it may hold whoever holds the session.
+        # The outlet of the last command that has one. The reference is weak: the callback may refer to what refers to
+        # the session.
         self._taker: Callable[[], Outlet | None] = lambda: None
         self._engine.reader = self._drainer
         self._engine.forget_fd = self._poller.forget
@@ -203,7 +211,7 @@ class AsyncSession(Base, LoopSession[Request]):
         await self.close()
 
     async def _start(self, verb: Callable[[], Steps[T]], first: bool = False) -> T:
-        """As ``Session._start``."""
+        """Do what starts bash if there is none; see ``Session._start``."""
         again = False
         while True:
             try:
@@ -219,14 +227,14 @@ class AsyncSession(Base, LoopSession[Request]):
         if self._turns is None or self._turns.loop is not loop:
             self._refuse_another_loop()
             self._turns = Turns(loop)
-            self._waiters.clear()  # of tasks of another loop
+            self._waiters.clear()  # they are tasks of another loop
         self._drainer.enter(loop)
         turns = self._turns
         try:
             await turns.take(first, again)
         except BaseException:
             if self._turns is turns and not turns.taken:
-                self._leave()  # it was to notify those that wait with it
+                self._leave()  # this task would have notified the waiters
             raise
         self._turn = turn = object()
         try:
@@ -234,16 +242,16 @@ class AsyncSession(Base, LoopSession[Request]):
             return await adrive(steps, self._poller)
         finally:
             turns.give_up()
-            if self._turn is turn:  # else this is collected long after its loop was closed
+            if self._turn is turn:  # otherwise garbage collection closes this, after its loop was closed
                 self._leave()
 
     async def _result_of(self, steps: Steps[Result], until: float | None = None) -> Result:
-        """As ``_do``, for a result. An ending is delivered once an awaited callback has taken all of the output.
+        """Do the steps like ``_do``. A final result is delivered once an awaited callback has taken all of the output.
 
-        Where it has not by that moment, the ending is kept for the next who asks: to empty a queue that the callback
-        fills may be what the caller does between two verbs.
+        If it has not by the moment ``until``, the result is kept for the next caller. The callback may fill a queue
+        that the caller empties between two calls.
         """
-        engine, taker = self._engine, self._taker()  # before: the call lets it go at its end
+        engine, taker = self._engine, self._taker()  # read before: the call drops it at its end
         result = await self._do(steps)
         if taker is not None and (call := taker.call) is engine.last and call is not None and not result.runs_on:
             try:
@@ -272,7 +280,10 @@ class AsyncSession(Base, LoopSession[Request]):
             raise SessionBusy(IN_CALLBACK)
 
     def _refuse_another_loop(self) -> None:
-        """Two at once would read the same streams, and give up each other's shell. One that was stopped is no other."""
+        """Refuse a second loop: both would read the same streams and give up each other's shell.
+
+        A stopped loop does not count.
+        """
         import asyncio
 
         if self._busy_loop() not in (None, asyncio.get_running_loop()):
@@ -285,18 +296,18 @@ class AsyncSession(Base, LoopSession[Request]):
             self._engine.kill_running(why)
 
     def _is_in_use(self) -> bool:
-        """Does a task of this loop run a verb, or wait for its turn?"""
+        """Return whether a task of this loop runs a verb, or waits for the lock."""
         import asyncio
 
         return self._busy_loop() is asyncio.get_running_loop()
 
     def _busy_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop, if it runs, a task of which runs a verb, or waits for its turn."""
+        """Return the loop whose tasks run verbs or wait for the lock, if there is one and it runs."""
         turns = self._turns
         return turns.loop if turns is not None and turns.taken and turns.loop.is_running() else None
 
     async def open(self) -> Self:
-        """Start bash now. Raises ShellUnavailable."""
+        """Start bash now, rather than at the first command. Raises ShellUnavailable."""
         await self._start(lambda: self._mine().open())
         return self
 
@@ -314,7 +325,7 @@ class AsyncSession(Base, LoopSession[Request]):
             await taker.finish()
         except BaseException:
             taker.cancel()
-            if handed_back is not None:  # nobody gets the result that says so
+            if handed_back is not None:  # the caller does not get the result that hands the command back
                 await to_its_end(self._do(engine.drop(handed_back)))
             raise
         engine.forget_output(result)
@@ -338,7 +349,7 @@ class AsyncSession(Base, LoopSession[Request]):
             engine.forget_output(result := call.delivery.deliver())
             yield result
         finally:
-            is_dropped = call.delivery.abandoned  # nobody holds the iterator: asyncio closes it, some time
+            is_dropped = call.delivery.abandoned  # nothing refers to the iterator, and asyncio closes it late
             call.delivery.abandon()
             if call.delivery.runs_on and self._owner == os.getpid():
                 if is_dropped:
@@ -347,33 +358,56 @@ class AsyncSession(Base, LoopSession[Request]):
                     await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:
-        """As ``Session.wait``, also for a command that another task is in. Cancelling the task ends the command."""
+        """Wait until the running command ends or waits for input, or until ``timeout`` seconds have passed.
+
+        The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
+        The ``timeout`` ends only the waiting, not the command. Cancelling the task ends the command.
+
+        If another task is in ``run`` or ``wait`` for the command, both tasks get its result. Raises NotRunning if no
+        command runs.
+        """
         engine, until = self._mine(), self._until(timeout)
         if (shared := await self._join_running(until)) is not None:
             return shared
         return await self._result_of(engine.wait(until), until)
 
     async def poll(self) -> Result:
-        """What the running command printed since the last time, without waiting."""
+        """Return what the running command has printed since the previous result, without waiting.
+
+        Raises NotRunning if no command runs.
+        """
         engine = self._mine()
         if (shared := await self._join_running(time.monotonic() + LOOK_PATIENCE)) is not None:
             return shared
         return await self._result_of(engine.poll(), time.monotonic() + LOOK_PATIENCE)
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
-        """Type into the running command's terminal (Enter is \"\\n\"), then stay with it as ``wait`` does."""
+        """Type into the running command's terminal (Enter is \"\\n\"), then wait on the command as ``wait`` does.
+
+        Raises InvalidRequest if the command was not run with ``stdin=TTY``, and NotRunning if no command runs. Raises
+        SessionBusy if another task runs the command, and it was not handed back within ``timeout`` seconds.
+        """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(timeout)
         await self._await_turn(until)
         return await self._result_of(engine.send(data, until), until)
 
     async def type(self, text: Text) -> None:
-        """As ``Session.type``."""
+        """Type into the running command's terminal like ``send``, without waiting afterwards; for use with ``expect``.
+
+        A terminal holds about 4 KiB. Longer text waits until the command reads it, up to the session's ``timeout``.
+        """
         engine, data, until = self._mine(), to_bytes("text", text), self._until(...)
         await self._await_turn(until)
         await self._do(engine.type(data, until))
 
     async def interrupt(self) -> Result:
-        """As ``Session.interrupt``, also from another task."""
+        """End the running command and everything that it started, and keep the shell. A time limit does the same.
+
+        If the command has ended by itself since its last result, the Result says so (``outcome="exited"``). Another
+        task may be in ``run`` or ``wait`` for the command; both tasks then get the same Result.
+
+        Raises NotRunning if no command runs.
+        """
         engine = self._mine()
         meant = engine.current
         if (shared := await self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
@@ -381,7 +415,7 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
 
     async def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
-        """As ``Session._join_running``."""
+        """Wait for the result of the command that another task runs; see ``Session._join_running``."""
         if not self._is_in_use():
             return None
         waiter = LoopWaiter()
@@ -391,11 +425,11 @@ class AsyncSession(Base, LoopSession[Request]):
         try:
             return waiter.result if await waiter.wait(until) else self._elsewhere()
         finally:
-            with suppress(ValueError):  # it has its result
+            with suppress(ValueError):  # the waiter was notified and removed
                 self._waiters.remove(waiter)
 
     async def _await_turn(self, until: float | None) -> None:
-        """As ``Session._await_turn``."""
+        """Wait until the command can be typed to; see ``Session._await_turn``."""
         if (shared := await self._join_running(until)) is not None:
             raise SessionBusy(NOT_YOURS) if shared.runs_on else NotRunning(ENDED)
 
@@ -406,38 +440,46 @@ class AsyncSession(Base, LoopSession[Request]):
         return await self._do(expect(engine, pattern, until, exact))
 
     def _on_change(self, do: Callable[[], None]) -> None:
-        """Have that method called when bash says something while no verb runs: mostly, that what was handed back ended.
+        """Call a method when bash prints something while no verb runs, mostly the mark of a command that has ended.
 
-        It is held weakly: our finalizer keeps the engine, and that the poller. Whose method it is would live for ever.
+        The reference is weak. Our finalizer keeps the engine alive, and the engine the poller; so the object of the
+        method would live for ever.
         """
         method = weakref.WeakMethod(do)
         self._poller.on_unawaited = lambda: None if (call := method()) is None else call()
 
     async def _look(self) -> Result | None:
-        """The ending of what was handed back, if it has ended; it is not delivered by that."""
+        """Return the result of a command that was handed back and has ended, or None. This does not deliver it."""
         engine = self._mine()
         if (call := engine.handed_back) is not None:
             await self._do(engine.await_output(call, time.monotonic(), "yield"))
         return engine.due
 
     async def _close_if_idle(self, idle: float | None) -> None:
-        """As ``Session._close_if_idle``."""
+        """Close the session if nothing has run in it for ``idle`` seconds."""
         if idle is not None and self._busy_loop() is None and not self.attached:
             await self._do(self._engine.close_if_idle(idle))
 
     async def restart(self) -> None:
-        """As ``Session.restart``; what another task runs is ended."""
+        """Start a new bash in the first directory and environment, and run the startup commands again.
+
+        What runs is ended first; if another task runs a command, its call returns with ``outcome="shell_exited"``.
+        Calls that have not begun yet run in the new bash. Raises ShellUnavailable and SessionClosed.
+        """
         self._refuse_callbacks()
         engine = self._mine()
         engine.refuse_restart()
         self._kill_running(RESTARTED)
-        await self._start(engine.restart, first=True)  # what queues for a turn is run in the fresh one
+        await self._start(engine.restart, first=True)  # calls that wait for the lock run in the new bash
 
     async def close(self) -> None:
-        """End the session and everything it started, though the task be cancelled; a second time does nothing."""
+        """End the session and every process that it has started, even if the task is cancelled meanwhile.
+
+        If another task runs a command, its call returns with ``outcome="shell_exited"``. A second close does nothing.
+        """
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self._engine.closed = True  # whoever queues for a turn is refused at once
+            self._engine.closed = True  # refuse the calls that wait for the lock
             await to_its_end(self._do(self._mine().close()))
-            if (taker := self._taker()) is not None and taker.is_at_work:  # who waits for that, waits no more
+            if (taker := self._taker()) is not None and taker.is_at_work:  # end the wait for the callback
                 taker.cancel()

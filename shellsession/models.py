@@ -1,4 +1,7 @@
-"""What goes in and what comes out: plain frozen records, checked once, cheap to make and to import."""
+"""The records that a session takes and returns: ``Request``, ``Limits``, ``Result``, and the errors with a result.
+
+They are frozen, are checked once when they are made, and are cheap to make and to import. ``Record`` is their base.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from .text import MAX_CHARS, decoded, ending, fitted, report, status
 
 
 class CommandError(ShellSessionError):
-    """A command that did not do well, raised because ``check=True`` asked for it."""
+    """A command failed or timed out. Raised only with ``check=True``; ``result`` is its Result."""
 
     code = "command"
 
@@ -23,17 +26,17 @@ class CommandError(ShellSessionError):
         self.result = result
 
     def __reduce__(self) -> tuple[type[CommandError], tuple[str, Result]]:
-        return type(self), (str(self), self.result)  # to cross processes with its result
+        return type(self), (str(self), self.result)  # so that pickle keeps ``result``
 
 
 class CommandFailed(CommandError):
-    """The command ended with a status other than 0, or was not run; ``result`` has its output, and says which."""
+    """The exit status was not 0, or the command was not run. ``result`` has its output and says which."""
 
     code = "command_failed"
 
 
 class CommandTimeout(CommandError, TimeoutError):
-    """The time limit passed; ``result`` has the output so far and what was killed."""
+    """The time limit passed. ``result`` has the output so far and says what was killed."""
 
     code = "command_timeout"
 
@@ -52,7 +55,10 @@ def _frozen(said: str) -> Exception:
 
 @functools.cache
 def _dataclass(record: Any, bare: bool = False) -> Any:
-    """What ``dataclasses`` makes of the same fields; ``bare``: without methods, which take ten times as long (1 ms)."""
+    """Return the dataclass with the same fields as a record class.
+
+    ``bare``: without methods, which take ten times as long to make (1 ms).
+    """
     from dataclasses import MISSING, field, make_dataclass
 
     fields = [
@@ -60,13 +66,13 @@ def _dataclass(record: Any, bare: bool = False) -> Any:
         for name, kind in record._types.items()
     ]
     if bare:
-        named = {"__doc__": record.__name__}  # else one is made of its signature
+        named = {"__doc__": record.__name__}  # otherwise dataclasses makes one from the signature
         return make_dataclass(record.__name__, fields, init=False, repr=False, eq=False, namespace=named)
     return make_dataclass(record.__name__, fields, frozen=True)
 
 
 class _AsDataclass:
-    """What ``dataclasses`` (replace, asdict, fields), pydantic and inspect look for, made when it is asked for."""
+    """A class attribute for ``dataclasses`` (replace, asdict, fields), pydantic and inspect; made on first use."""
 
     def __init__(self, read: Callable[[Any], object]) -> None:
         self._read = read
@@ -77,12 +83,12 @@ class _AsDataclass:
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """Its fields are the names that its class annotates, in their order; what is assigned there is their default.
+    """A frozen record. The annotations of its class are its fields, in order; values assigned there are the defaults.
 
-    Two are equal where they are of one class, and all their fields are.
+    Two records are equal if they have the same class and equal fields.
     """
 
-    # Without annotations, which typing.get_type_hints would tell of as of fields.
+    # Without annotations: typing.get_type_hints would report these as fields.
     __dataclass_fields__ = _AsDataclass(lambda record: _dataclass(record, bare=True).__dataclass_fields__)
     __dataclass_params__ = _AsDataclass(lambda record: _dataclass(record).__dataclass_params__)
     __signature__ = _AsDataclass(lambda record: _signature(_dataclass(record)))
@@ -96,31 +102,31 @@ class Record:
         cls._types = {**cls._types, **own}
         cls._defaults = {**cls._defaults, **{name: cls.__dict__[name] for name in own if name in cls.__dict__}}
         cls._unshown = (*cls._unshown, *unshown)
-        setattr(cls, "__match_args__", tuple(cls._types))  # noqa: B010  # mypy knows of it, and wants to set it itself
+        setattr(cls, "__match_args__", tuple(cls._types))  # noqa: B010  # mypy sets this attribute itself
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        if len(values) == len(self._types) and not named:  # as each command makes them: 2 us less
+        if len(values) == len(self._types) and not named:  # this way, which each command takes, saves 2 us
             self.__dict__.update(zip(self._types, values, strict=True))
         else:
             self.__dict__.update(self._completed(values, named))
         self.__post_init__()
 
     def _completed(self, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """The fields that were given, and the defaults of the others. Raises TypeError."""
+        """Return the given fields, and the defaults of the others. Raises TypeError."""
         placed = dict(zip(self._types, values, strict=False))
         fields = {**self._defaults, **placed, **named}
         if fields.keys() != self._types.keys() or len(placed) < len(values) or not placed.keys().isdisjoint(named):
             kind: Any = type(self)
-            _dataclass(kind)(*values, **named)  # says what is wrong
+            _dataclass(kind)(*values, **named)  # raises the TypeError that says what is wrong
         return fields
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Validate the fields. Raises InvalidRequest."""
 
     def __replace__(self, **changes: Any) -> Self:
         fields = {**self.__dict__, **changes}
         if len(fields) > len(self._types):
-            return type(self)(**fields)  # says what is wrong
+            return type(self)(**fields)  # raises the TypeError that says what is wrong
         made = object.__new__(type(self))
         made.__dict__.update(fields)
         made.__post_init__()
@@ -152,13 +158,13 @@ OnOverflow = Literal["truncate", "kill"]
 Stream = Literal["stdout", "stderr"]
 OnOutput = Callable[[Stream, bytes], object]
 
-# As many bytes of command text as anybody has a reason to send; a mistake (a file read into
-# a command) is told before bash spends minutes parsing it.
+# The longest command, in bytes. It exceeds every real need. A mistake (a file read into a command) is refused before
+# bash spends minutes on parsing it.
 MAX_COMMAND: Final = 16 << 20
 
 
 class Terminal(enum.Enum):
-    """The type of ``TTY``: give the command the terminal as its stdin."""
+    """The type of ``TTY``, the value of ``stdin`` that gives a command the terminal."""
 
     TTY = "tty"
 
@@ -173,10 +179,11 @@ Stdin = str | bytes | Terminal | None
 class Limits(Record):
     """How much of a command's output is kept.
 
-    ``max_output``: bytes kept per stream, half of them from the start and half from the end.
-    ``spill``: where output beyond that is written whole: a directory (a new pair of files per call),
-    or a file path (stdout there, stderr beside it with ``.stderr`` added); ``spill_max`` caps each file, in bytes.
-    ``on_overflow``: ``"truncate"`` drops the middle and counts it; ``"kill"`` ends the command.
+    * ``max_output``: how many bytes of each stream are kept, half from the start and half from the end.
+    * ``spill``: where the whole output is written if it exceeds that. A directory gets a new pair of files for each
+      call. A file path gets stdout; stderr goes beside it, with ``.stderr`` added to the name.
+    * ``spill_max``: the largest size of each of these files, in bytes.
+    * ``on_overflow``: ``"truncate"`` drops the middle and counts the bytes; ``"kill"`` ends the command.
     """
 
     max_output: int = 1 << 20
@@ -198,7 +205,7 @@ class Limits(Record):
 
 
 def path_text(value: Any) -> str | None:
-    """A path, a path object too, as text; None for what is none."""
+    """Return a path (str or path object) as text, or None if ``value`` is no valid path."""
     to_text = getattr(type(value), "__fspath__", None)
     path = value if to_text is None else to_text(value)
     with suppress(UnicodeEncodeError):
@@ -207,12 +214,12 @@ def path_text(value: Any) -> str | None:
     return None
 
 
-_LAST_WORDS: Final = 2000  # bytes of stderr in the error of a command that failed
-LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it
+_STDERR_SHOWN: Final = 2000  # bytes of stderr in the error of a command that failed
+LONGEST: Final = 1e9  # 31 years: more is a mistake, and clocks overflow at some point
 
 
 def check_seconds(name: str, value: object) -> None:
-    """Refuse what is no positive, finite number of seconds (None, no limit, is fine)."""
+    """Raise InvalidRequest unless the value is a positive, finite number of seconds, or None (no limit)."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
@@ -220,13 +227,13 @@ def check_seconds(name: str, value: object) -> None:
 
 
 def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither True nor False: any text would be true."""
+    """Raise InvalidRequest unless the value is True or False: any non-empty text would count as true."""
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} is True or False, not {value!r:.100}")
 
 
 def to_bytes(name: str, value: object) -> bytes:
-    """Text as UTF-8 (lone surrogates as the bytes they stand for), bytes as they are."""
+    """Return text as UTF-8, with lone surrogates as the bytes that they stand for; return bytes unchanged."""
     if isinstance(value, str):
         try:
             return value.encode("utf-8", "surrogateescape")
@@ -275,7 +282,7 @@ class Request(Record):
             )
 
     def with_command(self, command: bytes) -> Request:
-        """The same request for another command; its other fields were checked before. Raises InvalidRequest."""
+        """Return the same request for another command. Its other fields were checked before. Raises InvalidRequest."""
         request = object.__new__(Request)
         request.__dict__.update(self.__dict__, command=command)
         if b"\0" in command or len(command) > MAX_COMMAND:
@@ -283,15 +290,15 @@ class Request(Record):
         return request
 
     def with_output(self, on_output: OnOutput | None) -> Request:
-        """The same request with another callback of ours; its other fields were checked before."""
+        """Return the same request with another callback, without checks: the callback is ours."""
         request = object.__new__(Request)
         request.__dict__.update(self.__dict__, on_output=on_output)
         return request
 
 
-# The names of the options of ``run``. (Another one is ``check``: it asks for an error, and a request does not have it.)
+# The names of the options of ``run``, without ``check``: that only asks for an error, and no request has it.
 OPTIONS: Final = Request.__match_args__[1:]
-# What JSON may have for each type of a field.
+# The types that JSON may give for each type of a field.
 _KINDS: Final = {
     "bytes": (bytes,),
     "str": (str,),
@@ -306,16 +313,22 @@ _KINDS: Final = {
 
 
 class Result(Record, unshown=("stdout_cut", "stderr_cut")):
-    """What a command did, as far as it got.
+    """What a command did until its call returned.
 
-    ``exit_code`` is what bash's ``$?`` shows (128 + n when signal n killed the shell itself), None when nothing
-    was reported. ``signal`` is set when the shell itself, or the command by our hand, died of a signal.
-    ``state_kept`` is False when the shell is gone: the next command starts in a fresh one. ``ran`` is False when the
-    command is known not to have run, as the shell was gone before it, or something else took it: run it again safely.
-    ``reason`` says in words why the call came back other than by the command's own end, and how its shell ended.
-    ``killed`` are the ids of the processes that were ended with the command. Where the shell is gone, what earlier
-    commands had left running is among them, and the shell itself if we killed it.
-    ``background`` are those that it left running. ``duration`` is in seconds; ``*_omitted`` count dropped bytes.
+    * ``outcome``: how the call ended; "exited" means that the command ended by itself.
+    * ``exit_code``: what ``$?`` is in bash, or 128 + n if signal n killed the shell itself. None if bash has reported
+      no status.
+    * ``signal``: the signal that ended the shell itself, or that we sent to end the command.
+    * ``reason``: in words, why the call returned before the command ended by itself, or how the shell ended.
+    * ``state_kept``: False if the shell is gone; the next command starts in a new one.
+    * ``ran``: False if the command certainly did not run. The shell was gone before, or something else read the
+      command. You can safely run it again.
+    * ``killed``: the ids of the processes that were ended with the command. If the shell is gone, they include what
+      earlier commands had left running, and the shell itself if we killed it.
+    * ``background``: the ids of the processes that the command left running.
+    * ``duration``: in seconds. ``cwd``: bash's working directory afterwards.
+    * ``stdout_omitted``, ``stderr_omitted``: how many bytes were dropped.
+    * ``stdout_file``, ``stderr_file``: the spill files that were written; see ``Limits``.
     """
 
     stdout_bytes: bytes
@@ -339,29 +352,30 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
     @property
     def stdout(self) -> str:
-        """Standard output as text; bytes that are no UTF-8 become U+FFFD. A mark stands where bytes are missing."""
+        """Standard output as text. Invalid UTF-8 becomes U+FFFD, and a note marks the place of omitted bytes."""
         return decoded(self.stdout_bytes, self.stdout_omitted, self.stdout_cut, marked=True)
 
     @property
     def stderr(self) -> str:
-        """Standard error as text, as ``stdout``."""
+        """Standard error as text, decoded like ``stdout``."""
         return decoded(self.stderr_bytes, self.stderr_omitted, self.stderr_cut, marked=True)
 
     @property
     def ok(self) -> bool:
-        """True when the command ended by itself with status 0."""
+        """Whether the command ended by itself with status 0."""
         return self.outcome == "exited" and self.exit_code == 0
 
     @property
     def runs_on(self) -> bool:
-        """True when the command was handed back running: ``wait``, ``send`` and ``interrupt`` are there for it."""
+        """Whether the command was handed back and still runs. Continue with ``wait``, ``send`` or ``interrupt``."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
 
     def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True) -> str:
-        """What a model should read: the output, and in brackets how the command ended where it did not simply succeed.
+        """Return the text for a model: the output, and in brackets how the command ended if it did not just succeed.
 
-        At most ``max_chars`` characters. Longer output keeps its first and last lines, and a mark in between says how
-        much is missing. ``clean``: as a terminal shows it: no escape sequences, ``\\r`` and backspaces carried out.
+        The text has at most ``max_chars`` characters. Longer output keeps its first and last lines, with a note between
+        them that says how much is missing. ``clean``: show the output as a terminal would, without escape sequences,
+        and with ``\\r`` and backspaces applied.
         """
         if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
             raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
@@ -372,7 +386,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return report(streams_of(self), notes, max_chars, clean)
 
     def __str__(self) -> str:
-        """As ``for_model()``."""
+        """Return ``for_model()``."""
         return self.for_model()
 
     def __repr__(self) -> str:
@@ -381,24 +395,27 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         return f"<Result {', '.join(said)}, {self.duration:.3g} s>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, as JSON has it, and ``runs_on``. Output is text, and where that is not exact also base64."""
-        told: dict[str, Any] = {"stdout": self.stdout, "stderr": self.stderr}
-        told |= {name: getattr(self, name) for name in self._types if not name.endswith("_bytes")}
-        told |= {"killed": list(self.killed), "background": list(self.background), "runs_on": self.runs_on}
+        """Return all fields, and ``runs_on``, as values for JSON.
+
+        Output is text. If the text does not reproduce the bytes exactly, there is a field in base64 as well.
+        """
+        fields: dict[str, Any] = {"stdout": self.stdout, "stderr": self.stderr}
+        fields |= {name: getattr(self, name) for name in self._types if not name.endswith("_bytes")}
+        fields |= {"killed": list(self.killed), "background": list(self.background), "runs_on": self.runs_on}
         for name, data, *_ in streams_of(self):
-            if told[name].encode("utf-8", "surrogateescape") != data:
-                told[f"{name}_base64"] = b2a_base64(data, newline=False).decode()
-        return told
+            if fields[name].encode("utf-8", "surrogateescape") != data:
+                fields[f"{name}_base64"] = b2a_base64(data, newline=False).decode()
+        return fields
 
     def to_json(self) -> str:
-        """``to_dict`` as JSON."""
+        """Return ``to_dict`` as JSON."""
         import json
 
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Result:
-        """The result of which ``to_dict`` made this. Raises InvalidRequest for what is none."""
+        """Return the result from which ``to_dict`` made this. Raises InvalidRequest if it is none."""
         fields = {name: given[name] for name in cls._types if name in given}
         try:
             for name in ("stdout", "stderr"):
@@ -408,7 +425,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
                 fields[name] = tuple(fields[name])
             made = cls(**fields)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidRequest(f"this is no result as to_dict makes it: {error!r:.200}") from None
+            raise InvalidRequest(f"this is not a result as to_dict makes it: {error!r:.200}") from None
         for name, kind in cls._types.items():
             if type(getattr(made, name)) not in _KINDS[kind]:
                 raise InvalidRequest(f"a result's {name} is {kind}, not {getattr(made, name)!r:.100}")
@@ -416,13 +433,13 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Result:
-        """The result of which ``to_json`` made this text. Raises InvalidRequest for what is none."""
+        """Return the result from which ``to_json`` made this text. Raises InvalidRequest if it is none."""
         import json
 
         try:
             given = json.loads(text)
         except ValueError as error:
-            raise InvalidRequest(f"this is no JSON: {error}") from None
+            raise InvalidRequest(f"this is not JSON: {error}") from None
         if not isinstance(given, dict):
             raise InvalidRequest("the JSON of a result is an object")
         return cls.from_dict(given)
@@ -432,8 +449,8 @@ _EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
 
 
 def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float) -> Result:
-    """The result of a command that ended by itself, and of which nothing is missing."""
-    result = object.__new__(Result)  # without the checks of a result that a caller makes: 2 us
+    """Return the result of a command that ended by itself, with its complete output."""
+    result = object.__new__(Result)  # without ``__init__``, which takes 2 us more
     result.__dict__.update(
         _EXITED, stdout_bytes=stdout, stderr_bytes=stderr, exit_code=status, cwd=cwd, duration=duration
     )
@@ -441,7 +458,7 @@ def exited(stdout: bytes, stderr: bytes, status: int, cwd: str, duration: float)
 
 
 def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
-    """Both its streams: which it is, what was kept, how many bytes are missing, and where."""
+    """Return for each stream its name, the bytes kept, how many bytes are missing, and where."""
     return (
         ("stdout", result.stdout_bytes, result.stdout_omitted, result.stdout_cut),
         ("stderr", result.stderr_bytes, result.stderr_omitted, result.stderr_cut),
@@ -449,10 +466,10 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
 
 
 def command_bytes(command: object) -> bytes:
-    """The text of a command as bash reads it; a list of words is quoted. Raises InvalidRequest."""
+    """Return the text of a command as bash reads it, with the words of a list quoted. Raises InvalidRequest."""
     if isinstance(command, list | tuple):
         if not command or not all(isinstance(word, str) for word in command):
-            raise InvalidRequest("a command of several words is a list of str, the program first")
+            raise InvalidRequest("a command that is a list needs one or more str, the program first")
         import shlex
 
         command = shlex.join(command)
@@ -460,12 +477,12 @@ def command_bytes(command: object) -> bytes:
 
 
 def checked(result: Result, check: bool, command: object = "") -> Result:
-    """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that, with the ``command``."""
+    """Return the result. With ``check``, raise CommandFailed or CommandTimeout; the message shows the ``command``."""
     if not check or result.runs_on:
         return result
     if result.outcome in ("timed_out", "idle"):
         raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s{_outline(result, command)}", result)
-    if not result.ran:  # the status is that of what ended the shell before it, and may be 0
+    if not result.ran:  # the status is that of the shell that had ended before, and may be 0
         raise CommandFailed(f"{result.reason or 'the command was not run'}{_outline(result, command)}", result)
     if result.exit_code != 0:
         why = f" ({result.reason})" if result.reason else ""
@@ -474,7 +491,7 @@ def checked(result: Result, check: bool, command: object = "") -> Result:
 
 
 def _outline(result: Result, command: object) -> str:
-    """Which command an error is about, and what it wrote to stderr last."""
+    """Return the end of an error message: the command, and the end of its stderr."""
     text = command_bytes(command).decode("utf-8", "replace") if command else ""
-    said = fitted(result.stderr_bytes[-_LAST_WORDS:], 0, 0, _LAST_WORDS).rstrip()
-    return f": {text:.200}" * bool(text) + (f"\nThe end of stderr:\n{said}" if said else "")
+    shown = fitted(result.stderr_bytes[-_STDERR_SHOWN:], 0, 0, _STDERR_SHOWN).rstrip()
+    return f": {text:.200}" * bool(text) + (f"\nThe end of stderr:\n{shown}" if shown else "")

@@ -1,6 +1,6 @@
-"""The options of a session: the record of them, their types where they are passed on by name, and their checks.
+"""The options of a session: their record (``Options``), their types as keyword arguments, and their checks.
 
-Law: ``Options`` declares each option of ``Session``; a test says which place lacks one.
+``Options`` declares every option of ``Session``. A test fails if another place lacks one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Options(Record, unshown=("env", "extra_env")):
-    """The options of a session; see ``Session`` for the meaning of each field."""
+    """The options of a session. ``Session`` explains each one."""
 
     cwd: str | None = None
     env: Mapping[str, str] | None = None
@@ -38,18 +38,18 @@ class Options(Record, unshown=("env", "extra_env")):
 
 
 def path_of(name: str, value: object) -> str:
-    """A path as text."""
+    """Return a path as text. Raises InvalidRequest, which begins with ``name``."""
     with suppress(UnicodeEncodeError):
         if (path := path_text(value)) is not None:
-            os.fsencode(path)  # not in every locale can it be said
+            os.fsencode(path)  # raises if this locale cannot encode it
             return path
     raise InvalidRequest(f"{name} is a path (str), not {_shown(value)}")
 
 
 def absolute(path: str) -> str:
-    """The path, from where the host is now: later it may be elsewhere. ``..`` leads up from where a link leads.
+    """Return an absolute path. A relative path starts at the host's current directory, which may change later.
 
-    Raises InvalidRequest.
+    It keeps ``..``, which at a symbolic link means the parent of the link's target. Raises InvalidRequest.
     """
     try:
         return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
@@ -58,7 +58,7 @@ def absolute(path: str) -> str:
 
 
 def place_of(cwd: object) -> str | None:
-    """Where bash starts; whether that is there is not asked here."""
+    """Return ``cwd`` as text, without a check that the directory exists. Raises InvalidRequest."""
     if cwd is None:
         return None
     if (place := path_of("cwd", cwd)) == "":
@@ -67,14 +67,14 @@ def place_of(cwd: object) -> str | None:
 
 
 def bash_of(bash: object) -> str:
-    """The name or path of bash."""
+    """Return the name or path of bash as text. Raises InvalidRequest."""
     if (found := path_of("bash", bash)) == "":
-        raise InvalidRequest("bash is the name or path of one, not ''")
+        raise InvalidRequest("bash is the name or path of a bash, not ''")
     return found
 
 
 def commands_of(startup: object) -> tuple[bytes, ...]:
-    """The startup commands; a text alone is one."""
+    """Return the startup commands as bytes. A single text is one command. Raises InvalidRequest."""
     if isinstance(startup, str | bytes):
         startup = (startup,)
     if not isinstance(startup, Iterable) or isinstance(startup, Mapping):
@@ -83,7 +83,10 @@ def commands_of(startup: object) -> tuple[bytes, ...]:
 
 
 def check_options(env: object, extra_env: object, agent_env: object, size: object) -> None:
-    """Refuse what these options cannot be. No error shows a variable's value, which may be a secret."""
+    """Raise InvalidRequest if one of these options is invalid.
+
+    No message shows the value of a variable, which may be a secret.
+    """
     for name, value in (("env", env), ("extra_env", extra_env)):
         if value is not None and not isinstance(value, Mapping):
             raise InvalidRequest(f"{name} is a mapping of names to values, not {type(value).__name__}")
@@ -95,21 +98,21 @@ def check_options(env: object, extra_env: object, agent_env: object, size: objec
 
 
 def _check_variable(name: object, value: object) -> None:
-    """Refuse what no program can get."""
+    """Raise InvalidRequest if no process can have this variable in its environment."""
     fit = isinstance(name, str) and isinstance(value, str) and name != "" and "=" not in name
     with suppress(UnicodeEncodeError):
         if fit and b"\0" not in os.fsencode(f"{name}{value}"):
             return
-    # Behind a "=" in a name is what was meant as its value.
+    # If a name contains "=", the rest was probably meant as the value, which must not be shown.
     shown = repr(name.partition("=")[0]) if isinstance(name, str) else f"its name is {type(name).__name__}"
     raise InvalidRequest(
-        f"the environment holds a variable that no program can get: {shown} (names and values are str; no name holds a"
-        ' "=")'
+        f"a variable cannot be put into the environment: {shown} (names and values are str without NUL bytes; a name is"
+        ' not empty and has no "=")'
     )
 
 
 def check_size(size: object) -> None:
-    """Refuse what no terminal can have."""
+    """Raise InvalidRequest unless this is a size that a terminal can have."""
     if not isinstance(size, tuple | list) or len(size) != 2 or not all(map(_is_length, size)):
         raise InvalidRequest(f"size is (columns, rows), two numbers from 1 to 65535; not {_shown(size)}")
 
@@ -119,12 +122,12 @@ def _is_length(one: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Some of it: a person reads this, and it may be long."""
+    """Return the beginning of the value's repr, for a message. The value may be long."""
     return f"{value!r:.100}"
 
 
 class SessionOptions(TypedDict, total=False):
-    """Those of ``Session``."""
+    """The keyword arguments of ``Session``."""
 
     cwd: str | os.PathLike[str] | None
     env: Mapping[str, str] | None
