@@ -150,7 +150,7 @@ class Turns:
         self._others: deque[asyncio.Future[None]] = deque()
 
     async def take(self, first: bool = False, again: bool = False) -> None:
-        """Take the lock. ``first``: for a restart. ``again``: the caller let a restart go first."""
+        """Take the lock. ``first``: for a restart. ``again``: queue at the front, after a restart went first."""
         if not self.taken:
             self.taken = True
             return

@@ -150,7 +150,7 @@ class Base(AnySession[Request]):
         return 0.0 if since is None else time.monotonic() - since
 
     def _ensure_reader(self) -> None:
-        """Ensure that the output of a command that runs on is still read, where that depends on the event loop."""
+        """Ensure that the output of a running command is still read, if that depends on the event loop."""
 
     def _is_in_use(self) -> bool:
         """Return whether a thread or task runs a verb, or waits to run one."""
@@ -186,7 +186,7 @@ class Base(AnySession[Request]):
         return self._defaults.with_command(command_bytes(command))
 
     def _leave(self) -> None:
-        """Clean up after a verb, and notify those who wait for its command."""
+        """Clean up after a verb, and notify the waiters of its command."""
         engine = self._engine
         try:
             if (last := engine.last) is not None and last.delivery.handed_back:

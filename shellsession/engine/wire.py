@@ -22,7 +22,7 @@ The text runs under `! \\builtin eval`. The `!` is there because a non-zero last
 trigger `set -e` a second time at our level. The `builtin` is there because bash switches `set -e` off *inside* the text
 for `! eval`, but not for `! builtin eval`.
 
-PIPESTATUS has the status that `!` inverts. DIRSTACK has what `pwd` prints; PWD can be set by anybody. LINENO counts the
+PIPESTATUS has the status that `!` inverts. DIRSTACK has what `pwd` prints; a command can set PWD. LINENO counts the
 lines that bash has read. If it is one too low, something else (PROMPT_COMMAND='read x') has read one of our lines.
 """
 
@@ -190,7 +190,7 @@ class Frame(NamedTuple):
         `((1))`, because the last mark has left 1.
 
         The guard reports a function that hides the name we call, or a disabled name; then bash runs nothing. It costs
-        5 us, where a separate question would cost a round trip. A check afterwards would come too late: the text itself
+        5 us; a separate question would cost a round trip. A check afterwards would come too late: the text itself
         may have disabled the name.
         """
         run = b"%b -- %b" % (way_of(self.spelling), argument)  # the text may begin with a dash
@@ -239,7 +239,7 @@ def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
 
 
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
-_EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with what is behind it
+_EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with its arguments
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
 _NAMES_BUILTINS: Final = re.compile(

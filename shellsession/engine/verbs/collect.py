@@ -282,8 +282,8 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
         return False  # typed and not read yet, so the command will continue
     pids = [shell.pid, *shell.family.newer(call.older)]
     seen = {pid: at_terminal(pid, terminal, others) for pid in pids}
-    # A process may also read bash's own input, where no input for it will ever come: a trap's command after `set -e`
-    # undid our redirections, or `read -u 10`, which finds the descriptor that bash keeps.
+    # A process may also read bash's own input, which never has anything for it. One case is a trap's command after
+    # `set -e` undid our redirections. Another is `read -u 10`: it finds the descriptor that bash keeps.
     ours = (shell.control_name,)
     at_ours = {pid for pid in pids if at_terminal(pid, terminal, ours) == "reads"}
     if shell.idle():
