@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple
 
 import pytest
-from system import PATIENCE, descriptors_left
+from system import PATIENCE, descriptors, descriptors_left
 
 from shellsession.engine.io.loop import LoopPoller
 from shellsession.engine.io.threads import Ready, Wait
@@ -309,3 +309,18 @@ def test_output_is_read_where_no_descriptor_is_free(loop: Watched, bells: list[B
             return told(await LoopPoller().wait(output(bells[0].fd)))
 
     assert run(loop, main()) == [bells[0].fd]
+
+
+def test_the_epoll_for_output_ends_with_the_last_stream(loop: Watched, bells: list[Bell]) -> None:
+    """At once, though the poller lives on, and a loop may have many after another."""
+    poller = LoopPoller()
+
+    async def main() -> None:
+        before = descriptors()
+        await poller.wait(Wait(until=time.monotonic(), output=(bells[0].fd, bells[1].fd)))
+        poller.forget(bells[0].fd)
+        assert descriptors() > before
+        poller.forget(bells[1].fd)
+        assert descriptors() == before
+
+    run(loop, main())

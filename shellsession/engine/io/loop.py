@@ -181,7 +181,7 @@ class _Output:
     def __init__(self, loop: asyncio.AbstractEventLoop, epoll: select.epoll) -> None:
         self._loop, self._owner, self._epoll = loop, os.getpid(), epoll
         self._registered: set[int] = set()
-        self._callbacks: dict[int, Callable[[int], object]] = {}  # of those that are watched now
+        self._pollers: dict[int, weakref.ref[LoopPoller]] = {}  # who waits for those that are watched now
         loop.add_reader(epoll.fileno(), _read_next, weakref.ref(self))  # weakly: this ends with the last session
 
     def __del__(self) -> None:
@@ -190,23 +190,23 @@ class _Output:
 
     def read_next(self) -> None:
         for fd, _ in self._epoll.poll(0, 1):
-            if (callback := self._callbacks.pop(fd, None)) is not None:
-                callback(fd)
+            if (found := self._pollers.pop(fd, None)) is not None and (poller := found()) is not None:
+                poller.notice(fd)
 
-    def watch(self, fd: int, callback: Callable[[int], object]) -> None:
-        """Call that once, in a turn in which the stream can be read and is the next.
+    def watch(self, fd: int, poller: weakref.ref[LoopPoller]) -> None:
+        """Have the poller notice it once, in a turn in which the stream can be read and is the next.
 
         Not watched while it is read: with two epolls in a row, a wake-up for each write of 8 KiB took a fifth of the
         throughput.
         """
-        if fd not in self._callbacks:
+        if fd not in self._pollers:
             (self._epoll.modify if fd in self._registered else self._epoll.register)(fd, _ONCE)
             self._registered.add(fd)
-            self._callbacks[fd] = callback
+            self._pollers[fd] = poller
 
     def remove(self, fd: int) -> None:
         self._registered.discard(fd)
-        self._callbacks.pop(fd, None)
+        self._pollers.pop(fd, None)
         self._epoll.unregister(fd)
 
 
@@ -239,6 +239,7 @@ class LoopPoller:
         self._readers: set[int] = set()
         self._output: _Output | None = None  # of that loop
         self._outputs: set[int] = set()  # that are registered there
+        self._itself = weakref.ref(self)  # a session that nobody closes ends with its last reference
         self._awaited: tuple[int, ...] = ()
         self._ready: list[int] = []  # of those
         self._future: asyncio.Future[Ready] | None = None
@@ -274,7 +275,7 @@ class LoopPoller:
             else:
                 self._output = output
                 for fd in wait.output:
-                    output.watch(fd, self._came)
+                    output.watch(fd, self._itself)
                 self._outputs.update(wait.output)
         for fd in read:
             if fd not in self._readers:
@@ -283,9 +284,9 @@ class LoopPoller:
 
     def _wake(self, fd: int) -> None:
         if _can_be_read(fd):  # else the loop has told of it a second time before who waited came to read it
-            self._came(fd)
+            self.notice(fd)
 
-    def _came(self, fd: int) -> None:
+    def notice(self, fd: int) -> None:
         future = self._future
         if future is not None and fd in self._awaited:
             self._ready.append(fd)
@@ -329,11 +330,12 @@ class LoopPoller:
             self._outputs.discard(fd)
             if ours and self._output is not None:
                 self._output.remove(fd)
+            if not self._outputs:  # with the last session of the loop its epoll ends
+                self._output = None
 
     def forget_all(self) -> None:
         for fd in (*self._readers, *self._outputs):
             self.forget(fd)
-        self._output = None
 
 
 def _can_be_read(fd: int) -> bool:
