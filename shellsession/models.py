@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
+from .text import MAX_CHARS, decoded, ending, report, status
 
 
 class CommandError(ShellSessionError):
@@ -280,6 +282,20 @@ class Request(Record):
         return request
 
 
+# What JSON may have for each type of a field.
+_KINDS: Final = {
+    "bytes": (bytes,),
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "int | None": (int, type(None)),
+    "float": (float, int),
+    "bool": (bool,),
+    "Outcome": (str,),
+    "tuple[int, ...]": (tuple,),
+}
+
+
 class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     """What a command did, as far as it got.
 
@@ -314,13 +330,13 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
     @property
     def stdout(self) -> str:
-        """Standard output as text; bytes that are no UTF-8 become U+FFFD."""
-        return text_of(self.stdout_bytes, self.stdout_omitted, self.stdout_cut)
+        """Standard output as text; bytes that are no UTF-8 become U+FFFD. A mark stands where bytes are missing."""
+        return decoded(self.stdout_bytes, self.stdout_omitted, self.stdout_cut, marked=True)
 
     @property
     def stderr(self) -> str:
-        """Standard error as text; bytes that are no UTF-8 become U+FFFD."""
-        return text_of(self.stderr_bytes, self.stderr_omitted, self.stderr_cut)
+        """Standard error as text, as ``stdout``."""
+        return decoded(self.stderr_bytes, self.stderr_omitted, self.stderr_cut, marked=True)
 
     @property
     def ok(self) -> bool:
@@ -331,6 +347,76 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
     def runs_on(self) -> bool:
         """True when the command was handed back running: ``wait``, ``send`` and ``interrupt`` are there for it."""
         return self.exit_code is None and self.state_kept and self.outcome in ("running", "input", "idle")
+
+    def for_model(self, max_chars: int = MAX_CHARS, clean: bool = True) -> str:
+        """What a model should read: the output, and in brackets how the command ended where it did not simply succeed.
+
+        At most ``max_chars`` characters. Longer output keeps its first and last lines, and a mark in between says how
+        much is missing. ``clean``: as a terminal shows it: no escape sequences, ``\\r`` and backspaces carried out.
+        """
+        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
+            raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+        check_flag("clean", clean)
+        notes = [ending(self)]
+        if self.background:
+            notes.append(f"left running in the background: process {', '.join(map(str, self.background))}")
+        return report(streams_of(self), notes, max_chars, clean)
+
+    def __str__(self) -> str:
+        """As ``for_model()``."""
+        return self.for_model()
+
+    def __repr__(self) -> str:
+        said = [self.outcome] if self.exit_code is None else [self.outcome, status(self.exit_code)]
+        said += [f"{name} {len(data) + omitted} bytes" for name, data, omitted, _ in streams_of(self)]
+        return f"<Result {', '.join(said)}, {self.duration:.3g} s>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, as JSON has it, and ``runs_on``. Output is text, and where that is not exact also base64."""
+        told: dict[str, Any] = {"stdout": self.stdout, "stderr": self.stderr}
+        told |= {name: getattr(self, name) for name in self._types if not name.endswith("_bytes")}
+        told |= {"killed": list(self.killed), "background": list(self.background), "runs_on": self.runs_on}
+        for name, data, *_ in streams_of(self):
+            if told[name].encode("utf-8", "surrogateescape") != data:
+                told[f"{name}_base64"] = b2a_base64(data, newline=False).decode()
+        return told
+
+    def to_json(self) -> str:
+        """``to_dict`` as JSON."""
+        import json
+
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Result:
+        """The result of which ``to_dict`` made this. Raises InvalidRequest for what is none."""
+        fields = {name: given[name] for name in cls._types if name in given}
+        try:
+            for name in ("stdout", "stderr"):
+                exact = given.get(f"{name}_base64")
+                fields[f"{name}_bytes"] = given[name].encode() if exact is None else a2b_base64(exact, strict_mode=True)
+            for name in ("killed", "background"):
+                fields[name] = tuple(fields[name])
+            made = cls(**fields)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidRequest(f"this is no result as to_dict makes it: {error!r:.200}") from None
+        for name, kind in cls._types.items():
+            if type(getattr(made, name)) not in _KINDS[kind]:
+                raise InvalidRequest(f"a result's {name} is {kind}, not {getattr(made, name)!r:.100}")
+        return made
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Result:
+        """The result of which ``to_json`` made this text. Raises InvalidRequest for what is none."""
+        import json
+
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise InvalidRequest(f"this is no JSON: {error}") from None
+        if not isinstance(given, dict):
+            raise InvalidRequest("the JSON of a result is an object")
+        return cls.from_dict(given)
 
 
 _EXITED: Final = Result(b"", b"", 0, None, "", 0.0, "exited").__dict__
@@ -365,27 +451,3 @@ def checked(result: Result, check: bool) -> Result:
         why = result.reason or result.outcome
         raise CommandFailed(f"the command ended with status {result.exit_code} ({why}); see .result", result)
     return result
-
-
-def unfinished(data: bytes) -> bytes:
-    """The first bytes of a UTF-8 character at the end of ``data`` whose last ones have not come."""
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if 0xC2 <= byte < 0xF5:
-            whole = 2 + (byte >= 0xE0) + (byte >= 0xF0)
-            return data[-back:] if back < whole else b""
-        if not 0x80 <= byte < 0xC0:  # others begin none, and none will ever come of them
-            break
-    return b""
-
-
-def text_of(data: bytes, omitted: int, cut: int) -> str:
-    """Decode output whose middle is missing at ``cut``, without half a character on either side of the gap."""
-    if not omitted:
-        return data.decode("utf-8", "replace")
-    head, tail = data[:cut], data[cut:]
-    head = head[: len(head) - len(unfinished(head))]
-    skip = 0
-    while skip < min(3, len(tail)) and 0x80 <= tail[skip] < 0xC0:
-        skip += 1
-    return head.decode("utf-8", "replace") + tail[skip:].decode("utf-8", "replace")

@@ -12,7 +12,8 @@ from types import EllipsisType
 from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 from .errors import InvalidRequest
-from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, text_of, to_bytes
+from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
+from .text import decoded
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
@@ -276,7 +277,7 @@ class AnyJob:
     def _shown(self, name: str) -> tuple[str, int]:
         """As ``stdout`` or ``stderr``, and how many bytes of it were omitted."""
         kept = [self._kept(stream) for stream in _SHOWN[name]]
-        return "".join(text_of(*one) for one in kept), sum(omitted for _, omitted, _ in kept)
+        return "".join(decoded(*one) for one in kept), sum(omitted for _, omitted, _ in kept)
 
     @property
     def stdout(self) -> str:

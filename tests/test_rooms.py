@@ -14,7 +14,16 @@ trees = sources.trees
 
 # They compute, and touch no system: modules, or rooms with all that lies in them.
 _PURE: Final = (
-    *("errors", "models", "sandbox", "policy", "engine.wire", "daemon.protocol.wire", "daemon.protocol.messages"),
+    *(
+        "errors",
+        "text",
+        "models",
+        "sandbox",
+        "policy",
+        "engine.wire",
+        "daemon.protocol.wire",
+        "daemon.protocol.messages",
+    ),
     *("daemon.server.ledger", "daemon.server.outcomes"),
     *("contracts.contract", "contracts.one_shot", "contracts.spec", "contracts.langchain", "contracts.phoenix_git"),
 )

@@ -18,7 +18,8 @@ from typing import Any, Final, Literal, TypedDict
 from pydantic import Field
 
 from ..errors import ContractError, InvalidRequest, ShellSessionError
-from ..models import Limits, Request, Result, check_flag, check_seconds, streams_of, unfinished
+from ..models import Limits, Request, Result, check_flag, check_seconds, streams_of
+from ..text import unfinished
 from .cancel import CallCancelled
 from .contract import (
     LOST,

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ..errors import ContractError, InvalidRequest
-from ..models import Request, Result, path_text, streams_of, text_of, unfinished
+from ..models import Request, Result, path_text, streams_of
+from ..text import decoded, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -264,8 +265,8 @@ def shown(result: Result) -> tuple[str, str]:
 
 def _whole(data: bytes, omitted: int, cut: int) -> str:
     if not omitted:
-        return text_of(data, 0, 0)
-    head, tail = text_of(data[:cut], omitted, cut), text_of(data[cut:], omitted, 0)
+        return decoded(data, 0, 0)
+    head, tail = decoded(data[:cut], omitted, cut), decoded(data[cut:], omitted, 0)
     return f"{head}\n[{omitted} bytes omitted]\n{tail}"
 
 

@@ -35,7 +35,8 @@ from pydantic import ConfigDict, Field
 
 from ..engine.wire import quote
 from ..errors import InvalidRequest, ShellSessionError, ShellUnavailable
-from ..models import Limits, Result, check_flag, text_of
+from ..models import Limits, Result, check_flag
+from ..text import decoded
 from .contract import (
     Action,
     BadCall,
@@ -385,7 +386,7 @@ def render(result: Result, slow_ok: bool = False) -> ToolResult:
 
 def format_output(output: bytes, omitted: int = 0, cut: int = 0) -> str:
     """Output within the limit as it is; of a longer one both ends. ``omitted`` bytes are missing at ``cut``."""
-    text = text_of(output, omitted, cut)
+    text = decoded(output, omitted, cut)
     whole = text.encode()
     size = len(whole) + omitted
     if size <= MAX_OUTPUT_LENGTH:

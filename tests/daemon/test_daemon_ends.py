@@ -88,9 +88,9 @@ def test_what_is_kept_of_ends_is_bounded(daemon: Daemon, sh: RemoteSession, plac
     told = []
     for client in reversed(clients[2:]):
         ended = client.wait(PATIENCE)
-        told.append((ended.exit_code, ended.stdout, ended.stdout_omitted))
+        told.append((ended.exit_code, ended.stdout_bytes, ended.stdout_omitted))
         client.disconnect()
-    assert told == [(17, "17\n", 0), *((number, "", len(f"{number}\n")) for number in range(16, 1, -1))]
+    assert told == [(17, b"17\n", 0), *((number, b"", len(f"{number}\n")) for number in range(16, 1, -1))]
     for client in clients[:2]:
         with pytest.raises(NotRunning, match="no longer known"):
             client.wait(PATIENCE)

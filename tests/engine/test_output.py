@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from shellsession import Result
 from shellsession.engine.io.output import Capture
-from shellsession.models import text_of
+from shellsession.text import decoded
 
 LIMITS = st.integers(0, 70)
 CHUNKS = st.lists(st.binary(max_size=40), max_size=12)
@@ -152,7 +152,7 @@ def test_an_unfinished_line_can_be_cut_off(data: bytes, left: bytes) -> None:
 @given(LIMITS, st.text(st.sampled_from("aé世😀")))
 def test_the_text_never_holds_half_a_character(limit: int, text: str) -> None:
     kept, omitted, cut = captured(limit, [text.encode()]).peek()
-    seen = text_of(kept, omitted, cut)
+    seen = decoded(kept, omitted, cut)
     assert "�" not in seen
     if not omitted:
         assert seen == text
@@ -164,7 +164,7 @@ def test_the_text_never_holds_half_a_character(limit: int, text: str) -> None:
 @given(st.binary(max_size=100), LIMITS)
 def test_any_bytes_have_a_text(data: bytes, limit: int) -> None:
     kept, omitted, cut = captured(limit, [data]).peek()
-    seen = text_of(kept, omitted, cut)
+    seen = decoded(kept, omitted, cut)
     if not omitted:
         assert seen == data.decode("utf-8", "replace")
 
@@ -173,18 +173,18 @@ def test_any_bytes_have_a_text(data: bytes, limit: int) -> None:
 def test_foreign_bytes_are_not_swallowed_with_the_gap(data: bytes) -> None:
     """What is no UTF-8 at all shows as U+FFFD on either side of a gap, save for what may be half a character."""
     latin = bytes(byte | 0xC0 for byte in data)  # lead bytes only: none is whole
-    seen = text_of(latin, 5, len(latin) // 2)
+    seen = decoded(latin, 5, len(latin) // 2)
     assert len(seen) >= len(latin) - 1
 
 
 def test_a_result_has_both_views() -> None:
     result = Result("aé".encode(), b"\xff", 0, None, "/", 0.0, "exited", stdout_omitted=3, stdout_cut=2)
-    assert (result.stdout, result.stdout_bytes) == ("a", b"a\xc3\xa9")
+    assert (result.stdout, result.stdout_bytes) == ("a[... 5 bytes omitted ...]", b"a\xc3\xa9")
     assert (result.stderr, result.stderr_bytes) == ("�", b"\xff")
 
 
 @pytest.mark.parametrize("byte", [b"\xc0", b"\xc1", b"\xf5", b"\xff"])
 def test_what_begins_no_character_is_none_that_a_gap_has_cut(byte: bytes) -> None:
-    assert text_of(byte + b"z", 5, 1) == "\ufffdz"
+    assert decoded(byte + b"z", 5, 1) == "\ufffdz"
     capture = captured(100, [byte])
     assert capture.take(final=False) == (byte, 0, 1)

@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import Final
 
 from ...errors import InvalidRequest
-from ...models import Limits, Result, unfinished
+from ...models import Limits, Result
 from ...options import absolute
 from ...sandbox import Sandbox, is_within
+from ...text import unfinished
 from ..kernel import proc
 from ..kernel.signals import undisturbed
 from .directories import open_directory

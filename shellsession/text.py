@@ -1,0 +1,275 @@
+"""Output as text: decoded, cleaned of what a terminal would not show, and cut to a length.
+
+Nothing here invents data. Where bytes are missing a mark says so, at the very place; a cut falls between two lines, and
+where one line is too long for that, the mark stands within the line.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Final, Protocol
+
+    class Ended(Protocol):
+        """What ``ending`` reads of a result."""
+
+        @property
+        def exit_code(self) -> int | None: ...
+        @property
+        def duration(self) -> float: ...
+        @property
+        def outcome(self) -> str: ...
+        @property
+        def state_kept(self) -> bool: ...
+        @property
+        def reason(self) -> str: ...
+        @property
+        def background(self) -> tuple[int, ...]: ...
+        @property
+        def ran(self) -> bool: ...
+
+
+# Bytes that a terminal does not show as they are. Tab and newline are text.
+_CONTROLS: Final = bytes(sorted({*range(32), 127} - set(b"\t\n")))
+_ERASE_LINE: Final = re.compile(r"\x1b\[([012]?)K")
+# How erasing stands in a line meanwhile: to its end, to its beginning, or all of it.
+_ERASES: Final = {"": "\x1c", "0": "\x1c", "1": "\x1d", "2": "\x1e"}
+# CSI, then OSC and other strings, then all other sequences: ECMA-48, 5.4 to 5.6. None goes beyond its line.
+_ESCAPE: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?"
+    r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1f\x7f]"
+)
+_MOVES: Final = re.compile("([\r\b\x1c\x1d\x1e])")
+_MOVED_LINE: Final = re.compile("[^\n]*[\r\b\x1c\x1d\x1e][^\n]*")
+
+# So many bytes are looked at for each character that there is room for.
+_WINDOW: Final = 2
+# What models are given elsewhere, too, before it crowds out the task: about 8 000 tokens.
+MAX_CHARS: Final = 30_000
+# The lines of more bytes than this are estimated from as many in the middle: to count them would take longer than all
+# else (1 MiB: 0.5 ms).
+_COUNTED: Final = 1 << 15
+
+
+def unfinished(data: bytes) -> bytes:
+    """The first bytes of a UTF-8 character at the end of ``data`` whose last ones are missing."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if 0xC2 <= byte < 0xF5:
+            whole = 2 + (byte >= 0xE0) + (byte >= 0xF0)
+            return data[-back:] if back < whole else b""
+        if not 0x80 <= byte < 0xC0:  # others begin none, and none will ever come of them
+            break
+    return b""
+
+
+def decoded(data: bytes, omitted: int = 0, cut: int = 0, marked: bool = False) -> str:
+    """Output as text. ``omitted`` bytes are missing at ``cut``; ``marked``: a mark says so there.
+
+    Bytes that are no UTF-8 become U+FFFD. A character that the gap has split is left out.
+    """
+    if not omitted:
+        return data.decode("utf-8", "replace")
+    head, tail = _around(data, cut)
+    mark = _mark(omitted + len(data) - len(head) - len(tail), "", "") if marked else ""
+    return head.decode("utf-8", "replace") + mark + tail.decode("utf-8", "replace")
+
+
+def _around(data: bytes, cut: int) -> tuple[bytes, bytes]:
+    """What stands before and after a gap, without half a character on either side."""
+    head, tail = data[:cut], data[cut:]
+    skip = 0
+    while skip < min(3, len(tail)) and 0x80 <= tail[skip] < 0xC0:
+        skip += 1
+    return head[: len(head) - len(unfinished(head))], tail[skip:]
+
+
+def clean(text: str) -> str:
+    """The text as a terminal would show it: without escape sequences, ``\\r`` and backspaces carried out.
+
+    The number of lines stays the same. What moves to another line (a full-screen program) is not drawn.
+    """
+    text = text.replace("\r\n", "\n")
+    text = _ERASE_LINE.sub(lambda found: _ERASES[found[1]], re.sub("[\x1c\x1d\x1e]", "", text))
+    text = _ESCAPE.sub("", text)
+    return _MOVED_LINE.sub(lambda found: _drawn(found[0]), text)
+
+
+def _drawn(line: str) -> str:
+    """One line in which the cursor moves, as it looks at last."""
+    shown, at = "", 0
+    for piece in _MOVES.split(line):
+        match piece:
+            case "\r":
+                at = 0
+            case "\b":
+                at = max(0, at - 1)
+            case "\x1c":
+                shown = shown[:at]
+            case "\x1d":
+                shown = " " * at + shown[at:]
+            case "\x1e":
+                shown = ""
+            case _ if piece:
+                shown = shown[:at].ljust(at) + piece + shown[at + len(piece) :]
+                at += len(piece)
+    return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
+
+
+def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True, more: str = "") -> str:
+    """Output as text of at most ``room`` characters: all of it, or its first and last lines around a mark.
+
+    ``omitted`` bytes are missing at ``cut`` already. ``cleaned``: as ``clean`` does it. The mark ends with ``more``.
+    """
+    if not omitted and len(data) <= 2 * _WINDOW * room and len(text := _text(data, cleaned)) <= room:
+        return text
+    before, after = _whole_lines(*_around(data, cut)) if omitted else (data, data)
+    free = room - len(_mark(omitted + len(data), f"about {_grouped(len(data))} lines", more))
+    if free <= 0:
+        return _mark(omitted + len(data), "", more)[:room]
+    head, size = _first(before, free // 2, cleaned)
+    tail, rest = _last(after, free - len(head), cleaned)
+    missing = data[size : len(data) - rest]
+    mark = _mark(omitted + len(missing), "" if omitted else _lines(missing), more)
+    return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
+
+
+def _whole_lines(before: bytes, after: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after a gap, without the lines that the gap has split, as far as there are others."""
+    return before[: before.rfind(b"\n") + 1] or before, after[after.find(b"\n") + 1 :] or after
+
+
+def _text(data: bytes, cleaned: bool) -> str:
+    text = data.decode("utf-8", "replace")
+    return clean(text) if cleaned and len(data.translate(None, _CONTROLS)) != len(data) else text
+
+
+def _first(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
+    """The first lines that fit into so many characters, and their size in bytes; or the first part of a long line."""
+    window = data[: _WINDOW * room]
+    text = _text(window, cleaned)
+    if len(window) == len(data) and len(text) <= room:
+        return text, len(data)
+    end = text.rfind("\n", 0, room) + 1
+    if end:
+        lines = text.count("\n", 0, end)
+        return text[:end], sum(map(len, window.split(b"\n", lines)[:lines])) + lines
+    piece = window[:room]
+    piece = piece[: len(piece) - len(unfinished(piece))]
+    return _text(piece, cleaned), len(piece)
+
+
+def _last(data: bytes, room: int, cleaned: bool) -> tuple[str, int]:
+    """The last lines that fit into so many characters, and their size in bytes; or the last part of a long line."""
+    window = data[-_WINDOW * room :]
+    text = _text(window, cleaned)
+    if len(window) == len(data) and len(text) <= room:
+        return text, len(data)
+    begin = text.find("\n", max(0, len(text) - room - 1)) + 1
+    if 0 < begin < len(text):
+        lines = text.count("\n", begin)
+        return text[begin:], sum(map(len, window.rsplit(b"\n", lines + 1)[1:])) + lines
+    _, piece = _around(window[-room:], 0)
+    return _text(piece, cleaned), len(piece)
+
+
+def _begins_line(data: bytes, size: int) -> bool:
+    """Do the last so many bytes begin a line?"""
+    return data[len(data) - size - 1 : len(data) - size] == b"\n"
+
+
+def _lines(data: bytes) -> str:
+    """How many lines that is, in words."""
+    if len(data) <= _COUNTED:
+        count = data.count(b"\n")
+        return f"{_grouped(count)} line{'s' * (count != 1)}" if count else ""
+    middle = (len(data) - _COUNTED) // 2
+    count = data.count(b"\n", middle, middle + _COUNTED) * len(data) // _COUNTED
+    step = 10 ** max(0, len(str(count)) - 2)
+    return f"about {_grouped(count // step * step)} lines" if count else ""
+
+
+def _mark(size: int, lines: str, more: str) -> str:
+    return f"[... {_grouped(size)} bytes{f' ({lines})' if lines else ''} omitted{more} ...]"
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
+
+
+def signal_name(number: int) -> str:
+    """ "SIGSEGV" for 11; "" where there is no such signal."""
+    import signal  # makes enums of all of them
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return ""
+
+
+def ending(result: Ended) -> str:
+    """How a command ended, in words; "" where it simply succeeded."""
+    if not result.ran:
+        return f"not run: {result.reason}"
+    seconds = _rounded(result.duration)
+    kept = (
+        "the shell and its state are kept"
+        if result.state_kept
+        else "the shell's state is lost; the next command starts in a fresh one"
+    )
+    match result.outcome:
+        case "exited":
+            said = status(result.exit_code) if result.exit_code else ""
+            return said if result.state_kept else f"{said or 'exit status 0'}; {kept}"
+        case "running":
+            return f"still running after {seconds} s"
+        case "input":
+            return f"waits for input after {seconds} s"
+        case "timed_out":
+            return f"ended by its time limit after {seconds} s; {kept}"
+        case "idle":
+            return f"printed nothing more after {seconds} s" + (
+                "" if result.exit_code is None else f", and was ended; {kept}"
+            )
+        case "shell_exited":
+            return f"{result.reason or 'the shell has ended'}; {kept}"
+    return f"ended: {result.reason or result.outcome}; {kept}"
+
+
+def status(code: int | None) -> str:
+    """An exit status in words, with the signal that bash counts from 128 on."""
+    name = signal_name(code - 128) if code is not None and code > 128 else ""
+    return f"exit status {code}" + (f" (128 + {name})" if name else "")
+
+
+def _rounded(seconds: float) -> str:
+    """The seconds as people read them; never 0 for what took some time."""
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
+
+
+def report(
+    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool, more: str = ""
+) -> str:
+    """Output and how it ended, as one text of at most ``room`` characters.
+
+    ``streams``: name, bytes, how many are missing, and where. Two that have something to show are labelled, and stderr
+    always. ``notes`` stand behind them, each in brackets. ``more``: the end of a mark, where ``{stream}`` is its name.
+    """
+    given = [one for one in streams if one[1] or one[2]]
+    ends = [f"[{note}]" for note in notes if note] or ([] if given else ["[no output]"])
+    labels = [f"[{name}]" if len(given) > 1 or name != "stdout" else "" for name, *_ in given]
+    free = room - sum(len(one) + 1 for one in (*ends, *labels)) - len(given)
+    parts = list[str]()
+    # The shorter stream gets all that it needs, and the other one the rest.
+    sizes = sorted((len(data) + omitted, at) for at, (_, data, omitted, _) in enumerate(given))
+    texts = dict[int, str]()
+    for left, (_, at) in zip(range(len(given), 0, -1), sizes, strict=True):
+        name, data, omitted, cut = given[at]
+        texts[at] = fitted(data, omitted, cut, max(0, free // left), cleaned, more.format(stream=name))
+        free -= len(texts[at])
+    for at, label in enumerate(labels):
+        parts += [label] * bool(label) + [texts[at].removesuffix("\n")]
+    return "\n".join((*parts, *ends))[:room]

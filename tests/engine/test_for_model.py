@@ -1,0 +1,151 @@
+"""What a model reads of a result: never more than it asked for, never a line that was not printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from shellsession import InvalidRequest, Limits, Result, Session
+from shellsession.text import clean, fitted
+
+_MARK = re.compile(r"\[\.\.\. ([\d ]+) bytes(?: \((?:about )?[\d ]+ lines?\))? omitted \.\.\.\]\n?")
+
+
+def made(stdout: bytes = b"", stderr: bytes = b"", **fields: Any) -> Result:
+    values: dict[str, Any] = {"exit_code": 0, "signal": None, "cwd": "/", "duration": 0.5, "outcome": "exited"}
+    return Result(stdout, stderr, **{**values, **fields})
+
+
+def test_a_short_result_is_what_was_printed() -> None:
+    assert made(b"one\ntwo\n").for_model() == "one\ntwo"
+    assert made().for_model() == "[no output]"
+    assert made(b"out\n", b"err\n", exit_code=2).for_model() == "[stdout]\nout\n[stderr]\nerr\n[exit status 2]"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"exit_code": 139}, "exit status 139 (128 + SIGSEGV)"),
+        ({"exit_code": 255}, "exit status 255"),
+        ({"exit_code": None, "outcome": "running"}, "still running after 0.5 s"),
+        ({"exit_code": None, "outcome": "input"}, "waits for input after 0.5 s"),
+        (
+            {"exit_code": 130, "outcome": "timed_out"},
+            "ended by its time limit after 0.5 s; the shell and its state are kept",
+        ),
+        (
+            {"exit_code": 3, "outcome": "shell_exited", "state_kept": False, "reason": "bash exited with 3"},
+            "bash exited with 3; the shell's state is lost; the next command starts in a fresh one",
+        ),
+        ({"exit_code": None, "ran": False, "reason": "the shell was gone"}, "not run: the shell was gone"),
+        ({"background": (7, 8)}, "left running in the background: process 7, 8"),
+    ],
+)
+def test_how_it_ended_is_said_in_words(fields: dict[str, Any], said: str) -> None:
+    assert str(made(b"x\n", **fields)) == f"x\n[{said}]"
+
+
+def test_a_cut_result_shows_only_lines_that_were_printed() -> None:
+    with Session(timeout=20) as session:
+        result = session.run("seq 1 100000", limits=Limits(max_output=60))
+        shown = result.for_model()
+        assert "9996" not in shown.splitlines()
+        assert set(_MARK.sub("", shown).splitlines()) < {str(number) for number in range(1, 100001)}
+        assert re.search(r"\[\.\.\. [\d ]+ bytes omitted \.\.\.\]9996\n", result.stdout)
+
+
+lines = st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=200)
+
+
+@given(lines, st.integers(1, 700), st.booleans())
+def test_it_is_never_longer_than_asked_for(printed: list[bytes], most: int, cleaned: bool) -> None:
+    result = made(b"\n".join(printed), b"\n".join(reversed(printed)), exit_code=1)
+    assert len(result.for_model(most, cleaned)) <= most
+
+
+@given(st.lists(st.text(max_size=40), max_size=200), st.integers(100, 700))
+def test_what_is_shown_and_what_is_omitted_is_all(printed: list[str], room: int) -> None:
+    data = "\n".join(printed).encode("utf-8", "replace")
+    shown = fitted(data, 0, 0, room, cleaned=False)
+    if not (mark := _MARK.search(shown)):
+        assert shown.encode() == data
+        return
+    head, tail = shown[: mark.start()].encode(), shown[mark.end() :].encode()
+    assert data.startswith(head)
+    assert data.endswith(tail)
+    assert len(head) + len(tail) + int(mark[1].replace(" ", "")) == len(data)
+
+
+@pytest.mark.parametrize("omitted", [1, 10**6])
+@given(st.binary(max_size=300), st.integers(0, 300), st.integers(1, 400))
+def test_what_was_lost_before_is_counted_too(omitted: int, data: bytes, cut: int, room: int) -> None:
+    shown = fitted(data, omitted, min(cut, len(data)), room)
+    assert len(shown) <= room
+    if room >= 100:
+        assert (mark := _MARK.search(shown))
+        assert int(mark[1].replace(" ", "")) >= omitted
+
+
+@pytest.mark.parametrize(
+    ("printed", "shown"),
+    [
+        ("10%\r20%\r100%\n", "100%\n"),
+        ("long line\rshort\n", "shortline\n"),
+        ("long line\r\x1b[Kshort\n", "short\n"),
+        ("long line\x1b[2K\rshort\n", "short\n"),
+        ("abc\x1b[1K\rx", "x"),
+        ("ab\b\bX\n", "Xb\n"),
+        ("one\r\ntwo\r\n", "one\ntwo\n"),
+        (
+            "\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x1b(B\x1b=end",
+            "red link end",
+        ),
+        ("bell\x07 nul\0 tab\t\x7f", "bell nul tab\t"),
+        ("\x1b]never ended\nnext", "\nnext"),
+        ("\x1b", ""),
+    ],
+)
+def test_text_is_cleaned_as_a_terminal_would_show_it(printed: str, shown: str) -> None:
+    assert clean(printed) == shown
+
+
+@given(st.text(st.sampled_from("ab\r\b\n\x1b[]KmÄ0;\x07\x1c\x1d\x1e"), max_size=60))
+def test_cleaning_keeps_the_lines_and_leaves_no_control(printed: str) -> None:
+    shown = clean(printed)
+    assert shown.count("\n") == printed.count("\n")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", shown)
+
+
+whole = st.integers(0, 10**9)
+
+
+@given(st.binary(max_size=50), st.binary(max_size=50), whole, st.lists(whole), st.sampled_from(["exited", "running"]))
+def test_a_result_survives_json(stdout: bytes, stderr: bytes, omitted: int, pids: list[int], outcome: str) -> None:
+    result = made(
+        stdout, stderr, stdout_omitted=omitted, stdout_cut=len(stdout) // 2, killed=tuple(pids), outcome=outcome
+    )
+    told = json.loads(result.to_json())
+    assert told == result.to_dict()
+    assert Result.from_json(result.to_json()) == Result.from_dict(told) == result
+    if not omitted and stdout.isascii():
+        assert "stdout_base64" not in told
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stdout": 1, "stderr": ""}', "null"])
+def test_what_is_no_result_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Result.from_json(text)
+    wrong = made().to_dict()
+    wrong["exit_code"] = "0"
+    with pytest.raises(InvalidRequest, match="exit_code"):
+        Result.from_dict(wrong)
+
+
+def test_repr_is_short() -> None:
+    result = made(b"x" * 10**6, exit_code=1)
+    assert repr(result) == "<Result exited, exit status 1, stdout 1000000 bytes, stderr 0 bytes, 0.5 s>"
+    assert repr(made(exit_code=None, outcome="running")).startswith("<Result running, stdout")
