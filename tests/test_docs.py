@@ -107,6 +107,13 @@ def test_the_functions_that_the_design_names_exist() -> None:
             scope = found[0]
 
 
+def test_the_order_of_rooms_is_the_one_that_is_tested() -> None:
+    law = re.compile(r"^errors[^\"`]+__main__$", re.MULTILINE)
+    shown, tested = (law.findall(read(page)) for page in ("docs/design.md", "tests/test_imports.py"))
+    assert [law.split() for law in shown] == [law.split() for law in tested]
+    assert len(tested) == 1
+
+
 def test_the_package_carries_no_page() -> None:
     """But the tables of its contracts, which stand beside them."""
     assert {path.parent.name for path in (TOP / "shellsession").rglob("*.md")} == {"parity"}
