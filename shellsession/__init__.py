@@ -9,6 +9,14 @@ The public names, loaded when first used, so that a program pays only for what i
 may change in any release.
 """
 
+import sys
+
+if sys.platform != "linux":
+    raise ImportError(
+        f"shellsession needs Linux: it drives bash through /proc and Linux's own calls, and this is {sys.platform};"
+        " use a virtual machine or a container"
+    )
+
 TYPE_CHECKING = False  # to load ``typing`` for that would take most of the time that this takes
 if TYPE_CHECKING:
     from .agents import AgentInfo, Agents, AsyncAgents

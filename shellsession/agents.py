@@ -23,9 +23,9 @@ from .engine.io.loop import LoopAlarm, to_its_end
 from .engine.kernel.proc import alive
 from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable, TooManySessions
 from .models import Result, State, check_seconds
-from .options import RunOptions, SessionOptions
+from .options import SessionOptions
 from .session import Session
-from .signatures import Text
+from .signatures import RunOptions, Text
 
 S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all of this process

@@ -307,7 +307,7 @@ class AsyncSession(Base, LoopSession[Request]):
             return result
         taker, handed_back = Outlet(request.on_output, engine), None
         self._taker = weakref.ref(taker)
-        request = request.__replace__(on_output=taker)
+        request = request.with_output(taker)
         try:
             result = await self._start(lambda: engine.run(request))
             handed_back = engine.call if result.runs_on else None

@@ -22,7 +22,7 @@ from .errors import FORKED, InvalidRequest, SessionClosed
 from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, to_bytes
 from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
 from .sandbox import Sandbox
-from .signatures import AnySession, Given, Seconds, Text, fed
+from .signatures import AnySession, RunOptions, Seconds, Text, fed
 
 # How long who only looks may be waited for, in seconds.
 LOOK_PATIENCE = 0.02
@@ -85,9 +85,19 @@ class Base(AnySession[Request]):
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
         mine, added = (None if given is None else dict(given) for given in (env, extra_env))
         options = Options(
-            *(place, mine, added, agent_env, commands, columns_and_rows, program, timeout, sandbox),
+            cwd=place,
+            env=mine,
+            extra_env=added,
+            agent_env=agent_env,
+            timeout=timeout,
+            on_timeout=on_timeout,
             tty=tty,
+            limits=kept,
+            startup=commands,
             check_startup=check_startup,
+            size=columns_and_rows,
+            bash=program,
+            sandbox=sandbox,
         )
         self._engine = Engine(options)
         self._owner = os.getpid()
@@ -160,26 +170,17 @@ class Base(AnySession[Request]):
             raise SessionClosed(FORKED)
         return self._engine
 
-    def _request(self, given: Given) -> Request:
-        defaults, tty, stdin = self._defaults, given.tty, given.stdin
-        terminal = stdin is TTY
-        if terminal and tty is not None:
-            check_flag("tty", tty)
+    def _request(self, command: Text, given: RunOptions) -> Request:
+        changes: dict[str, Any] = {**given, "command": to_bytes("command", command)}
+        if (stdin := given.get("stdin")) is TTY:
+            check_flag("tty", tty := changes.setdefault("tty", True))
             if not tty:
                 raise InvalidRequest("stdin=TTY gives the command the terminal: tty=False contradicts that")
-        return Request(
-            to_bytes("command", given.command),
-            defaults.timeout if given.timeout is ... else given.timeout,
-            given.idle_timeout,
-            defaults.on_timeout if given.on_timeout is None else given.on_timeout,
-            stdin if stdin is None or stdin is TTY else fed(stdin),
-            terminal or (defaults.tty if tty is None else tty),
-            given.echo,
-            given.merge_stderr,
-            given.isolated,
-            defaults.limits if given.limits is None else _limits_of(given.limits, self._engine.options.sandbox),
-            given.on_output,
-        )
+        elif stdin is not None:
+            changes["stdin"] = fed(stdin)
+        if "limits" in given:
+            changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
+        return self._defaults.__replace__(**changes)
 
     def _plain_request(self, command: Text) -> Request:
         return self._defaults.with_command(to_bytes("command", command))

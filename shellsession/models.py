@@ -281,7 +281,15 @@ class Request(Record):
             request._check_command()
         return request
 
+    def with_output(self, on_output: OnOutput | None) -> Request:
+        """The same request with another callback of ours; its other fields were checked before."""
+        request = object.__new__(Request)
+        request.__dict__.update(self.__dict__, on_output=on_output)
+        return request
 
+
+# The names of the options of ``run``. (Another one is ``check``: it asks for an error, and a request does not have it.)
+OPTIONS: Final = Request.__match_args__[1:]
 # What JSON may have for each type of a field.
 _KINDS: Final = {
     "bytes": (bytes,),

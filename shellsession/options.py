@@ -1,6 +1,6 @@
-"""What a session and a command may be given by name, where that is passed on: a type checker knows it there, too.
+"""The options of a session: the record of them, their types where they are passed on by name, and their checks.
 
-Law: types alone, and those of ``Session`` and of its ``run``; a test holds them together.
+Law: ``Options`` declares each option of ``Session``; a test says which place lacks one.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypedDict
 
 from .errors import InvalidRequest
-from .models import Limits, OnOutput, OnTimeout, Record, Request, Stdin, path_text, to_bytes
-from .signatures import Seconds, Text
+from .models import Limits, OnTimeout, Record, Request, path_text, to_bytes
+from .signatures import Text
 
 if TYPE_CHECKING:
     from .sandbox import Sandbox
 
 
 class Options(Record, unshown=("env", "extra_env")):
-    """How a session's bash is started; see ``Session`` for the meaning of each field."""
+    """The options of a session; see ``Session`` for the meaning of each field."""
 
     cwd: str | None = None
     env: Mapping[str, str] | None = None
     extra_env: Mapping[str, str] | None = None
     agent_env: bool = True
+    timeout: float | None = None
+    on_timeout: OnTimeout = "interrupt"
+    tty: bool = True
+    limits: Limits = Limits()
     startup: tuple[bytes, ...] = ()
+    check_startup: bool = True
     size: tuple[int, int] = (200, 50)
     bash: str = "bash"
-    timeout: float | None = None
     sandbox: Sandbox | None = None
     umask: int | None = None  # of the client that opened it; None: the host's
-    tty: bool = True  # most commands have a terminal
-    check_startup: bool = True
 
 
 def path_of(name: str, value: object) -> str:
@@ -137,19 +139,3 @@ class SessionOptions(TypedDict, total=False):
     size: tuple[int, int]
     bash: str | os.PathLike[str]
     sandbox: Sandbox | None
-
-
-class RunOptions(TypedDict, total=False):
-    """Those of ``Session.run``."""
-
-    timeout: Seconds
-    idle_timeout: float | None
-    on_timeout: OnTimeout | None
-    stdin: Stdin
-    tty: bool | None
-    merge_stderr: bool
-    isolated: bool
-    limits: Limits | None
-    on_output: OnOutput | None
-    echo: bool
-    check: bool

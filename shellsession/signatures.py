@@ -1,15 +1,15 @@
 """The interface that all sessions share, in this process or in the daemon: the options of a call, and ``expect``.
 
-Law: the options of ``run`` and ``stream`` are listed here, once; what they mean is for each session to say, and nothing
-is run here.
+Law: the options of ``run`` and ``stream``, which ``Request`` declares, are typed here and nowhere else. What they mean
+is for each session to say, and nothing is run here.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import wraps
 from types import EllipsisType
-from typing import Any, Concatenate, Final, Generic, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
 
 from .errors import InvalidRequest
 from .models import TTY, Limits, OnOutput, OnTimeout, Result, Stdin, Stream, check_flag, checked, to_bytes
@@ -53,20 +53,29 @@ class AsyncOutput(AsyncIterable[tuple[Stream, bytes] | Result], Protocol):
         """Interrupt the command, unless it has ended."""
 
 
-class Given(NamedTuple):
-    """A command and its options as ``run`` was given them: ``...`` and None are the session's own."""
+class RunOptions(TypedDict, total=False):
+    """The options of ``run``, by name."""
 
-    command: Text
-    timeout: Seconds = ...
-    idle_timeout: float | None = None
-    on_timeout: OnTimeout | None = None
-    stdin: Stdin = None
-    tty: bool | None = None
-    merge_stderr: bool = False
-    isolated: bool = False
-    limits: Limits | None = None
-    on_output: OnOutput | None = None
-    echo: bool = False
+    timeout: Seconds
+    idle_timeout: float | None
+    on_timeout: OnTimeout | None
+    stdin: Stdin
+    tty: bool | None
+    merge_stderr: bool
+    isolated: bool
+    limits: Limits | None
+    on_output: OnOutput | None
+    echo: bool
+    check: bool
+
+
+def options_given(arguments: Mapping[str, Any]) -> RunOptions:
+    """The options among the arguments of ``run`` that are not left at their defaults."""
+    options = RunOptions()
+    for name, default in _DEFAULTS.items():
+        if arguments.get(name, default) is not default:
+            options[name] = arguments[name]  # type: ignore[literal-required]  # its keys are these
+    return options
 
 
 def fed(stdin: object) -> bytes:
@@ -87,13 +96,13 @@ class AnySession(Generic[R]):
 
     _gentle: OnTimeout  # for a command that cannot be handed back running at its time limit
 
-    def _request(self, given: Given) -> R:
-        """The request of ``run``. Raises InvalidRequest."""
+    def _request(self, command: Text, given: RunOptions) -> R:
+        """The request of ``run``; an option that is not given is the session's own. Raises InvalidRequest."""
         raise NotImplementedError
 
     def _plain_request(self, command: Text) -> R:
         """The same, for a command without options."""
-        return self._request(Given(command))
+        return self._request(command, {})
 
     @property
     def before(self) -> Any:
@@ -136,9 +145,9 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
         it is interrupted a little later, at the latest when the session is used next; iterate in
         ``contextlib.aclosing(...)`` to have it done when the loop is left.
         """
+        options = options_given(locals())
         _refuse_terminal(stdin)
-        given = Given(command, timeout, idle_timeout, self._gentle, stdin, tty, merge_stderr, isolated, limits)
-        return self._stream(self._request(given))
+        return self._stream(self._request(command, {**options, "on_timeout": self._gentle}))
 
     def _stream(self, request: R) -> OutputT:
         raise NotImplementedError
@@ -200,11 +209,9 @@ class ThreadSession(_Streaming[R, Output]):
             and (merge_stderr is isolated is echo is check is False)
         ):
             return self._run(self._plain_request(command))
-        check_flag("check", check)
-        given = Given(
-            command, timeout, idle_timeout, on_timeout, stdin, tty, merge_stderr, isolated, limits, on_output, echo
-        )
-        return self._checked(self._run(self._request(given)), check)
+        options = options_given(locals())
+        check_flag("check", options.pop("check", False))
+        return self._checked(self._run(self._request(command, options)), check)
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """Wait until the running command has printed something that matches; pexpect's ``expect``.
@@ -224,6 +231,9 @@ class ThreadSession(_Streaming[R, Output]):
 
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         raise NotImplementedError
+
+
+_DEFAULTS: Final[Mapping[str, Any]] = ThreadSession.run.__kwdefaults__ or {}
 
 
 class LoopSession(_Streaming[R, AsyncOutput]):

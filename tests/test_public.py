@@ -11,7 +11,8 @@ import pytest
 
 import shellsession
 from shellsession import AsyncRemoteSession, AsyncSession, RemoteSession, Session, ShellSessionError, errors, models
-from shellsession.options import RunOptions, SessionOptions
+from shellsession.options import SessionOptions
+from shellsession.signatures import RunOptions
 
 _PUBLIC = [
     "TTY",

@@ -147,6 +147,7 @@ VERBS: Final = {
     "attach": "sit down at an agent's session yourself",
     "log": "show who ran what, and how it ended",
     "status": "show how the daemon is doing",
+    "doctor": "show what this machine offers, and what to do about the rest",
     "serve": "run the daemon that holds the sessions",
     "stop": "end the daemon and every session",
     "mcp": "serve a session's verbs to MCP clients over stdio",

@@ -82,7 +82,7 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
     opening = Message({"verb": "open", "agent": agent, **inherited()}, ())
     *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)
     incarnation = field(opened.header, "id", str).partition(".")[0]
-    header: dict[str, Any] = {"verb": "run", "agent": agent, "tty": False, "idle_timeout": None, "live": True}
+    header: dict[str, Any] = {"verb": "run", "agent": agent, "tty": False, "live": True}
     if call.timeout is not None:
         header["timeout"] = call.timeout
     if os.isatty(2):

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..models import MAX_COMMAND, TTY, Result, Stdin
+from ..models import MAX_COMMAND, OPTIONS, TTY, Result, Stdin
 from . import arguments, results, words
 from .arguments import show_json, talk
 from .output import Passed
@@ -110,22 +110,12 @@ def main(typed: Sequence[str]) -> int:
 def _run(session: RemoteSession, script: bytes, given: argparse.Namespace, passed: Passed) -> tuple[Result, bool]:
     """What came of it; and was it ended by Ctrl-C? Raises KeyboardInterrupt where nothing is known to have come."""
 
-    def run() -> Result:
-        return session.run(
-            script,
-            timeout=given.timeout,
-            idle_timeout=given.idle_timeout,
-            on_timeout=given.on_timeout,
-            stdin=stdin,
-            tty=given.tty or given.interactive,
-            merge_stderr=given.merge_stderr,
-            isolated=given.isolated,
-            on_output=None if given.json else passed,
-        )
-
-    stdin = _stdin(given, len(script))
+    options = {name: value for name, value in vars(given).items() if name in OPTIONS}
+    options["stdin"] = _stdin(given, len(script))
+    options["tty"] = given.tty or given.interactive
+    options["on_output"] = None if given.json else passed
     try:
-        return results.until_ctrl_c(run)
+        return results.until_ctrl_c(lambda: session.run(script, **options))
     except results.LeftByCtrlC as left:
         raise KeyboardInterrupt(_NOT_RUN if left.ended else _UNKNOWN) from None
 

@@ -397,9 +397,13 @@ def _title(command: bytes) -> str:
     return shown + " ..." if more or len(line) > _TITLE_MAX else shown
 
 
+# What of a request is no option of ``run``.
+_NO_OPTIONS: Final = {"command", *Dressed.__annotations__}
+
+
 def _options(request: Request) -> dict[str, Any]:
-    names = ("timeout", "on_timeout", "stdin", "tty", "merge_stderr", "isolated", "limits", "on_output")
-    return {name: getattr(request, name) for name in names}
+    """The options of the request, all of them: ``run`` raises TypeError for one that it does not know."""
+    return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
 
 
 # So many earlier environments' secrets are kept: a day of tokens that are good for an hour.

@@ -17,9 +17,11 @@ from bashes import BUILTINS_FIRST_LINE
 from daemons import Daemon
 from system import is_alive, wait_until
 
-from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Session, aconnect, connect
+from shellsession import Agents, AsyncAgents, AsyncSession, InvalidRequest, Result, Session, aconnect, connect
 from shellsession.contracts import phoenix, spec
+from shellsession.contracts.contract import Contract, Steps
 from shellsession.contracts.tool import AsyncTool, Tool
+from shellsession.models import Request
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -61,6 +63,38 @@ def test_a_session_whose_time_is_up_just_then_is_made_anew(monkeypatch: pytest.M
     with Session() as session:
         session.close()
         assert "closed" in spec.tool(session)(call)["error"]
+
+
+class Asking(Contract[Result]):
+    """Asks for one request, and returns its result."""
+
+    persistent = True
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    def steps(self, call: object) -> Steps[Result]:
+        result: Result = yield self.request
+        return result
+
+
+class Ranked(Request):
+    """A request with an option that no session knows."""
+
+    rank: int = 1
+
+
+def test_a_request_keeps_all_its_options() -> None:
+    with Session() as session:
+        result = Tool(Asking(Request(b"sleep 100", timeout=20, idle_timeout=0.1)), session, None, None)({})
+        assert result.outcome == "idle"
+
+
+def test_an_option_that_no_session_knows_is_refused_before_anything_runs() -> None:
+    with Session() as session:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'rank'"):
+            Tool(Asking(Ranked(b"echo hi")), session, None, None)({})
+        assert session.state == "new"
 
 
 @pytest.mark.parametrize("contract", [spec, phoenix])

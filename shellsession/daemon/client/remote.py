@@ -27,8 +27,8 @@ from ...errors import (
     ShellUnavailable,
 )
 from ...models import TTY, Limits, OnOutput, Request, Result, State, Stream, check_flag, check_seconds, to_bytes
-from ...options import absolute, bash_of, check_options, check_size, commands_of, place_of
-from ...signatures import AnyJob, AnySession, Given, Seconds, fed
+from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
+from ...signatures import AnyJob, AnySession, RunOptions, Seconds, Text, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
@@ -38,11 +38,7 @@ from .transport import Transport, UnixTransport
 
 if TYPE_CHECKING:
     from ...engine.io.dialogue import Dialogue
-    from ...options import SessionOptions
     from ...sandbox import Sandbox
-
-
-_OPTIONS: Final = {"agent_env", "timeout", "on_timeout", "tty", "check_startup", "size", "bash"}
 
 
 def _path(path: str) -> str:
@@ -85,7 +81,7 @@ def opening(
 
     Raises InvalidRequest, and TypeError, as ``Session``, for an unknown option.
     """
-    unknown = set(options) - _OPTIONS
+    unknown = options.keys() - SessionOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"a session has no option {', '.join(sorted(unknown))}")
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
@@ -335,28 +331,22 @@ class Remote(AnySession[PreparedRun]):
 
     # -- run and stream
 
-    def _request(self, given: Given) -> PreparedRun:
+    def _request(self, command: Text, given: RunOptions) -> PreparedRun:
         """Raises InvalidRequest and SessionBusy."""
         # It would wait for an iterator that the caller itself holds. (A dropped one does not count: asyncio ends that
         # later, and the daemon runs this behind it.)
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
-        # The session has its own values for what is not given, and flags that are not set are not sent.
-        text, stdin, on_output = to_bytes("command", given.command), given.stdin, given.on_output
+        fields, text = dict[str, Any](given), to_bytes("command", command)
+        stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
         data = () if stdin is None or stdin is TTY else (fed(stdin),)
-        named = {"on_timeout": given.on_timeout, "tty": given.tty, "limits": given.limits}
-        fields: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-        if given.timeout is not ...:
-            fields["timeout"] = given.timeout
-        fields["idle_timeout"] = given.idle_timeout
-        flags: dict[str, Any] = {name: getattr(given, name) for name in ("merge_stderr", "isolated", "echo")}
-        Request(text, on_output=on_output, **fields, **flags)  # refuses what cannot be meant
-        flags |= {"live": on_output is not None, "tell": self.on_wait is not None}
-        fields |= {name: True for name, is_set in flags.items() if is_set}
-        if given.limits is not None:
-            fields["limits"] = limits_fields(given.limits)
+        Request(text, on_output=on_output, **fields)  # refuses what cannot be meant
+        if "limits" in fields:
+            fields["limits"] = limits_fields(fields["limits"])
         if stdin is not None:
             fields["stdin"] = "tty" if stdin is TTY else "bytes"
+        flags = {"live": on_output is not None, "tell": self.on_wait is not None}
+        fields |= {name: True for name, is_set in flags.items() if is_set}
         return self._message("run", text, *data, **fields), on_output
 
     def _run(self, prepared: PreparedRun) -> Any:

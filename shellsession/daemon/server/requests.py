@@ -6,17 +6,20 @@ Law: a field that is not listed is refused, and what a field means is the sessio
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal, Union
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
+from ... import models
 from ...errors import InvalidRequest, VersionMismatch
-from ...models import Limits, OnOverflow, OnTimeout
+from ...models import TTY, Limits, OnOverflow, OnTimeout
 from ...sandbox import Sandbox
+from ...signatures import RunOptions, options_given
 from ..protocol.wire import ID_MAX, OUTPUT_MAX, PROTOCOL
 
 _AGENT_MAX: Final = 256  # characters
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
+RunT = TypeVar("RunT", bound="OfAgent")
 # All are validated as one union, which is built at once: to build each by itself, too, takes 10 ms of a daemon's start.
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
@@ -104,6 +107,14 @@ class Start(OfAgent):
     verb: Literal["start"]
 
 
+def _with_options(kind: type[RunT]) -> type[RunT]:
+    """The same, with a field for each option of ``run`` that it lacks; ``on_output`` is never sent."""
+    types, known = get_type_hints(models.Request), {"on_output", *kind.model_fields}
+    fields: dict[str, Any] = {name: (types[name], None) for name in models.OPTIONS if name not in known}
+    return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **fields)
+
+
+@_with_options
 class Run(OfAgent):
     """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's.
 
@@ -111,17 +122,19 @@ class Run(OfAgent):
     """
 
     verb: Literal["run"]
-    timeout: float | None = None
-    idle_timeout: float | None = None
-    on_timeout: OnTimeout | None = None
     stdin: Literal["tty", "bytes"] | None = None
-    tty: bool | None = None
-    merge_stderr: bool = False
-    isolated: bool = False
     limits: LimitsFields | None = None
-    echo: bool = False
     live: bool = False
     tell: bool = False
+
+    def given(self, data: bytes | None) -> RunOptions:
+        """The options that were sent, as ``run`` takes them. ``data``: the part that holds the input."""
+        options = {name: getattr(self, name) for name in self.model_fields_set.intersection(models.OPTIONS)}
+        if self.stdin is not None:
+            options["stdin"] = TTY if self.stdin == "tty" else data
+        if self.limits is not None:
+            options["limits"] = self.limits.made()
+        return options_given(options)
 
 
 class OfCommand(OfAgent):

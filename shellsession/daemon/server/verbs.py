@@ -26,8 +26,7 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
-from ...models import TTY, Result, Stream, check_seconds
-from ...signatures import Given
+from ...models import Result, Stream, check_seconds
 from ..protocol.messages import closed_meanwhile, from_result, to_part
 from ..protocol.wire import PARTS_MAX
 from . import requests
@@ -176,8 +175,6 @@ BESIDE: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]
 
 # How long a request waits for its turn until its client is told of that, in seconds.
 _TELL_AFTER: Final = 1.0
-# What of a command's request is not the session's to know.
-_NO_OPTIONS: Final = {"protocol", "id", "key", "agent", "verb", "holder", "live", "tell", "turn_within"}
 
 
 async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
@@ -240,18 +237,14 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
-    options = {name: getattr(request, name) for name in request.model_fields_set - _NO_OPTIONS}
-    if request.limits is not None:
-        options["limits"] = request.limits.made()
     command = incoming.part
-    if request.stdin is not None:
-        options["stdin"] = TTY if request.stdin == "tty" else incoming.second
+    given = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
     shared.is_next(command, by_person)
     fanout = shared.begin(command, request.id, incoming.connection if by_person else None)
     with shared.attending() as told, _heard(fanout, incoming):
         try:
-            asked = shared.session._request(Given(command, on_output=fanout, **options))
+            asked = shared.session._request(command, {**given, "on_output": fanout})
             result = await shared.session._run(asked)
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})

@@ -395,7 +395,7 @@ class Call:
         It is let go: it may hold whoever holds the session.
         """
         if self.request.on_output is not None:
-            self.request = self.request.__replace__(on_output=None)
+            self.request = self.request.with_output(None)
 
     def end(self, result: Result) -> None:
         """It has come to its end, and is as told there."""

@@ -8,10 +8,11 @@ out to be unusual behind its mark, with all that was read of it. Both ways type 
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from select import POLLHUP, POLLIN
 from typing import Final, NamedTuple, Self
 
-from ...models import Request, Result, Stream as StreamName, exited
+from ...models import OPTIONS, Request, Result, Stream as StreamName, exited
 from ..bash.shell import Shell
 from ..io.control import fresh_nonce
 from ..io.streams import SMALL, Stream
@@ -28,6 +29,10 @@ _LONGEST: Final = 900
 _NONCE: Final = bytes(range(0x80, 0x94))
 _TEXT: Final = b"\xfe\xff"
 _NAMES: Final[tuple[StreamName, StreamName]] = ("stdout", "stderr")
+# The options that an ordinary command may have. All others, also those that are yet to come, have their defaults.
+_ORDINARY: Final = {"timeout", "on_timeout", "tty", "limits", "on_output"}
+_OTHERS: Final = itemgetter(*(name for name in OPTIONS if name not in _ORDINARY))
+_USUAL: Final = _OTHERS(Request(b"").__dict__)
 
 
 class _Line(NamedTuple):
@@ -83,10 +88,7 @@ class Ordinary:
         """Type the command, if it is an ordinary one; None if nothing was typed."""
         shell, text, limits = self._shell, request.command, request.limits
         if (
-            request.stdin is not None
-            or request.isolated
-            or request.merge_stderr
-            or request.idle_timeout is not None
+            _OTHERS(request.__dict__) != _USUAL
             or (request.timeout is not None and request.timeout <= QUICK)
             or limits.spill is not None
             or limits.on_overflow != "truncate"

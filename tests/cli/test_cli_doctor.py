@@ -1,0 +1,44 @@
+"""``shellsession doctor``: each finding is true of this machine, and what fails has its advice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from shellsession.cli import doctor
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    status = doctor.main(words)
+    return status, capsys.readouterr().out
+
+
+def test_a_machine_on_which_these_tests_pass_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    status, told = said(capsys)
+    assert status == 0
+    assert "FAIL" not in told
+    lines = [json.loads(line) for line in said(capsys, "--json")[1].splitlines()]
+    assert [one["name"] for one in lines[:3]] == ["system", "bash", "/proc"]
+    assert {one["state"] for one in lines} <= {"ok", "limited"}
+    assert all(one["advice"] or one["name"] == "sandbox" for one in lines if one["state"] == "limited")
+
+
+def test_what_is_missing_has_its_advice(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
+) -> None:
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    status, told = said(capsys)
+    assert status == 1
+    assert "[FAIL] bash        none on PATH" in told
+    assert "install bash 4.4 or newer" in told
+    assert "install the package bubblewrap" in told
+
+
+def test_another_system_is_refused_in_words() -> None:
+    program = "import sys; sys.platform = 'darwin'; import shellsession"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "ImportError: shellsession needs Linux" in done.stderr
