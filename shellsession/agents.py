@@ -25,7 +25,7 @@ from .errors import InvalidRequest, NoSuchAgent, SessionClosed, ShellUnavailable
 from .models import Result, State, check_seconds
 from .options import SessionOptions
 from .session import Session
-from .signatures import RunOptions, Text
+from .signatures import Command, RunOptions
 
 S = TypeVar("S", bound=Base)
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()  # all of this process
@@ -345,7 +345,7 @@ class Agents(_Agents[Session]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, agent: object, command: Text, **options: Unpack[RunOptions]) -> Result:
+    def run(self, agent: object, command: Command, **options: Unpack[RunOptions]) -> Result:
         """Run a command in the agent's session; ``options`` are those of ``Session.run``."""
         while True:
             with self._attempt(agent) as session:
@@ -396,7 +396,7 @@ class AsyncAgents(_Agents[AsyncSession]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, agent: object, command: Text, **options: Unpack[RunOptions]) -> Result:
+    async def run(self, agent: object, command: Command, **options: Unpack[RunOptions]) -> Result:
         """As ``Agents.run``."""
         while True:
             with self._attempt(agent) as session:

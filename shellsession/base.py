@@ -19,10 +19,10 @@ from .engine.kernel.signals import undisturbed
 from .engine.verbs.command import Call, Job
 from .engine.verbs.verbs import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
-from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, to_bytes
+from .models import TTY, Limits, OnTimeout, Request, Result, State, check_flag, check_seconds, command_bytes
 from .options import Options, absolute, bash_of, check_options, check_size, commands_of, place_of
 from .sandbox import Sandbox
-from .signatures import AnySession, RunOptions, Seconds, Text, fed
+from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
 
 # How long who only looks may be waited for, in seconds.
 LOOK_PATIENCE = 0.02
@@ -60,7 +60,7 @@ class Base(AnySession[Request]):
 
         * ``cwd``: where bash starts; None is the host's directory at that moment.
         * ``env``: its environment, as in subprocess: None inherits, a mapping replaces. ``extra_env`` adds to either.
-        * ``agent_env``: add PAGER=cat, TERM=dumb and the like to an inherited environment.
+        * ``agent_env``: add PAGER=cat and the like to an inherited environment.
         * ``timeout`` (seconds, or None), ``on_timeout``, ``tty``, ``limits``: the defaults of ``run``.
         * ``startup``: commands that are run after every start. Where one fails, the start raises StartupFailed;
           ``check_startup=False`` goes on behind a status other than 0.
@@ -170,8 +170,8 @@ class Base(AnySession[Request]):
             raise SessionClosed(FORKED)
         return self._engine
 
-    def _request(self, command: Text, given: RunOptions) -> Request:
-        changes: dict[str, Any] = {**given, "command": to_bytes("command", command)}
+    def _request(self, command: Command, given: RunOptions) -> Request:
+        changes: dict[str, Any] = {**given, "command": command_bytes(command)}
         if (stdin := given.get("stdin")) is TTY:
             check_flag("tty", tty := changes.setdefault("tty", True))
             if not tty:
@@ -182,8 +182,8 @@ class Base(AnySession[Request]):
             changes["limits"] = _limits_of(given["limits"], self._engine.options.sandbox)
         return self._defaults.__replace__(**changes)
 
-    def _plain_request(self, command: Text) -> Request:
-        return self._defaults.with_command(to_bytes("command", command))
+    def _plain_request(self, command: Command) -> Request:
+        return self._defaults.with_command(command_bytes(command))
 
     def _leave(self) -> None:
         """A verb has ended, in whatever way."""

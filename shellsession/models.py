@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
-from .text import MAX_CHARS, decoded, ending, report, status
+from .text import MAX_CHARS, decoded, ending, fitted, report, status
 
 
 class CommandError(ShellSessionError):
@@ -207,6 +207,7 @@ def path_text(value: Any) -> str | None:
     return None
 
 
+_LAST_WORDS: Final = 2000  # bytes of stderr in the error of a command that failed
 LONGEST: Final = 1e9  # 31 years: more is a mistake, and at some point no clock can tell it
 
 
@@ -447,15 +448,33 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
     )
 
 
-def checked(result: Result, check: bool) -> Result:
-    """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that."""
+def command_bytes(command: object) -> bytes:
+    """The text of a command as bash reads it; a list of words is quoted. Raises InvalidRequest."""
+    if isinstance(command, list | tuple):
+        if not command or not all(isinstance(word, str) for word in command):
+            raise InvalidRequest("a command of several words is a list of str, the program first")
+        import shlex
+
+        command = shlex.join(command)
+    return to_bytes("command", command)
+
+
+def checked(result: Result, check: bool, command: object = "") -> Result:
+    """The result; raises CommandFailed or CommandTimeout where ``check`` asks for that, with the ``command``."""
     if not check or result.runs_on:
         return result
     if result.outcome in ("timed_out", "idle"):
-        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s; what it printed is in .result", result)
+        raise CommandTimeout(f"{result.reason} after {result.duration:.1f} s{_outline(result, command)}", result)
     if not result.ran:  # the status is that of what ended the shell before it, and may be 0
-        raise CommandFailed(f"{result.reason or 'the command was not run'}; see .result", result)
+        raise CommandFailed(f"{result.reason or 'the command was not run'}{_outline(result, command)}", result)
     if result.exit_code != 0:
-        why = result.reason or result.outcome
-        raise CommandFailed(f"the command ended with status {result.exit_code} ({why}); see .result", result)
+        why = f" ({result.reason})" if result.reason else ""
+        raise CommandFailed(f"{status(result.exit_code)}{why}{_outline(result, command)}", result)
     return result
+
+
+def _outline(result: Result, command: object) -> str:
+    """Which command an error is about, and what it wrote to stderr last."""
+    text = command_bytes(command).decode("utf-8", "replace") if command else ""
+    said = fitted(result.stderr_bytes[-_LAST_WORDS:], 0, 0, _LAST_WORDS).rstrip()
+    return f": {text:.200}" * bool(text) + (f"\nThe end of stderr:\n{said}" if said else "")

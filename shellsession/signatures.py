@@ -6,7 +6,7 @@ is for each session to say, and nothing is run here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from types import EllipsisType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypedDict, TypeVar
@@ -17,6 +17,7 @@ from .text import decoded
 
 Seconds = float | None | EllipsisType
 Text = str | bytes
+Command = Text | Sequence[str]  # a list of words is quoted
 P = ParamSpec("P")
 T = TypeVar("T")
 # A request, as that kind of session has it.
@@ -96,11 +97,11 @@ class AnySession(Generic[R]):
 
     _gentle: OnTimeout  # for a command that cannot be handed back running at its time limit
 
-    def _request(self, command: Text, given: RunOptions) -> R:
+    def _request(self, command: Command, given: RunOptions) -> R:
         """The request of ``run``; an option that is not given is the session's own. Raises InvalidRequest."""
         raise NotImplementedError
 
-    def _plain_request(self, command: Text) -> R:
+    def _plain_request(self, command: Command) -> R:
         """The same, for a command without options."""
         return self._request(command, {})
 
@@ -128,7 +129,7 @@ class _Streaming(AnySession[R], Generic[R, OutputT]):
 
     def stream(
         self,
-        command: Text,
+        command: Command,
         *,
         timeout: Seconds = ...,
         idle_timeout: float | None = None,
@@ -163,7 +164,7 @@ class ThreadSession(_Streaming[R, Output]):
 
     def run(
         self,
-        command: Text,
+        command: Command,
         *,
         timeout: Seconds = ...,
         idle_timeout: float | None = None,
@@ -179,6 +180,7 @@ class ThreadSession(_Streaming[R, Output]):
     ) -> Result:
         """Run a command (any bash text; str is sent as UTF-8, bytes unchanged) and return what it did.
 
+        A list of words (``["git", "commit", "-m", message]``) is quoted, so that no word is more than one argument.
         Each command gets three streams of its own, so an ``exec >file`` ends with it; all other state persists.
 
         * ``timeout``: seconds it may run, from its start. ``...`` is the session's default, None no limit.
@@ -211,7 +213,7 @@ class ThreadSession(_Streaming[R, Output]):
             return self._run(self._plain_request(command))
         options = options_given(locals())
         check_flag("check", options.pop("check", False))
-        return self._checked(self._run(self._request(command, options)), check)
+        return self._checked(self._run(self._request(command, options)), check, command)
 
     def expect(self, pattern: Any, timeout: Seconds = ...) -> int:
         """Wait until the running command has printed something that matches; pexpect's ``expect``.
@@ -246,8 +248,8 @@ class LoopSession(_Streaming[R, AsyncOutput]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def _checked(self, running: Awaitable[Result], check: bool) -> Result:
-        return checked(await running, check)
+    async def _checked(self, running: Awaitable[Result], check: bool, command: object) -> Result:
+        return checked(await running, check, command)
 
     async def _run(self, request: R) -> Result:
         raise NotImplementedError

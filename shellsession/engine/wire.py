@@ -4,8 +4,8 @@ Law: pure, and one-shot. A nonce is good for one mark of one command. ``Framer``
 
 The mark is bash's own complaint about a redirection from a file that cannot exist::
 
-    ! ((1)) <"/dev/null/NONCE ${PIPESTATUS[0]-} $? ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}/NONCE"
-    bash: /dev/null/NONCE 0 1 7 hiBs braceexpand:hashall /home/me/NONCE: Not a directory
+    ! ((1)) <"/dev/null/NONCE ${PIPESTATUS[0]-} $? ${LINENO-} $- ${DIRSTACK-}/NONCE"
+    bash: /dev/null/NONCE 0 1 7 hiBs /home/me/NONCE: Not a directory
 
 It needs no command name, so no function, alias, `enable -n` or PATH can stand in for it. Bash gives it neither to a
 DEBUG trap (the failing redirection belongs to a command that never starts) nor to `set -x`; `!` keeps it from `set -e`
@@ -31,10 +31,39 @@ from typing import Final, NamedTuple
 # trap could read there (`set -e` undoes our redirections before an EXIT trap runs). Longer text goes through a file;
 # from 10 KB on that is the faster way in any case (1 KB: 0.20 ms inline, 0.23 from a file).
 READ_MAX: Final = 1024
-# Before 5.1 bash takes so much at once. Then the last time it gets the whole mark line, and the end of the one before
-# it: a nonce is not longer than that allows.
-SHORT_READ: Final = 128
+
+# Before bash 5.1: all that such a bash needs, but for its bootstrap (see ``spawn``).
 LONG_READS: Final = 501  # 5.1
+# It takes so much at once. The last time it gets the whole mark line, and the end of the one before it: a nonce is not
+# longer than that allows.
+SHORT_READ: Final = 128
+# Stands before the statuses where ``_Dialect.behind`` stood behind the text.
+TOLD_BEHIND: Final = b"="
+
+
+class _Dialect(NamedTuple):
+    """What is typed in another way to an older bash.
+
+    ``behind``: behind the text. An error that throws an older bash out of `eval` itself (`shift 1 2`) leaves
+    PIPESTATUS as it was before, and 1 in $?: so does what `!` makes of success. So success, too, is made 0 there, which
+    no error leaves. (PIPESTATUS can be made unreadable: then only `!` tells.) Traces and DEBUG traps print nothing.
+    ``skipped``: in place of a text that was not run. An older bash is left with 1, for which no `set -e` ends it.
+    ``aligned``: the lines are filled up to a multiple of this length.
+    """
+
+    behind: bytes = b""
+    skipped: bytes = b"((1))"
+    told: bytes = b""
+    aligned: int = 1
+
+
+_NEW: Final = _Dialect()
+_OLD: Final = _Dialect(
+    b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1",
+    b"((0)) && :",
+    TOLD_BEHIND,
+    SHORT_READ,
+)
 
 # How the text is run, best first: the name that a function could hide, and what is typed. Only the first keeps
 # `set -e` alive inside the text; the others serve a shell where `builtin` or `eval` was replaced or disabled.
@@ -58,15 +87,7 @@ NOWHERE: Final = b"/dev/null/"
 SECRET: Final = 14
 _STATUSES: Final = b"${PIPESTATUS[0]-} $?"
 # The same words, which bash expands 1.5 us sooner.
-_SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $SHELLOPTS $DIRSTACK"
-# Before 5.1 an error that throws bash out of `eval` itself (`shift 1 2`) leaves PIPESTATUS as it was before, and 1 in
-# $?: so does what `!` makes of success. So behind the text success, too, is made 0, which no error leaves. (PIPESTATUS
-# can be made unreadable: then only `!` tells.) What traces and DEBUG traps say there goes nowhere.
-_BEHIND: Final = b"; case $?${PIPESTATUS[0]-} in 10) ((1));; 1) ((0));; esac 0</dev/null >/dev/null 2>&1"
-# And a text that was not run leaves 1, for which no `set -e` ends the shell.
-_SKIPPED_ONCE: Final = b"((0)) && :"
-# Stands before the statuses then.
-TOLD_BEHIND: Final = b"="
+_SET_WORDS: Final = b"$PIPESTATUS $? $LINENO $- $DIRSTACK"
 _BEFORE_ESCAPE: Final = re.compile(rb"(?<![\x80-\xff])[\x80-\xff]++(?=\\)")
 
 
@@ -115,7 +136,7 @@ def mark_line(nonce: bytes, status: bytes = _STATUSES, nounset: bool = True) -> 
     It begins with an empty one: after some syntax errors (an open quote) bash takes the first word of the next line
     for no reserved word, whatever it is.
     """
-    words = b"%b ${LINENO-} $- $SHELLOPTS ${DIRSTACK-}" % status if nounset else _SET_WORDS
+    words = b"%b ${LINENO-} $- ${DIRSTACK-}" % status if nounset else _SET_WORDS
     return b'\n! ((1)) <"%b%b %b/%b"\n' % (NOWHERE, nonce, words, nonce)
 
 
@@ -131,9 +152,7 @@ class Frame(NamedTuple):
     ``grouped``: the redirections are a group's. Where they are a command's, `set -e` undoes them before an EXIT trap
     runs, and bash before the trap of a signal that came in a last subshell; but `set -x` and DEBUG traps tell of our
     words before a command's redirections, and in a group's.
-    ``ours_in_history``: lines of ours that `set -o history` has recorded, this one too; the text takes their place.
-    ``reserved``: descriptors that bash is to keep none of its own at (see ``texts``); they are opened.
-    ``sourced``: the argument is a file that runs the text (see ``texts``).
+    ``reserved``: descriptors that bash is to keep none of its own at (see ``named_descriptors``); they are opened.
     ``setter``: a function's name that nobody else has; the same for all of one bash, which never forgets a name that
     it has heard (1.3 KB for each).
     ``version``: bash's, times 100 (5.2 is 502).
@@ -147,9 +166,7 @@ class Frame(NamedTuple):
     spelling: int = 0
     isolated: bool = False
     grouped: bool = False
-    ours_in_history: int = 0
     reserved: Sequence[int] = ()
-    sourced: bool = False
     setter: bytes = b"s"
     version: int = LONG_READS
     guarded: bool = True
@@ -163,8 +180,7 @@ class Frame(NamedTuple):
         disabled (then nothing was run). It costs 5 us; a question of its own, a round trip; looking afterwards could
         not tell whether the text itself has just disabled the name.
         """
-        way = b"\\builtin ." if self.sourced else way_of(self.spelling)
-        run = b"%b -- %b" % (way, argument)  # the text may begin with a dash
+        run = b"%b -- %b" % (way_of(self.spelling), argument)  # the text may begin with a dash
         # Not `builtin exec`, whose redirections end with it.
         reserving = b"".join(b"\\exec %d</dev/null; " % number for number in self.reserved)
         if self.grouped:
@@ -173,26 +189,19 @@ class Frame(NamedTuple):
             run, reserving = b"! ( %b%b %b ) %b" % (reserving, run, self.errors, self.redirections), b""
         else:
             run = b"! %b %b %b" % (run, self.redirections, self.errors)
-        is_older, prologue = self.version < LONG_READS, reserving
-        run += _BEHIND if is_older else b""
-        if self.ours_in_history:
-            prologue += _history(argument, self.ours_in_history, ahead=2 if is_older else 1)
+        dialect, prologue = _NEW if self.version >= LONG_READS else _OLD, reserving
+        run += dialect.behind
         prologue += _set_status(self.setter, status, _prefix(self.spelling)) if status else b""
-        if not (self.guarded or self.ours_in_history or self.sourced or self.spelling or is_older):
+        if dialect is _NEW and not (self.guarded or self.spelling):
             return b"%b%b\n%b" % (prologue or b"((1)); ", run, mark_line(self.nonce, _STATUSES, self.nounset))
         # A command that has read this word could print it. What none can fake are the two statuses that it leaves:
-        # behind a text `!` never leaves 0 and 0, nor ``_BEHIND`` 1 and 1 where no error threw bash out (see ``marks``).
-        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (
-            NOWHERE,
-            self.nonce[SECRET:],
-            _SKIPPED_ONCE if is_older else b"((1))",
-        )
+        # behind a text `!` never leaves 0 and 0, nor ``_OLD.behind`` 1 and 1 where no error threw it out (``Framer``).
+        skipped = b'! ((1)) <"%b%b$((0))/"; %b' % (NOWHERE, self.nonce[SECRET:], dialect.skipped)
         # Not `else`: where that is an alias for nothing, the text runs and the guard is said to have kept it from it.
-        guard = GUARDS[self.spelling] + (b" && \\builtin . /dev/null" if self.sourced else b"")
-        words = guard, prologue, run, skipped, mark_line(self.nonce, (TOLD_BEHIND if is_older else b"") + _STATUSES)
+        mark = mark_line(self.nonce, dialect.told + _STATUSES)
+        words = GUARDS[self.spelling], prologue, run, skipped, mark
         lines = b" %b; then %b%b; elif ((1)); then %b; fi\n%b" % words
-        # Not before `if`: where HISTCONTROL has ignorespace it would not be in the history, from where we take it.
-        return b"if" + (b" " * ((-len(lines) - 2) % SHORT_READ) if is_older else b"") + lines
+        return b"if" + b" " * ((-len(lines) - 2) % dialect.aligned) + lines
 
 
 def way_of(spelling: int) -> bytes:
@@ -215,36 +224,9 @@ def _set_status(name: bytes, status: int, prefix: bytes) -> bytes:
     return b"%b() { %bunset -f %b; %breturn %d; }; %b builtin && :; " % (name, prefix, name, prefix, status, name)
 
 
-def _history(argument: bytes, lines: int, ahead: int) -> bytes:
-    # HISTCMD is the number of the line being run, before 5.1 one more; what is left of ours stands before it, and goes
-    # first, as -s looks at what stands before the text (HISTCONTROL). Bash 5.1 takes no negative number that reaches
-    # the first entry. Where HISTCMD was unset it is -1 (4.4 takes none): the line being run goes, and in any case -s
-    # puts its words in place of the last one.
-    forget = b'\\builtin history -d "$((${HISTCMD-%d}-%d))"; ' % (ahead - 1, ahead)
-    return forget * (lines - 1) + b"\\builtin history -s -- %b; " % argument
-
-
 _BLANK: Final = re.compile(rb"(?:[ \t\n]++|\\\n|#[^\n]*+)*+")
 _EXEC: Final = re.compile(rb"exec\b(?:[<>]&|&>|\\\n|[^\n;&|])*+")  # with what is behind it
 _NAMED: Final = re.compile(rb"(?<![\w$])1\d(?=[<>])")
-# Bounded, or a line of a megabyte with many such words would take seconds.
-_EDITING: Final = re.compile(
-    rb"set[ \t][^\n;&|()]{0,100}?(?:\+o(?:(?![ \t\w])|[ \t]++(?![\w\"'$]))|[-+]\w*o[ \t]+[\"']?(?:emacs\b|vi\b|[$\\`]))"
-    rb"|shopt[ \t](?=[^\n;&|()]{0,100}?-\w*o)[^\n;&|()]{0,100}?(?:-\w*p|[ \t][\"']?(?:emacs\b|vi\b|[$\\`]))"
-)
-
-# Where a function ends in which `-` was made local, an old bash sets all the options anew.
-_EDITING_ONCE: Final = re.compile(rb"\blocal[ \t](?:[^\n;&|()]{0,100}?[ \t])?-(?![^\s;&|)}])")
-_SETS_ALL_UNTIL: Final = 501  # 5.1
-
-# Wherever such a word stands it may begin something; what ends it stands where a command would.
-_OPENING: Final = re.compile(rb"(?<![^\s;&|(){}!`])(?:if|case|for|while|until|select|\{)(?![^\s;&|()])")
-_CLOSING: Final = re.compile(
-    rb"(?:^|(?<=[\n;&)}])|(?<=fi)|(?<=done)|(?<=esac))[ \t]*+(?:fi|done|esac|\})(?![^\s;&|()<>`\"'])"
-)
-_OPEN: Final = re.compile(rb"(?:&&|\||\|&|\([ \t]*+\)|\bfunction[ \t]+[^\s()]++)[ \t]*+(?:\\|#.*+)?$")
-_UNFINISHED_ENDS: Final = 500  # 5.0
-
 _ERREXIT: Final = re.compile(rb"\bset[ \t]+-\w*e|\berrexit\b")
 _NAMES_BUILTINS: Final = re.compile(
     rb"\b(?:builtin|enable)\b|\b(?:declare|eval)[ \t]*\(|\bfunction[ \t]+(?:declare|eval)\b"
@@ -253,10 +235,10 @@ _RUNS_UNSEEN: Final = re.compile(rb"\b(?:eval|source|trap|PROMPT_COMMAND)\b|(?:\
 # A text that may change how the next command is to be typed, or needs to be typed in another way itself: it has words
 # of the two above, or others by which a text is known to change a shell; it runs nothing, or its end is continued.
 UNUSUAL: Final = re.compile(
-    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|history|ulimit)\b"
+    rb"\b(?:builtin|enable|alias|eval|source|trap|PROMPT_COMMAND|exec|set|shopt|ulimit)\b"
     rb"|\bdeclare[ \t]*\(|(?i:debug)|(?:\A|[\s;&|({`!])\.[ \t]|\A\s*(?:#|\\|\Z)|\\\s*\Z"
 )
-_REPLACING: Final = re.compile(rb"(?:^|[\n;&|({]|\b(?:then|do|else|command|builtin))[ \t]*\\?exec\b")
+_EDITING: Final = re.compile(rb"\bset[ \t]+[-+]\w*o(?:[ \t]+(?:vi|emacs)\b|[ \t]*(?:$|[;|&>)`]))")
 
 
 def is_blank(text: bytes) -> bool:
@@ -271,31 +253,6 @@ def named_descriptors(text: bytes) -> set[int]:
     lost, and what is closed there costs the shell. Other redirections come to an end, and it moves its own meanwhile.
     """
     return {int(number) for words in _EXEC.findall(text) for number in _NAMED.findall(words)}
-
-
-def switches_editing(text: bytes, version: int) -> bool:
-    """May it switch line editing on or off, or tell a later one how (`set +o` prints it, for `eval`, `$line`, `f`)?
-
-    An interactive bash reads on from fd 0 then: it runs the command's own stdin, and ends with that. Not in a file that
-    it sources, nor in what is evaluated there.
-    """
-    return _EDITING.search(text) is not None or (
-        version < _SETS_ALL_UNTIL and b"local" in text and _EDITING_ONCE.search(text) is not None
-    )
-
-
-def ends_unfinished(text: bytes, version: int) -> bool:
-    """May it end within a compound command (`if true; then`), or behind `&&` or `|`?
-
-    An interactive bash 5.0 ends where such a text is evaluated; not in a file that it sources.
-    """
-    if version != _UNFINISHED_ENDS:
-        return False
-    if text.count(b"(") > text.count(b")") or len(_OPENING.findall(text)) > len(_CLOSING.findall(text)):
-        return True
-    lines = (line.strip() for line in reversed(text.split(b"\n")))
-    last = next((line for line in lines if line and not line.startswith(b"#")), b"")
-    return _OPEN.search(last) is not None
 
 
 def sets_errexit(text: bytes) -> bool:
@@ -318,9 +275,9 @@ def runs_unseen(text: bytes) -> bool:
     return _RUNS_UNSEEN.search(text) is not None
 
 
-def replaces_the_shell(text: bytes) -> bool:
-    """May it be replaced by a program (`exec nope`)? Where that fails, a sourced file ends the shell."""
-    return b"exec" in text and _REPLACING.search(text) is not None
+def switches_editing(text: bytes) -> bool:
+    """May it switch line editing (`set -o vi`, `eval "$(set +o)"`)? An interactive bash without it ends then."""
+    return _EDITING.search(text) is not None
 
 
 # Bytes of noise kept while looking for a mark. A mark is a path name: its parts are under PATH_MAX (4096).
@@ -345,7 +302,6 @@ class Mark(NamedTuple):
     flags: bytes
     cwd: bytes
     line: int = 0
-    history: bool = False
     skipped: bool = False
     broken: bool = False
     doubtful: bool = False
@@ -458,27 +414,26 @@ def plain_mark(said: bytes, nonce: bytes) -> Mark | None:
 
 
 def _read(body: bytes) -> Mark | None:
-    words = body.split(b" ", 6)
-    if len(words) != 7 or words[0]:
+    words = body.split(b" ", 5)
+    if len(words) != 6 or words[0]:
         return None
-    _, piped, last, line, flags, options, cwd = words
+    _, piped, last, line, flags, cwd = words
     if was_told_behind := piped.startswith(TOLD_BEHIND):
         piped = piped[len(TOLD_BEHIND) :]
     if not last.isdigit() or not (piped.isdigit() or not piped):
         return None
     if was_told_behind and b"r" in flags and piped:  # a restricted shell has refused the word behind, and so left 1
         last, was_told_behind = b"%d" % (piped == b"0"), False
-    history = b"history" in options  # no other option has the word in its name; it may stand first
     read = int(line) if line.isdigit() else 0  # `unset LINENO` takes its meaning away
     # `!` leaves 0 or 1. From 128 on, SIGINT threw bash out of our line (`$?` is 130, or what was there before and was
     # as high: sig.c). Else an error did that (`exit 1 2`), and `$?` is the text's; or 2 is bash's verdict on our line
     # itself, as when a keyword of it is an alias.
     if int(last) >= _SIGNALLED:
-        return Mark(int(last), flags, cwd, read, history, thrown=True)
+        return Mark(int(last), flags, cwd, read, thrown=True)
     if last not in (b"0", b"1") or (was_told_behind and piped and last == b"1"):
-        return Mark(int(last), flags, cwd, read, history, doubtful=last == b"2")
+        return Mark(int(last), flags, cwd, read, doubtful=last == b"2")
     # PIPESTATUS can be made unreadable (`declare -A PIPESTATUS`): then undo `!` by hand. Where that had nothing to turn
     # round, an error threw bash out of the text.
     failed = last == b"0"
     status = int(piped or failed)
-    return Mark(status if failed or not status else int(last), flags, cwd, read, history)
+    return Mark(status if failed or not status else int(last), flags, cwd, read)

@@ -41,11 +41,11 @@ def test_a_session_is_opened_where_the_person_is(sits: Sits, tmp_path: Path) -> 
 
 
 def test_commands_share_the_state_of_the_session(sits: Sits, client: RemoteSession) -> None:
-    client.run("word=theirs; mkdir place; cd place; (exit 3)")
+    client.run("TERM=theirs; word=theirs; mkdir place; cd place; (exit 3)")
     person = sits()
     person.prompt()
     assert person.runs("echo $? $TERM $word; word=h''is; cd ..; nosuch") == (
-        "3 dumb theirs\r\nbash: nosuch: command not found\r\n"
+        "3 theirs theirs\r\nbash: nosuch: command not found\r\n"
     )
     assert person.runs("printf 'no newline'") == "no newline\r\n"
     assert person.runs("  ") == ""

@@ -21,8 +21,8 @@ from shellsession.daemon.client.admin import stats
 
 # What bash itself adds to an environment, and what programs without a person get.
 BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
-AGENT = {"TERM", "PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "GIT_TERMINAL_PROMPT"}
-AGENT |= {"DEBIAN_FRONTEND"}
+AGENT = {"PAGER", "GIT_PAGER", "GH_PAGER", "MANPAGER", "SYSTEMD_PAGER", "GIT_TERMINAL_PROMPT"}
+AGENT |= {"DEBIAN_FRONTEND", "PYTHONUNBUFFERED"}
 
 
 @pytest.fixture(scope="module")

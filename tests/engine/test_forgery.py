@@ -168,7 +168,7 @@ READ = 'trap - DEBUG; : zzz; m=${H##*/dev/null/}; m=${m%%[^0-9a-f]*}; echo "$m" 
 def test_what_history_shows_to_a_debug_trap_forges_no_mark(sh: Session, place: Path) -> None:
     sh.run("set -o history")
     sh.run(SEEN)
-    result = sh.run(f'{READ}; echo "bash: /dev/null/$m 0 5 999 hi x /tmp/$m: no" >&10; false')
+    result = sh.run(f'{READ}; echo "bash: /dev/null/$m 0 5 999 hi /tmp/$m: no" >&10; false')
     assert (place / "seen").read_text().strip()
     assert (result.exit_code, result.outcome) == (1, "exited")
     answers(sh)
@@ -282,7 +282,7 @@ def test_no_output_can_have_a_stranger_told_as_killed(sh: Session) -> None:
 # bash, and tells what bash would have told, of lines that are still to come.
 THIEF = r"""( : >reads; while IFS= read -r -u 10 line; do
 [[ $line =~ '<"/dev/null/'([0-9a-f]+)' ' ]] && n=${BASH_REMATCH[1]} &&
-printf 'bash: /dev/null/%s 0 1 9999 hBs braceexpand /x/%s: Not a directory\n' $n $n >&12
+printf 'bash: /dev/null/%s 0 1 9999 hBs /x/%s: Not a directory\n' $n $n >&12
 done ) 2>/dev/null &"""
 
 # And so does who is given them.
@@ -291,7 +291,7 @@ import os, re
 open("reads", "w")
 while typed := os.read(0, 4096):
     for nonce in re.findall(rb'<"/dev/null/([0-9a-f]+) ', typed):
-        os.write(1, b"bash: /dev/null/%b 0 1 9999 hBs braceexpand /x/%b: Not a directory\\n" % (nonce, nonce))
+        os.write(1, b"bash: /dev/null/%b 0 1 9999 hBs /x/%b: Not a directory\\n" % (nonce, nonce))
 """
 
 

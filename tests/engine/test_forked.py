@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import os
-import pickle
 import signal
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,65 +71,6 @@ def test_a_forked_child_lets_go_of_its_parents_sessions_without_delay(place: Pat
         assert [result.stdout for result in told] == ["1\n"] * 3
     for session in sessions:
         session.close()
-
-
-def pickled(one: object) -> None:
-    with suppress(TypeError, pickle.PicklingError):  # nor can its parent's be
-        pickle.dumps(one)
-
-
-def referred_to(one: object) -> None:
-    with suppress(TypeError):
-        weakref.ref(one)
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda one: isinstance(one, (dict, Iterator)),  # as gevent's monkey.patch_all
-        repr,
-        dir,
-        inspect.getmembers,
-        lambda one: [getattr(one, name, None) for name in (*dir(one), "never")],
-        lambda one: vars(one) if hasattr(one, "__dict__") else None,
-        lambda one: (one == one, hash(one), bool(one)),
-        gc.get_referents,
-        pickled,
-        referred_to,
-    ],
-    ids=["kind", "repr", "dir", "members", "getattr", "vars", "operators", "referents", "pickle", "weakref"],
-)
-def test_who_walks_the_heap_of_a_forked_child_walks_past_its_parents_sessions(
-    place: Path, ask: Callable[[object], object]
-) -> None:
-    """gunicorn loads an application, forks its workers, and has each patched by gevent, which looks at all there is."""
-    with Session(cwd=place) as session:
-        session.run(":")
-        shell = session._engine.live()
-        ours = [session, session._engine, shell, shell.terminal, *shell.streams]
-
-        def walk() -> None:
-            found = [one for one in gc.get_objects() if any(one is mine for mine in ours)]
-            assert len(found) == len(ours)
-            for one in found:
-                ask(one)
-
-        in_child(walk)
-
-
-def test_what_a_forked_child_is_refused_is_told_as_such_and_nothing_is_suggested(place: Path) -> None:
-    with Session(cwd=place) as session:
-        session.run(":")
-        shell = session._engine.live()
-        terminal = shell.terminal
-
-        def use() -> None:
-            for one, name in ((shell, "pid"), (shell, "signal"), (terminal, "read"), (terminal, "fd")):
-                with pytest.raises(SessionClosed, match="forked child") as told:
-                    getattr(one, name)
-                assert traceback.format_exception_only(told.value)[-1].endswith("makes its own\n")
-
-        in_child(use)
 
 
 def test_a_forked_child_that_ends_by_itself_harms_nobody(place: Path) -> None:

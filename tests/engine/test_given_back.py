@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -179,24 +177,6 @@ def test_a_stream_that_was_struck_on_the_loop_as_its_job_ended_is_given_back_wit
         asyncio.run(main())
     assert session.jobs()
     asyncio.run(session.close())
-
-
-def test_ctrl_c_is_heard_where_the_standard_library_makes_an_error_of_it(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.11's rmtree, struck as it has closed a descriptor, closes it again: that is then what it raises."""
-
-    def strike() -> None:
-        try:
-            raise KeyboardInterrupt
-        finally:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-
-    session = Session(cwd=place)
-    session.run("true")
-    on_call(monkeypatch, shutil, "rmtree", strike)
-    with pytest.raises(KeyboardInterrupt):
-        session.close()
 
 
 def test_what_cannot_be_given_back_keeps_nothing_else(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import threading
@@ -15,7 +14,6 @@ import pytest
 from system import PATIENCE, wait_until
 
 from shellsession import TTY, Session
-from shellsession.engine.bash.runtime import Files
 from shellsession.engine.io import streams
 from shellsession.engine.io.background import Drainer
 from shellsession.engine.io.output import Spill
@@ -41,22 +39,6 @@ def strikes_behind(monkeypatch: pytest.MonkeyPatch, where: object, name: str, wh
         return came
 
     monkeypatch.setattr(where, name, struck)
-
-
-# Of Python: what it closes because nobody has it any more, it warns of.
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_file_of_a_command_is_closed(tmp_path: Path) -> None:
-    files, watched = Files(str(tmp_path)), os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.fcntl(watched, fcntl.F_SETSIG, signal.SIGINT)
-        try:
-            fcntl.fcntl(watched, fcntl.F_NOTIFY, fcntl.DN_CREATE)  # the kernel strikes as it makes the file
-        except OSError:
-            pytest.skip("this kernel tells of no directory by a signal")
-        with pytest.raises(KeyboardInterrupt):
-            files.write("stdin", b"x")
-    finally:
-        os.close(watched)
 
 
 def test_what_leads_to_the_file_that_takes_a_stream_whole_is_closed(

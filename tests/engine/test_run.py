@@ -287,3 +287,19 @@ def test_a_debug_trap_that_speaks_everywhere_does_not_get_into_a_long_text(sh: S
     sh.run("set -T; trap 'echo spoken' DEBUG; (exit 7)")
     result = sh.run("echo begun" + " " * 2000 + "; trap - DEBUG")
     assert (result.exit_code, "command not found" in result.stderr) == (0, False)
+
+
+def test_a_list_of_words_is_quoted(sh: Session) -> None:
+    words = ["a b", "$HOME", "it's", "", "-n", "*"]
+    assert sh.run(["printf", "%s|", *words]).stdout == "".join(f"{word}|" for word in words)
+    for wrong in ([], ["echo", b"x"], ["echo", 3]):
+        with pytest.raises(InvalidRequest, match="list of str"):
+            sh.run(wrong)  # type: ignore[arg-type]
+
+
+def test_the_error_of_a_command_that_failed_says_which_and_why(sh: Session) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        sh.run("echo first >&2; ls /nonexistent", check=True)
+    assert str(failed.value).startswith(
+        "exit status 2: echo first >&2; ls /nonexistent\nThe end of stderr:\nfirst\nls: "
+    )

@@ -21,7 +21,7 @@ Make = Callable[..., Session]
 # What bash itself puts into any environment.
 BASHS_OWN = {"PWD", "SHLVL", "_", "OLDPWD", "PS1", "PS2"}
 # What the issue promises of the set for programs without a person.
-AGENT_ENV = {"PAGER": "cat", "GIT_PAGER": "cat", "TERM": "dumb", "GIT_TERMINAL_PROMPT": "0"}
+AGENT_ENV = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 
 
 def environment(session: Session) -> dict[str, str]:
@@ -35,6 +35,31 @@ def test_the_environment_is_inherited_with_what_agents_need(new_session: Make, m
     found = environment(new_session())
     assert found["MINE"] == "it's\nmine"
     assert {name: found[name] for name in AGENT_ENV} == AGENT_ENV
+
+
+@pytest.mark.parametrize("mine", ["", "screen"])
+@pytest.mark.parametrize(("tty", "without"), [(True, "xterm-256color"), (False, "dumb")])
+def test_the_terminal_has_a_type_with_which_programs_work(
+    new_session: Make, monkeypatch: pytest.MonkeyPatch, mine: str, tty: bool, without: str
+) -> None:
+    monkeypatch.delenv("TERM", raising=False)
+    if mine:
+        monkeypatch.setenv("TERM", mine)
+    session = new_session(tty=tty)
+    assert session.run("echo $TERM").stdout == (mine or without) + "\n"
+    assert session.run("clear > /dev/null && tput cols").ok == (tty or mine != "")
+
+
+def test_a_python_that_its_time_limit_ends_has_shown_what_it_printed(new_session: Make) -> None:
+    program = f"{sys.executable} -c 'import time; print(42); time.sleep(100)'"
+    session = new_session(tty=False)
+    printed = [session.run(program, timeout=0.2, on_timeout="yield").stdout]
+
+    def has_printed() -> bool:
+        printed.append(session.wait(0.1).stdout)
+        return "42\n" in printed
+
+    wait_until(has_printed, "what it prints")
 
 
 def test_agent_env_false_adds_nothing_at_all(new_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:

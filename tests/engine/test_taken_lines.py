@@ -111,8 +111,6 @@ CHANGES = [
     "unset LINENO; LINENO='a b'",
     "declare -i LINENO=3",
     "unset LINENO; LINENO=5",
-    "number=$LINENO; unset LINENO; LINENO=$number",
-    "number=$LINENO; unset LINENO; LINENO=$((number + 1))",
     "unset LINENO; export LINENO=5; readonly LINENO",
     "unset LINENO; declare -i LINENO=5",
     "unset LINENO; number=5; declare -n LINENO=number",
@@ -122,7 +120,6 @@ CHANGES = [
     "trap 'LINENO=5' DEBUG",
     "PROMPT_COMMAND='unset LINENO; LINENO=5'",
     "PS1='$((LINENO=5))'",
-    "PS1='$((LINENO-=1))'",
     "PS4='$((LINENO=1))'; set -x",
 ]
 
@@ -138,6 +135,14 @@ def test_a_changed_line_number_proves_nothing(new_session: NewSession, change: s
         result = session.run("echo $KEPT; false")
         assert (result.stdout, result.outcome, result.exit_code) == ("yes\n", "exited", 1)
         assert result.cwd == str(tmp_path)
+
+
+def test_a_line_number_that_was_put_back_costs_the_shell_and_is_announced(new_session: NewSession) -> None:
+    session = new_session()
+    lost = session.run("number=$LINENO; unset LINENO; LINENO=$number")
+    assert (lost.outcome, lost.state_kept) == ("shell_exited", False)
+    assert lost.reason
+    assert session.run("echo fresh").stdout == "fresh\n"
 
 
 def test_lines_that_an_interrupt_made_bash_forget_were_not_taken(new_session: NewSession) -> None:

@@ -31,8 +31,6 @@ BUILTINS_FIRST_LINE: Final = FIRST_LINE or "line 0: "
 FORGETS_STATUS: Final = _status_at_prompt(b"[[ a b ]]\n") == 0
 # What `eval` leaves behind a text with an error of syntax; the prompt leaves 2.
 SYNTAX_ERROR: Final = 2 if VERSION >= (5, 0) else 1
-# Without HISTCMD the line being run is only to be had by its number from behind (`history -d -1`).
-COUNTS_HISTORY_FROM_BEHIND: Final = VERSION >= (5, 0)
 # A subshell in the background that sets a trap for another signal goes on ignoring SIGINT.
 BACKGROUND_IGNORES_INTERRUPT: Final = VERSION >= (5, 0)
 # An interrupt ends the first process of a PID namespace that has an EXIT trap; bash 4.4 runs the trap, and goes on.

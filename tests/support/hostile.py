@@ -32,6 +32,8 @@ class Damage:
         return self.command[:60]
 
 
+# Bash 5.0 ends where such a text is evaluated.
+UNFINISHED: Final = "either" if (5, 0) <= VERSION < (5, 1) else "lives"
 CLOSE_ALL: Final = 'for f in /proc/self/fd/*; do f=${f##*/}; if [ $f -gt 2 ]; then eval "exec $f>&-"; fi; done'
 
 # HOSTILE.md A, in its order.
@@ -94,7 +96,7 @@ LISTED: Final = (
     Damage('echo "unterminated'),
     Damage("echo 'unterminated"),
     Damage("cat <<EOF\nbody"),
-    Damage("if true; then"),
+    Damage("if true; then", UNFINISHED),
     Damage(")"),
     Damage("cat"),
     Damage('read x; echo "rc=$? x=$x"'),
@@ -252,8 +254,8 @@ MORE: Final = (
     # Unfinished text.
     Damage("echo $((1+"),
     Damage("echo ${x"),
-    Damage("case x in"),
-    Damage("f() {"),
+    Damage("case x in", UNFINISHED),
+    Damage("f() {", UNFINISHED),
     Damage("[[ a =="),
     Damage("cat <<'A' <<B\nx\nA\ny"),
     Damage("echo a \\\n"),

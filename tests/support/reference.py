@@ -124,13 +124,6 @@ _DIFFERENCES: Final = (
         since=(5, 3),
     ),
     Difference(
-        "bash 5.0 ends where an unfinished text is evaluated: a file is sourced, and messages tell that it does",
-        b"if true; then",
-        rb"^bash: eval: line \w+: `.*'\n|(?<=^bash: )eval: line \w+: (?=syntax error|unexpected)",
-        since=(5, 0),
-        before=(5, 1),
-    ),
-    Difference(
         "`eval` of bash 4.4 leaves 1 behind an error of syntax, the prompt 2",
         b"fi",
         rb"^(bash: (?:syntax error(?::| near)|unexpected (?:EOF|token|argument)))",
@@ -171,6 +164,23 @@ if VERSION >= (5, 2):
     DIFFERENT_SCRIPTS["syntax_errors: unclosed process substitution"] = _STATUS
 if VERSION < (5, 1):
     DIFFERENT_SCRIPTS["shell_state: bind and fc without line editing"] = "its history is on at first: ours was emptied"
+    DIFFERENT_SCRIPTS["functions: local dash"] = "it sets all options anew, and line editing ends the session's bash"
+if (5, 0) <= VERSION < (5, 1):
+    for _name in (
+        "heredocs: heredoc unterminated inside function",
+        "syntax_errors: if without fi",
+        "syntax_errors: while without done",
+        "syntax_errors: case without esac",
+        "syntax_errors: function without body",
+        "syntax_errors: pipe at the end",
+        "syntax_errors: and at the end",
+        "syntax_errors: bad token in parentheses",
+        "syntax_errors: until without do",
+        "syntax_errors: function keyword without body",
+        "syntax_errors: or at the end behind a comment",
+        "syntax_errors: group without end",
+    ):
+        DIFFERENT_SCRIPTS[_name] = "bash 5.0 ends where an unfinished text is evaluated"
 if VERSION < (5, 0):
     _SYNTAX = "`eval` of bash 4.4 leaves 1 behind an error of syntax, and the next text prints it"
     DIFFERENT_SCRIPTS["calls: syntax error in between"] = _SYNTAX

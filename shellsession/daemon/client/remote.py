@@ -26,9 +26,20 @@ from ...errors import (
     ShellSessionError,
     ShellUnavailable,
 )
-from ...models import TTY, Limits, OnOutput, Request, Result, State, Stream, check_flag, check_seconds, to_bytes
+from ...models import (
+    TTY,
+    Limits,
+    OnOutput,
+    Request,
+    Result,
+    State,
+    Stream,
+    check_flag,
+    check_seconds,
+    command_bytes,
+)
 from ...options import SessionOptions, absolute, bash_of, check_options, check_size, commands_of, place_of
-from ...signatures import AnyJob, AnySession, RunOptions, Seconds, Text, fed
+from ...signatures import AnyJob, AnySession, Command, RunOptions, Seconds, fed
 from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
@@ -331,13 +342,13 @@ class Remote(AnySession[PreparedRun]):
 
     # -- run and stream
 
-    def _request(self, command: Text, given: RunOptions) -> PreparedRun:
+    def _request(self, command: Command, given: RunOptions) -> PreparedRun:
         """Raises InvalidRequest and SessionBusy."""
         # It would wait for an iterator that the caller itself holds. (A dropped one does not count: asyncio ends that
         # later, and the daemon runs this behind it.)
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
-        fields, text = dict[str, Any](given), to_bytes("command", command)
+        fields, text = dict[str, Any](given), command_bytes(command)
         stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
         data = () if stdin is None or stdin is TTY else (fed(stdin),)
         Request(text, on_output=on_output, **fields)  # refuses what cannot be meant

@@ -1,6 +1,6 @@
 """What the daemon does for its clients beside the verbs of sessions: it opens, cancels, lists, counts and ends.
 
-Law: none of it waits for a command.
+Law: no request here waits for a command, but to cancel or to end it.
 """
 
 from __future__ import annotations

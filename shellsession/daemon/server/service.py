@@ -19,6 +19,7 @@ from ...agents import AsyncAgents
 from ...engine.bash.runtime import the_guard
 from ...engine.bash.spawn import raise_descriptors
 from ...engine.io.directories import homes
+from ...engine.kernel.proc import FULL, SPARE
 from ...errors import DaemonUnavailable, LimitReached
 from ..protocol.directory_lock import locked
 from ..protocol.endpoint import reach
@@ -121,9 +122,9 @@ class ListeningSocket:
 
 # Clients that are let in before all others get their turn.
 _AT_ONCE: Final = 64
-# How soon it is tried again where not even the spare descriptor could be had back, in seconds.
+# How soon it is tried again where not even the spare descriptor can be had, in seconds.
 _PAUSE: Final = 0.1
-_FULL: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_FULL: Final = FULL | {errno.ENOBUFS, errno.ENOMEM}
 _NO_ROOM: Final = (
     "the daemon has no file descriptors left for another client: close sessions or connections, or start it with a"
     " higher limit (ulimit -Hn)"
@@ -138,19 +139,13 @@ class Acceptor:
         self._listener, self._server = listener, server
         self._loop = asyncio.get_running_loop()
         self._entering: set[asyncio.Task[object]] = set()
-        self._spare: int | None = None
         self._full = False
         self._open()
 
     def _open(self) -> None:
         if self._listener.fileno() >= 0:  # it was closed meanwhile
-            self._keep_spare()
+            SPARE.want(self)
             self._loop.add_reader(self._listener, self._receive)
-
-    def _keep_spare(self) -> None:
-        if self._spare is None:
-            with suppress(OSError):
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _receive(self) -> None:
         try:
@@ -173,25 +168,24 @@ class Acceptor:
         if not self._full:  # once: there may be many
             LOG.warning("no file descriptors are left: clients are turned away")
         self._full = True
-        if self._spare is None:  # somebody else was quicker to take it: to look again at once would be in vain
-            self._loop.remove_reader(self._listener)
-            self._loop.call_later(_PAUSE, self._open)
-            return
-        os.close(self._spare)
-        self._spare = None
-        with suppress(OSError), self._listener.accept()[0] as client:
+        try:
+            SPARE.look(self._refuse)
+        except OSError as error:
+            if error.errno in _FULL:  # to look again at once would be in vain
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_PAUSE, self._open)
+
+    def _refuse(self) -> None:
+        with self._listener.accept()[0] as client:
             client.setblocking(False)
             header, _ = from_error(LimitReached(_NO_ROOM))
             client.send(encode({"id": None, "error": header}))
-        self._keep_spare()
 
     async def close(self) -> None:
         """Nobody comes in any more; whoever was on the way is in."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
+        SPARE.leave(self)
         if self._entering:
             await asyncio.wait(self._entering)
 

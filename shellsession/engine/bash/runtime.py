@@ -273,12 +273,7 @@ def _unshut_all(directory: str) -> None:
 
 def _remove(directory: str) -> None:
     _unshut_all(directory)
-    try:
-        shutil.rmtree(directory, ignore_errors=True)
-    except OSError as error:  # struck by Ctrl-C, it may close a descriptor twice, and tells of that alone
-        if isinstance(struck := error.__context__, KeyboardInterrupt):
-            raise struck from None
-        raise
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 _guard: Guard | None = None
@@ -308,7 +303,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 T = TypeVar("T")
-# No function of ours: Ctrl-C would strike in it, with the descriptor in nobody's hands.
 _PRIVATELY: Final = partial(os.open, mode=0o600)
 # A seat's directory is in that of the host, and this in the home of all hosts of this user.
 _DEPTH: Final = 3
@@ -333,7 +327,7 @@ class Files:
         """A file with that content; its path. Raises LimitReached."""
 
         def make(path: str) -> None:
-            self._written.add(name)  # first: Ctrl-C may strike as soon as it is there
+            self._written.add(name)
             with open(path, "xb", opener=_PRIVATELY) as file:
                 os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
                 file.write(data)

@@ -18,7 +18,7 @@ from typing import Final
 
 from ptyprocess import PtyProcess
 
-from ...errors import SandboxUnavailable, ShellUnavailable
+from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
 from ..io.control import Control
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
 from ..kernel import proc, readers
@@ -93,12 +93,12 @@ class Shell:
         self._root = ""  # where bash's file system begins
         self.control = Control(control)
         self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
-        self.ours_in_history = 0
         self.prompt = b""  # what bash is known to say on its own stderr before it reads a line: PS1
         self.noise = b""  # what may be that: it was said behind the last command
         self.version = 0  # bash's, times 100, once it has told
         self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
         self.in_hand = True  # a verb opens it, or ends it
+        self.is_parents = False  # this is a forked child of the host: bash and all its descriptors are the parent's
         self.swept = False  # everything below bash was killed before bash was
         self.killed: list[int] = []  # by ``end``
         self._is_being_ended = False
@@ -139,6 +139,11 @@ class Shell:
         self.family.close()
         self.family = Family(self.pid, self.seat.tag, first)
         self._names = self._own_names()
+
+    def refuse_forked(self) -> None:
+        """After a wait: a signal handler or a callback may have forked in it, and the child goes on with the verb."""
+        if self.is_parents:
+            raise SessionClosed(FORKED)
 
     # -- talking
 

@@ -37,7 +37,6 @@ from .shell import Launch, Shell
 
 # For programs without a person: no pagers, no colours by default, no questions.
 AGENT_ENV = {
-    "TERM": "dumb",
     "PAGER": "cat",
     "GIT_PAGER": "cat",
     "GH_PAGER": "cat",
@@ -45,6 +44,7 @@ AGENT_ENV = {
     "SYSTEMD_PAGER": "cat",
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
+    "PYTHONUNBUFFERED": "1",  # through a pipe, a program that its time limit ends would lose what it printed
 }
 # They steer an interactive bash itself and would act at our lines too, or end an idle shell (TMOUT).
 _DROPPED = (
@@ -72,6 +72,8 @@ def environment(options: Options) -> dict[str, str]:
     env = dict(inherited() if options.env is None else options.env)
     if options.agent_env and options.env is None:
         env.update(AGENT_ENV)
+        # `clear` and `tput` fail with a dumb terminal, and that ends a script under `set -e`.
+        env.setdefault("TERM", "xterm-256color" if options.tty else "dumb")
     env.update(options.extra_env or {})
     return {name: value for name, value in env.items() if name not in _DROPPED}
 

@@ -1,11 +1,6 @@
-"""When to read a terminal again that is written to without end.
+"""The streams that carry the output of a shell's commands, and the keyboard of its terminal.
 
-Law: it spins for microseconds, and only where the kernel would have had us sleep for longer.
-
-A worker of the kernel carries what is written to a terminal over to its reader, 4 KiB at a time. Who comes for the next
-before it is done sleeps until it is, and to wake a processor takes longer (50 us, in a virtual machine) than to copy
-them (16 us). Measured for 100 MB: 1.6 s as fast as one can read, 0.95 s with a rest before each. Where nobody sleeps
-(other programs keep the processors awake) the first takes 0.3 s, and a rest would only delay it.
+Law: no read here waits.
 """
 
 from __future__ import annotations
@@ -19,7 +14,6 @@ import termios
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from time import perf_counter
 from typing import Final
 
 from ...errors import LimitReached
@@ -27,36 +21,8 @@ from ..kernel import proc
 from ..kernel.signals import undisturbed
 from ..wire import quote
 
-# A read that has not slept takes 6 us.
-_SLEPT: Final = 30e-6
-# So long the worker takes to fill the terminal's buffer. Of 14 nothing is left, 24 cost what they last.
-_REST: Final = 19e-6
-# Once may be chance: another program had the processor.
-_ENOUGH: Final = 2
-
 # More reads than what a terminal holds takes (64 KiB, 4095 bytes each), or a socket.
 MANY_READS = 256
-
-
-class Pace:
-    """The pace of some reads of one terminal, from the first on."""
-
-    def __init__(self) -> None:
-        self._slept = 0  # so many of the last reads
-        self._since = perf_counter()
-
-    def keep(self) -> None:
-        """To be called between two reads: behind some that slept, it rests before the next."""
-        now = perf_counter()
-        if self._slept < _ENOUGH:
-            self._slept = self._slept + 1 if now - self._since > _SLEPT else 0
-            self._since = now
-            return
-        rested = now + _REST
-        while perf_counter() < rested:
-            pass
-
-
 # The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
 _PIPE_SIZE = 1 << 20
 # Reading into 64 KiB when a line is there costs more in malloc and page faults than the read: begin small.

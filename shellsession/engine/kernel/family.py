@@ -64,8 +64,7 @@ class Family:
         self._lists: list[tuple[int, bytes]] = []
         for parent, nobody in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
             with suppress(OSError):
-                path = f"/proc/{parent}/task/{parent}/children"
-                self._lists.append((os.open(path, os.O_RDONLY | os.O_CLOEXEC), nobody))
+                self._lists.append((proc.open_children(parent), nobody))
 
     def has_children(self) -> bool:
         """Cheap: a pread on a kept descriptor."""

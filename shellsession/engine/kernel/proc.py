@@ -1,6 +1,6 @@
-"""One descriptor that is kept back while there are shells: given up for a look where the host has no other free.
+"""What /proc tells of processes, also where the host has no descriptor free.
 
-Law: it is closed with the last who wants it, and a forked child begins without one.
+Law: it looks, and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,95 +20,67 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-_FULL: Final = {errno.EMFILE, errno.ENFILE}  # no descriptor is left, for this process or for all
-# Another thread may be quicker to take what was given up. One that looks has done so in a moment: in seconds, and how
-# often that is waited for.
-_MOMENT: Final = 0.0005
-_ATTEMPTS: Final = 40
+FULL: Final = {errno.EMFILE, errno.ENFILE}  # no descriptor is left, for this process or for all
 
 
 class Spare:
-    """Safe from many threads: one at a time has what the spare descriptor makes room for."""
+    """One descriptor that is kept back while somebody wants it: closed for a look where no other is free."""
 
     def __init__(self) -> None:
-        self._lock = RLock()  # reentrant: a collection can strike inside and end a session
-        self._wanted: set[object] = set()  # by whom
+        # One thread looks at a time: another would take what was given up. A signal's handler, or a garbage
+        # collection, that ends a session in the middle of a look is in the same thread.
+        self._lock = RLock()
+        self._wanted: set[object] = set()
         self._fd = -1
-        self._is_lent = False
 
     def want(self, who: object) -> None:
-        """Keep one from now on. Where none can be had just now it is tried again after each use."""
+        """Keep one for them from now on."""
         with self._lock:
             self._wanted.add(who)
-            self._keep(1)
+            self._keep()
 
     def leave(self, who: object) -> None:
-        """With the last the descriptor goes. Done again, after it was struck, it does what is left."""
+        """With the last of them the descriptor goes."""
         with self._lock:
             self._wanted.discard(who)
             if not self._wanted:
                 self._give_up()
 
     def look(self, how: Callable[[], T]) -> T:
-        """Do what needs one descriptor, with the spare one's where there is no other. Raises OSError."""
-        if not self._is_lent:  # else it would be taken from the thread that looks just now
+        """Do what needs one descriptor for a moment. Raises OSError."""
+        with self._lock:
             try:
                 return how()
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in FULL:
                     raise
-        with self._lock:
-            if self._is_lent:  # by this very thread: a collection has struck there
+                self._give_up()
                 return how()
-            attempts = 1
-            try:
-                self._is_lent = True
-                attempts = _ATTEMPTS if self._give_up() else 1
-                return _at_last(how, attempts)
             finally:
-                try:
-                    if self._wanted:
-                        self._keep(attempts)
-                finally:
-                    self._is_lent = False
+                if self._wanted:
+                    self._keep()
 
     def forget(self) -> None:
-        """In a forked child: it has no shell yet. Another thread of the parent may have had the lock."""
-        self._lock = RLock()
-        self._wanted, self._is_lent = set(), False
+        """In a forked child: it has no session yet, and another thread of its parent may have held the lock."""
         self._give_up()
+        self.__init__()  # type: ignore[misc]
 
-    def _keep(self, attempts: int) -> None:
+    def _keep(self) -> None:
         if self._fd < 0:
             try:
-                self._fd = _at_last(lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), attempts)
+                self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                return  # it is tried again after the next use
+                return  # the next look tries again
 
-    def _give_up(self) -> bool:
-        """Was there one?"""
+    def _give_up(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-        return fd >= 0
-
-
-def _at_last(do: Callable[[], T], attempts: int) -> T:
-    """Raises OSError, of a lack of descriptors that of the last attempt."""
-    for _ in range(attempts - 1):
-        try:
-            return do()
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-        time.sleep(_MOMENT)
-    return do()
 
 
 SPARE: Final = Spare()
 
 os.register_at_fork(after_in_child=SPARE.forget)
-
 
 _AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
 _TICKS = os.sysconf("SC_CLK_TCK")  # in a second
@@ -235,6 +207,11 @@ def children(pid: int) -> list[int]:
     """The children of every thread of a process, zombies too."""
     threads = names(f"/proc/{pid}/task")
     return [child for thread in threads for child in _children(f"/proc/{pid}/task/{thread}/children")]
+
+
+def open_children(pid: int) -> int:
+    """A descriptor of the list of a process's children, those of its first thread. Raises OSError."""
+    return os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _children(path: str) -> list[int]:

@@ -23,8 +23,9 @@ def changed() -> set[int]:
 def undisturbed() -> Iterator[None]:
     """Put off what a signal has Python raise here (Ctrl-C, an alarm): it would strike before it is known what to end.
 
-    In a host with threads the kernel may give the signal to another one, and then it strikes all the same. SIGCHLD is
-    left alone: the watcher, which starts with our mask, waits for children.
+    It does so in a host without threads. With threads the kernel gives the signal to another one, and Python raises
+    here all the same: so whatever ends a session can be done again, and does what is left. SIGCHLD is not put off: the
+    watcher, which starts with our mask, waits for children.
     """
     raising = [number for number in SIGNALS if number != signal.SIGCHLD and callable(signal.getsignal(number))]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())

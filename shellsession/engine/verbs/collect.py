@@ -1,6 +1,6 @@
 """The heart of waiting for a command: collect its output, and say what happened next.
 
-Law: it reads and looks, and decides nothing; the reasons it returns are the only things that can happen to a command.
+Law: the reasons that ``pump`` returns are the only things that can happen to a command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Literal
 from ...models import Stream as StreamName
 from ..bash.shell import Shell
 from ..io.control import fresh_nonce
-from ..io.streams import CHUNK, SMALL, Pace, Stream
+from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
 from ..kernel.readers import at_terminal
 from ..wire import Framer, mark_line
@@ -71,6 +71,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     control = shell.control.fd
     quick = now + QUICK if until is None else min(until, now + QUICK)
     while not call.control_closed and (yield Wait((control,), quick, SOON)):
+        shell.refuse_forked()
         if _read_control(shell, call):
             return MARK
         if time.monotonic() >= quick:  # who talks there without end is no reason to forget the time
@@ -78,6 +79,7 @@ def pump(shell: Shell, call: Call, until: float | None) -> Steps[What]:
     while True:
         urgent, output = _listening(shell, call, now)
         ready = yield Wait(urgent, _wake(call, until, now), output=output)
+        shell.refuse_forked()
         now = time.monotonic()
         if ready:
             if control in ready and _read_control(shell, call):
@@ -160,14 +162,11 @@ def read_streams(shell: Shell, call: Call, now: float | None = None) -> None:
         if call.paused or stream.fd in call.hung:
             continue
         pieces, taken = list[bytes](), 0
-        pace = Pace() if stream.modes else None
         while taken < _PORTION and (data := stream.read()):
             pieces.append(data)
             taken += max(len(data), _PORTION // _ROUNDS)
             if len(data) < _FULL:
                 break
-            if pace:
-                pace.keep()
         if pieces:  # a terminal gives 4 KiB at a time: who hears them live is told of all together
             deliver(call, name, stream is shell.terminal, b"".join(pieces), now)
         if data == b"":
@@ -295,7 +294,6 @@ def _wants_input(shell: Shell, call: Call, silent: float) -> bool:
 def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]:
     """Have bash, at its prompt, run a line of ours; what it said, or None when it gave no mark."""
     framer = Framer(fresh_nonce(), shell.prompt)
-    shell.ours_in_history += 2 if line else 1
     shell.control.send(b"\n" + line + mark_line(framer.nonce))
     shell.continue_stopped()
     until = time.monotonic() + patience

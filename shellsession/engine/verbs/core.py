@@ -1,6 +1,6 @@
 """What is known of one session: its bash, the command that it runs, and what earlier commands left running.
 
-Law: nothing here waits, and what any thread may call says so.
+Law: nothing here waits but ``stop_unattended``, and what any thread may call says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ..bash.shell import Shell
 from ..bash.spawn import environment
 from ..io.background import DRAINER
 from ..io.control import fresh_nonce
-from ..io.streams import Stream
 from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
 from .collect import UnattendedReader
@@ -81,9 +80,7 @@ class Core:
         self.trapping = False  # a command of this shell has named traps: later ones may run them
         self.debugging = False  # and what may set a DEBUG trap
         self.functions_trap = False  # `set -T` is on: a function of ours would run the user's RETURN trap
-        self.switching = False  # a command has asked for what switches line editing: any later one may run that
         self.named: set[int] = set()  # descriptors that a command's `exec` has named, perhaps a function's
-        self.history = False  # `set -o history` is on: bash records what we type
 
     # -- from any thread, and from callbacks
 
@@ -244,43 +241,15 @@ class Core:
         return shell
 
     def disown(self) -> None:
-        """In a forked child: who cleans up finds no shell, and what the child was in the middle of is refused it.
-
-        It is kept, as its descriptors are as long as the session is.
-        """
+        """In a forked child: it has no shell, and every verb refuses. The parent's is kept, with its descriptors."""
         self.is_parents, self.unattended = True, None
         if (shell := self.shell) is not None:
+            shell.is_parents = True
             self.parents_shell, self.shell = shell, None
-            for stream in (shell.terminal, *shell.streams):
-                stream.__class__ = _ParentsStream
-            shell.__class__ = _ParentsShell
 
     def refuse_forked(self) -> None:
         if self.is_parents:
             raise SessionClosed(FORKED)
-
-
-class _Refused(SessionClosed, AttributeError):
-    """An AttributeError as well: who asks any object for anything (``hasattr``, ``inspect``, a debugger) goes on."""
-
-
-def _refuse(what: object, name: str) -> object:
-    """A signal handler or a callback has forked in the middle of a verb, and the child goes on with that.
-
-    But a child may look at all that is on its heap (gevent does, at ``__class__``): what Python asks, it is told.
-    """
-    if name.startswith("__") and name.endswith("__"):
-        return object.__getattribute__(what, name)
-    raise _Refused(FORKED, name="")  # a name: else Python adds one, and suggests others
-
-
-class _ParentsShell(Shell):
-    __getattribute__ = _refuse
-
-
-class _ParentsStream(Stream):
-    __slots__ = ()
-    __getattribute__ = _refuse
 
 
 _CORES: Final[weakref.WeakSet[Core]] = weakref.WeakSet()

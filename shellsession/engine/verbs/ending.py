@@ -23,7 +23,7 @@ from ..io.streams import Stream
 from ..io.threads import Steps, T, Wait, shielded
 from ..kernel import proc, readers
 from ..kernel.signals import kill, undisturbed
-from ..wire import GUARDS, NOWHERE, Mark, closes_descriptors, is_blank, one_of, sets_errexit
+from ..wire import GUARDS, NOWHERE, Mark, closes_descriptors, is_blank, one_of, sets_errexit, switches_editing
 from . import collect
 from .collect import DEAD, INTERRUPT, MARK, What
 from .command import Call, Job, remembered
@@ -283,6 +283,8 @@ def _hung_up(shell: Shell, call: Call) -> list[int]:
 
 def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | None) -> str:
     """How the command ended its shell, in words; with what is known to do that, if it may have done that."""
+    if switches_editing(text):
+        return 'the session\'s bash has ended: switching line editing does that (`set -o vi`, `eval "$(set +o)"`)'
     if mark is not None:
         return CLOSED_DESCRIPTORS
     if status is None:
@@ -507,7 +509,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     engine.call = None
     if mark.thrown:
         yield from collect.ask(shell, _FORGET)
-    engine.history, engine.functions_trap, engine.errexit = mark.history, b"T" in flags, b"e" in flags
+    engine.functions_trap, engine.errexit = b"T" in flags, b"e" in flags
     engine.guard = engine.guard_after(call.request.command)
     # Nothing to run leaves `$?` as it was, as Enter does at a prompt; unless a comment is none (interactive_comments).
     if mark.status or not is_blank(call.request.command):

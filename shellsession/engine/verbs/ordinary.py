@@ -68,9 +68,7 @@ class Ordinary:
             or core.terminal_job is not None
             or core.prompt_speaks
             or core.spelling
-            or core.history
             or core.functions_trap
-            or core.switching
             or core.named
             or core.echoes
             or core.debugging
@@ -123,7 +121,6 @@ class Ordinary:
         call = core.last = core.attended = Call(request, line.typed, nonce=nonce, prompt=self._prompt)
         shell.busy = nonce  # first: Ctrl-C may strike as soon as it is sent
         shell.control.send(lines)
-        shell.ours_in_history = 1
         return call
 
     def _learn(self, core: Core, tty: bool) -> _Line:
@@ -160,7 +157,6 @@ class Ordinary:
             mark is None
             or mark.thrown
             or mark.doubtful
-            or mark.history
             or mark.flags != self._flags
             or mark.line != control.line + control.typed
             or shell.family.has_children()

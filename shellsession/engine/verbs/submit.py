@@ -25,14 +25,10 @@ from ..wire import (
     Frame,
     Framer,
     Mark,
-    ends_unfinished,
     from_file,
     leaving,
     named_descriptors,
     quote,
-    replaces_the_shell,
-    switches_editing,
-    way_of,
 )
 from .collect import BROKEN, STOLEN, ask
 from .command import Call, Typed
@@ -43,9 +39,6 @@ _TO_FOREGROUND: Final = b"[[ $- == *m* ]] || { \\builtin set -m; ( : ); \\builti
 
 # A continued line, and behind it a last one that bash takes for continued, too (5.3 also where that is a comment).
 _OPEN_END: Final = re.compile(rb"\\\n(?:[ \t]*#[^\n]*)?\\\Z")
-
-# What took the command may take the first one as well: a PROMPT_COMMAND runs as soon as bash has given its mark.
-_QUESTIONS: Final = 2
 
 # All words of our line that an alias could stand for. What it says is not to be read in its echo (`set -v`).
 _OUR_WORDS: Final = b'if ! ((1)); then ((1)); elif ((1)); then { ! ((1)) <"/dev/null/taken$((0))/"; }; fi'
@@ -98,7 +91,6 @@ def _settle_terminal(engine: Core, shell: Shell, request: Request) -> None:
 def _send(shell: Shell, typed: Typed) -> None:
     shell.busy = typed.nonce  # first: Ctrl-C may strike as soon as it is sent
     shell.control.send(typed.lines)
-    shell.ours_in_history = 1
 
 
 def _put(engine: Core, shell: Shell, request: Request) -> Typed:
@@ -113,7 +105,7 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     if out.modes and not terminal:
         out.settle()
     made = frame(engine, shell, request, nonce, out, err)
-    for argument, status in _arguments(engine, shell, request, made.sourced):
+    for argument, status in _arguments(engine, shell, request):
         lines = made.lines(argument, status)
         if len(lines) <= READ_MAX:
             break
@@ -129,13 +121,11 @@ def frame(engine: Core, shell: Shell, request: Request, nonce: bytes, out: Strea
     """What stands around the text of a command that prints to those streams."""
     redirections = _redirections(shell, request, out)
     errors = b"2>" + (err.word if err else b"&1")
-    ours = 1 + shell.ours_in_history if engine.history else 0
     # In a group that has a stdin of its own, bash gives that to background commands, and else /dev/null.
     grouped = not engine.traced and engine.may_trap(request) and (request.stdin is None or request.isolated)
     reserved = _reserved(engine, shell, request, grouped)
-    sourced = _must_source(engine, shell.version, request)
     return Frame(
-        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, ours, reserved, sourced),
+        *(nonce, redirections, errors, engine.spelling, request.isolated, grouped, reserved),
         *(engine.setter, shell.version, engine.guard != NEVER),
     )
 
@@ -151,31 +141,11 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     return sorted(named - readers.descriptors(shell.pid)) if named else ()
 
 
-def _must_source(engine: Core, version: int, request: Request) -> bool:
-    """Is the text to be run by a file, as it may switch line editing, perhaps by what an earlier one has kept?
-
-    Or as it may end unfinished (see ``texts``). Not where that would show (`set -x`, a DEBUG trap, the history), nor
-    with an `exec`.
-    """
-    text = request.command
-    if request.isolated:  # no subshell is interactive
-        return False
-    engine.switching = engine.switching or switches_editing(text, version)
-    shows = engine.echoes or engine.debugging or engine.history or engine.spelling
-    is_to_be = (engine.switching or ends_unfinished(text, version)) and not shows
-    return is_to_be and not replaces_the_shell(text)
-
-
-def _arguments(engine: Core, shell: Shell, request: Request, sourced: bool) -> Iterator[tuple[bytes, int]]:
+def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:
     """What may stand for the text, and the status to be set before it: the best first, and last what is short."""
     text, status = request.command, engine.status
     if b"\\" in text:
         text = _ended(text)
-    if sourced:
-        # `||`: for `set -e` and an ERR trap, the file has no status of its own.
-        lines = b"%b -- %b || \\builtin return\n" % (way_of(engine.spelling), quote(text))
-        yield quote(shell.files.write("text", lines)), status
-        return
     if engine.spelling == SOURCE:
         yield quote(shell.files.write("text", text)), status
         return
@@ -250,28 +220,14 @@ def _why_lost(shell: Shell, call: Call, mark: Mark) -> Steps[str]:
     """Why the shell can run nothing any more; "" where it can. But for BROKEN, it has not run this either."""
     if mark.skipped and call.retyped >= WAYS - 1:
         return _UNREACHABLE
-    # SIGINT makes bash forget lines that it has read.
-    stolen = call.stolen and not mark.thrown and (yield from _counts_lines(shell))
-    if stolen is not False:
+    if call.stolen and not mark.thrown:  # SIGINT makes bash forget lines that it has read
         # Where our mark was asked for a second time, the text may have been run, unless it was to be read with both.
-        return STOLEN if stolen and (call.typed.in_one or not call.idle_looks) else BROKEN
+        return STOLEN if call.typed.in_one or not call.idle_looks else BROKEN
     if mark.broken or (mark.doubtful and call.framer.has_noise and not (yield from _takes_our_words(shell))):
         return BROKEN
     is_silent = call.stdout.total == call.stderr.total == 0
     complains = any(map(call.framer.complains_of, (b"/dev/null", *(stream.path for _, stream in call.streams))))
     return _STARVED if mark.status == 1 and is_silent and complains and not shell.has_room() else ""
-
-
-def _counts_lines(shell: Shell) -> Steps[bool | None]:
-    """Is LINENO what bash counts, and not what a command has put there after `unset LINENO`? None: it does not answer.
-
-    A line that was read moves it, and nothing else.
-    """
-    before = shell.control.line
-    for _ in range(_QUESTIONS):
-        if (yield from ask(shell, b"")) is not None:
-            return shell.control.line > before
-    return None
 
 
 def _takes_our_words(shell: Shell) -> Steps[bool]:

@@ -193,7 +193,7 @@ class Engine(Core):
         shell, ordinary = self.shell, self._ordinary
         try:
             if ordinary is not None and (call := ordinary.send(self, request)) is not None:
-                while (yield ordinary.wait) and ordinary.hears_prompt():
+                while (yield ordinary.wait) and not self.is_parents and ordinary.hears_prompt():
                     pass
                 if (result := ordinary.read(self, call)) is not None:
                     return result
