@@ -1,6 +1,6 @@
 """AsyncSession: one bash that stays open, for asyncio.
 
-Law: what a verb does is told in ``engine.steps``, and whose turn it is in ``turns``. Session has the same verbs with
+Law: what a verb does is in ``engine.verbs``, and whose turn it is in ``Turns``. Session has the same verbs with
 the same signatures.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from .base import HEARD, LOOK_PATIENCE, Base
+from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.loop import LoopDrainer, LoopPoller, LoopWaiter, adrive, ends_by, to_its_end
 from .engine.io.threads import Steps, T
 from .engine.verbs.expect import expect, late
@@ -50,7 +50,7 @@ class Pieces(AsyncIterator[tuple[Stream, bytes] | Result]):
 
     def __del__(self) -> None:
         for call in self._followed:
-            call.abandoned = True
+            call.delivery.abandon()
 
 
 def in_a_while(begin: Callable[[], Coroutine[Any, Any, object]], is_left: Callable[[], bool]) -> None:
@@ -97,7 +97,7 @@ class Outlet:
                 await self._pieces.popleft()
         except BaseException as error:
             call.mute()
-            # Who was cancelled has heard so: another task that is at the command later was not.
+            # A task that was cancelled knows: another task that is at the command later does not.
             fault = None if isinstance(error, asyncio.CancelledError) else error
             while self._pieces:
                 _discard(self._pieces.popleft())
@@ -226,7 +226,7 @@ class AsyncSession(Base, LoopSession[Request]):
             await turns.take(first, again)
         except BaseException:
             if self._turns is turns and not turns.taken:
-                self._leave()  # it was to tell who waits with it
+                self._leave()  # it was to notify those that wait with it
             raise
         self._turn = turn = object()
         try:
@@ -238,18 +238,18 @@ class AsyncSession(Base, LoopSession[Request]):
                 self._leave()
 
     async def _result_of(self, steps: Steps[Result], until: float | None = None) -> Result:
-        """As ``_do``; what came is the caller's alone. An end is told once an awaited callback has taken all of it.
+        """As ``_do``, for a result. An ending is delivered once an awaited callback has taken all of the output.
 
-        Where it has not by that moment, the end is kept for the next who asks: to empty a queue that the callback
-        fills may be what he does between two verbs.
+        Where it has not by that moment, the ending is kept for the next who asks: to empty a queue that the callback
+        fills may be what the caller does between two verbs.
         """
         engine, taker = self._engine, self._taker()  # before: the call lets it go at its end
         result = await self._do(steps)
-        if taker is not None and taker.call is engine.last and not result.runs_on:
+        if taker is not None and (call := taker.call) is engine.last and call is not None and not result.runs_on:
             try:
-                if not await taker.finish(until) and taker.call is engine.last and not self.closed:
-                    engine.unheard = result
-                    return self._elsewhere(HEARD)
+                if not await taker.finish(until) and call is engine.last and not self.closed:
+                    call.delivery.take_back()
+                    return self._elsewhere(CALLBACK_RUNS)
             except BaseException:
                 taker.cancel()
                 raise
@@ -310,7 +310,7 @@ class AsyncSession(Base, LoopSession[Request]):
         request = request.with_output(taker)
         try:
             result = await self._start(lambda: engine.run(request))
-            handed_back = engine.call if result.runs_on else None
+            handed_back = engine.handed_back if result.runs_on else None
             await taker.finish()
         except BaseException:
             taker.cancel()
@@ -330,33 +330,34 @@ class AsyncSession(Base, LoopSession[Request]):
         call = await self._start(lambda: engine.follow(request))
         followed.append(call)
         try:
-            while engine.call is call:
-                for piece in await self._do(self._mine().heard(call)):
+            while call.delivery.runs_on:
+                for piece in await self._do(self._mine().next_pieces(call)):
                     yield piece
-            for piece in call.take_pieces() if call.result else await self._do(engine.heard(call)):
+            for piece in call.take_pieces() if call.delivery.result else await self._do(engine.next_pieces(call)):
                 yield piece
-            engine.forget_output(result := engine.result_of(call))
+            engine.forget_output(result := call.delivery.deliver())
             yield result
         finally:
-            is_dropped, call.abandoned = call.abandoned, True  # nobody holds the iterator: asyncio closes it, some time
-            if engine.call is call and self._owner == os.getpid():
+            is_dropped = call.delivery.abandoned  # nobody holds the iterator: asyncio closes it, some time
+            call.delivery.abandon()
+            if call.delivery.runs_on and self._owner == os.getpid():
                 if is_dropped:
-                    in_a_while(lambda: self._do(self._mine().drop(call)), lambda: engine.call is call)
+                    in_a_while(lambda: self._do(self._mine().drop(call)), lambda: call.delivery.runs_on)
                 else:
                     await self._do(engine.drop(call))
 
     async def wait(self, timeout: Seconds = ...) -> Result:
         """As ``Session.wait``, also for a command that another task is in. Cancelling the task ends the command."""
         engine, until = self._mine(), self._until(timeout)
-        if (told := await self._along(until)) is not None:
-            return told
+        if (shared := await self._join_running(until)) is not None:
+            return shared
         return await self._result_of(engine.wait(until), until)
 
     async def poll(self) -> Result:
         """What the running command printed since the last time, without waiting."""
         engine = self._mine()
-        if (told := await self._along(time.monotonic() + LOOK_PATIENCE)) is not None:
-            return told
+        if (shared := await self._join_running(time.monotonic() + LOOK_PATIENCE)) is not None:
+            return shared
         return await self._result_of(engine.poll(), time.monotonic() + LOOK_PATIENCE)
 
     async def send(self, text: Text, timeout: Seconds = ...) -> Result:
@@ -375,12 +376,12 @@ class AsyncSession(Base, LoopSession[Request]):
         """As ``Session.interrupt``, also from another task."""
         engine = self._mine()
         meant = engine.current
-        if (told := await self._along(None, lambda: engine.request_interrupt(meant))) is not None:
-            return told if meant is None else meant.result or told
+        if (shared := await self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
+            return shared if meant is None else meant.delivery.result or shared
         return await self._result_of(engine.interrupt(meant), time.monotonic() + _CALLBACK_PATIENCE)
 
-    async def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
-        """As ``Session._along``."""
+    async def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
+        """As ``Session._join_running``."""
         if not self._is_in_use():
             return None
         waiter = LoopWaiter()
@@ -390,17 +391,17 @@ class AsyncSession(Base, LoopSession[Request]):
         try:
             return waiter.result if await waiter.wait(until) else self._elsewhere()
         finally:
-            with suppress(ValueError):  # it was told
+            with suppress(ValueError):  # it has its result
                 self._waiters.remove(waiter)
 
     async def _await_turn(self, until: float | None) -> None:
         """As ``Session._await_turn``."""
-        if (told := await self._along(until)) is not None:
-            raise SessionBusy(NOT_YOURS) if told.runs_on else NotRunning(ENDED)
+        if (shared := await self._join_running(until)) is not None:
+            raise SessionBusy(NOT_YOURS) if shared.runs_on else NotRunning(ENDED)
 
     async def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         engine, until = self._mine(), self._until(timeout)
-        if (told := await self._along(until)) is not None and told.runs_on:
+        if (shared := await self._join_running(until)) is not None and shared.runs_on:
             return late(pattern, exact)
         return await self._do(expect(engine, pattern, until, exact))
 
@@ -413,11 +414,11 @@ class AsyncSession(Base, LoopSession[Request]):
         self._poller.on_unawaited = lambda: None if (call := method()) is None else call()
 
     async def _look(self) -> Result | None:
-        """The end of what was handed back, if that has ended: still for who waits, but nothing runs any more."""
+        """The ending of what was handed back, if it has ended; it is not delivered by that."""
         engine = self._mine()
-        if (call := engine.call) is not None:
-            await self._do(engine.news(call, time.monotonic(), "yield"))
-        return engine.unheard
+        if (call := engine.handed_back) is not None:
+            await self._do(engine.await_output(call, time.monotonic(), "yield"))
+        return engine.due
 
     async def _close_if_idle(self, idle: float | None) -> None:
         """As ``Session._close_if_idle``."""
@@ -436,7 +437,7 @@ class AsyncSession(Base, LoopSession[Request]):
         """End the session and everything it started, though the task be cancelled; a second time does nothing."""
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self._engine.closed = True  # who queues for a turn is told at once
+            self._engine.closed = True  # whoever queues for a turn is refused at once
             await to_its_end(self._do(self._mine().close()))
             if (taker := self._taker()) is not None and taker.is_at_work:  # who waits for that, waits no more
                 taker.cancel()

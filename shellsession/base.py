@@ -26,7 +26,7 @@ from .signatures import AnySession, Command, RunOptions, Seconds, Text, fed
 
 # How long who only looks may be waited for, in seconds.
 LOOK_PATIENCE = 0.02
-HEARD = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
+CALLBACK_RUNS = "its `on_output` has not returned from what it was given last: what it prints comes with a later result"
 _STAYS = "another thread, task or client stays with it: what it prints comes with the result there"
 
 
@@ -34,7 +34,7 @@ class Base(AnySession[Request]):
     """What both sessions are made of: the options, the engine, and the checking of arguments."""
 
     attached = False  # somebody sits there: it is not closed for being idle
-    relied_on = False  # somebody counts on what it keeps: where it was closed for being idle, that is told
+    relied_on = False  # a tool depends on its state: where it was closed for being idle, the next call reports that
     lasts = (
         False  # its tool promises that it lasts as long as its agent: it is closed only where ``idle_ttl`` was given
     )
@@ -159,7 +159,7 @@ class Base(AnySession[Request]):
     @property
     def _handed(self) -> Call | None:
         """The command that was handed back."""
-        return self._engine.call
+        return self._engine.handed_back
 
     def _screen(self, name: str) -> Any:
         call = self._engine.last
@@ -189,7 +189,7 @@ class Base(AnySession[Request]):
         """A verb has ended, in whatever way."""
         engine = self._engine
         try:
-            if engine.call is not None:
+            if (last := engine.last) is not None and last.delivery.handed_back:
                 engine.leave_unattended()
         finally:
             attended, engine.attended = engine.attended, None
@@ -199,19 +199,18 @@ class Base(AnySession[Request]):
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
             while self._waiters:  # where it runs on, they are to ask themselves
-                self._waiters.pop().tell(None if attended is None else attended.result)
+                self._waiters.pop().tell(None if attended is None else attended.delivery.result)
 
     def _elsewhere(self, reason: str = _STAYS) -> Result:
-        """What a waiter is told at its moment, while another is still in the command."""
+        """The result of a waiter whose moment passes while another thread or task is still in the command."""
         return Result(b"", b"", None, None, self.cwd, 0.0, "running", reason=reason)
 
     def _came_of(self, command: bytes | None = None) -> Result | None:
-        """What came of the command begun last (if it is this very one): who awaited it was cancelled, and is told."""
-        engine, call = self._engine, self._engine.last
+        """Deliver the ending of the command begun last (if it is this very one), whose caller was cancelled."""
+        call = self._engine.last
         if call is None or (command is not None and call.request.command is not command):
             return None
-        engine.untold = None if engine.untold is call.result else engine.untold
-        return call.result
+        return None if call.delivery.result is None else call.delivery.deliver()
 
     def _until(self, timeout: Seconds) -> float | None:
         seconds = self._defaults.timeout if timeout is ... else timeout

@@ -1,4 +1,4 @@
-"""Every error of a session, of agents and of the daemon, each with a stable code.
+"""The errors of sessions, agents and the daemon, each with a stable code, and messages that several modules share.
 
 ShellSessionError            error
 ├── InvalidRequest           invalid_request     bad arguments; nothing was run (also a ValueError)
@@ -6,25 +6,26 @@ ShellSessionError            error
 ├── NotRunning               not_running         send, wait, poll or interrupt with no command running
 ├── SessionClosed            closed              the session was closed
 ├── ShellUnavailable         unavailable         bash could not be started, or is too old
-│   ├── LimitReached         limit_reached       no room: descriptors, terminals, space for files
-│   │   └── TooManySessions  too_many_sessions   no room for one more agent; carries ``idle``
-│   ├── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or a limit that cannot be held here
-│   └── StartupFailed        startup_failed      a command of ``startup`` failed, and the session was not opened
+│   ├── LimitReached         limit_reached       a limit of the process or machine: descriptors, terminals, space
+│   │   └── TooManySessions  too_many_sessions   the limit of sessions; carries ``idle``
+│   ├── SandboxUnavailable   sandbox_unavailable  no bubblewrap, or no means to enforce a limit
+│   └── StartupFailed        startup_failed      a command of ``startup`` failed; the session was not opened
 ├── NoSuchAgent              no_such_agent       no agent of this name is known
-├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or the session went with it
+├── DaemonUnavailable        daemon_unavailable  no daemon was reached or started, or it has ended with the session
 ├── ProtocolError            protocol            the peer broke the wire format
-│   └── VersionMismatch      version_mismatch    the peer speaks another version of it
-├── OutcomeUnknown           outcome_unknown     the daemon that got the request is gone; it was not run again
-├── ResultExpired            result_expired      the request was taken long ago; its result is no longer kept
-├── ContractError            contract            a tool contract's documented error; each contract has its own below it
+│   └── VersionMismatch      version_mismatch    the peer speaks another version of the protocol
+├── OutcomeUnknown           outcome_unknown     the daemon that got the request has ended; it was not run again
+├── ResultExpired            result_expired      the request is old, and its result is no longer kept
+├── ContractError            contract            an error that a tool's document defines; each contract has its own
 └── CommandError             command             raised only with check=True; carries ``result``
-    ├── CommandFailed        command_failed      the exit status was not 0, or it was not run
+    ├── CommandFailed        command_failed      the exit status was not 0, or the command was not run
     └── CommandTimeout       command_timeout     the time limit passed (also a TimeoutError)
 
-Rooms above add their own, where they are raised: PolicyRefused (policy.rules), CallCancelled (contracts.waiting),
-MissingExtra (integrations.extras), the errors of each contract, and AgentFailed (cli.agent).
+CommandError and the two below it are in ``models``, as they carry a Result. Modules of other packages add their own:
+PolicyRefused (policy.rules), CallCancelled (contracts.cancel), MissingExtra (integrations.extras), the errors of each
+contract, and AgentFailed (cli.agent).
 
-Law: a message says what happened, with what, and what to do next.
+A message says what happened, with what, and what to do next.
 """
 
 from __future__ import annotations
@@ -36,30 +37,30 @@ if TYPE_CHECKING:
 
 
 class ShellSessionError(Exception):
-    """The root of the tree: catch this to catch everything that is ours."""
+    """The base class of every error of shellsession."""
 
     code = "error"
 
 
-# What who types is told where another thread, task or client is in the command.
-NOT_YOURS: Final = "somebody else is in the command that runs, and was not handed it back: nothing was typed"
-ENDED: Final = "there is no running command to send to: the one that ran has ended, and nothing was typed"
-# What a client of the daemon is told whose turn does not come.
-LATE: Final = "its turn did not come in time, as somebody else is at it: it was not run"
-HELD: Final = "a person holds this session alone (attach) until he leaves: nothing was run or typed; try again later"
-# What every verb of a closed session is told, also who waited for its bash just then.
+# Messages of SessionBusy and NotRunning for input to a running command. NOT_YOURS: another caller waits for it.
+NOT_YOURS: Final = "another caller is waiting for the running command, which was not handed back: nothing was typed"
+ENDED: Final = "there is no running command to send to: it has ended, and nothing was typed"
+# Messages of SessionBusy for a client of the daemon. LATE: the client's time limit passed while it was queued.
+LATE: Final = "the session was busy with another request until the time limit: nothing was run; try again later"
+HELD: Final = "a person holds this session (`shellsession attach`): nothing was run or typed; try again later"
+# The message of every verb of a closed session, including one that was waiting for its bash to start.
 IS_CLOSED: Final = "this session is closed: make a new one"
-# Why a command's shell was ended by somebody else.
+# Why a command ended although its own caller did not end it.
 CLOSED: Final = "the session was closed meanwhile"
 RESTARTED: Final = "the session was restarted meanwhile"
-# What the next command is told, of a shell that ended between two.
+# The reason in the result of the first command after the shell ended between two commands.
 GONE: Final = "the shell had ended before this command, which was not run; the next one gets a fresh shell"
-# Where fork(2) says EAGAIN.
+# For EAGAIN from fork(2).
 NO_PROCESS: Final = (
-    "no process more can be started: raise the limit (`ulimit -u` for all of this user's, pids.max for a container's or"
-    " a service's), or end some"
+    "no more processes can be started: end some, or raise the limit (`ulimit -u` for all processes of this user,"
+    " pids.max for a container or a service)"
 )
-FORKED: Final = "this session belongs to the process that made it; a forked child makes its own"
+FORKED: Final = "this session belongs to the process that made it: make a new one in a forked child"
 
 
 class InvalidRequest(ShellSessionError, ValueError):
@@ -76,8 +77,8 @@ class SessionBusy(ShellSessionError):
 
 STILL_RUNS: Final = "a command still runs in this session: wait(), poll(), send() or interrupt() it first, or restart()"
 IN_CALLBACK: Final = (
-    "a callback of a running command, or a signal handler that strikes in one, cannot use its session: use another"
-    " session, or interrupt from another thread"
+    "a callback of a running command, or a signal handler that interrupts one, cannot use its session: use another"
+    " session, or call interrupt() from another thread"
 )
 ANOTHER_LOOP: Final = (
     "this session is in use on another event loop, which runs in another thread: give each loop a session of its own,"
@@ -86,7 +87,7 @@ ANOTHER_LOOP: Final = (
 
 
 class NotRunning(ShellSessionError):
-    """There is no running command to wait for, to answer or to interrupt."""
+    """There is no running command to wait for, to send input to, or to interrupt."""
 
     code = "not_running"
 
@@ -104,13 +105,13 @@ class ShellUnavailable(ShellSessionError):
 
 
 class LimitReached(ShellUnavailable):
-    """A limit of this process or machine (open files, terminals, room in the runtime directory) stands in the way."""
+    """A limit of this process or machine was reached: open files, terminals, or space in the runtime directory."""
 
     code = "limit_reached"
 
 
 class TooManySessions(LimitReached):
-    """There are as many sessions as there may be; ``idle`` names the agents that could be closed to make room."""
+    """The limit of sessions was reached. ``idle`` names the agents whose sessions could be closed to make room."""
 
     code = "too_many_sessions"
 
@@ -119,17 +120,17 @@ class TooManySessions(LimitReached):
         self.idle = idle
 
     def __reduce__(self) -> tuple[type[TooManySessions], tuple[str, tuple[str, ...]]]:
-        return type(self), (str(self), self.idle)  # to cross processes with its names
+        return type(self), (str(self), self.idle)  # so that pickle keeps ``idle``
 
 
 class SandboxUnavailable(ShellUnavailable):
-    """The sandbox cannot be made here as asked for: bubblewrap, user namespaces or control groups are missing."""
+    """The sandbox cannot be made here as requested: bubblewrap, user namespaces or control groups are missing."""
 
     code = "sandbox_unavailable"
 
 
 class StartupFailed(ShellUnavailable):
-    """A command of ``startup`` failed, so the session was not opened; the next verb opens it again."""
+    """A command of ``startup`` failed, so the session was not opened. The next verb tries to open it again."""
 
     code = "startup_failed"
 
@@ -159,18 +160,18 @@ class VersionMismatch(ProtocolError):
 
 
 class OutcomeUnknown(ShellSessionError):
-    """The daemon that ran the request is gone: it may or may not have run, and was not run again."""
+    """The daemon that got the request has ended. The request may or may not have run, and was not run again."""
 
     code = "outcome_unknown"
 
 
 class ResultExpired(ShellSessionError):
-    """The request was taken, or may have been, and its result is no longer kept; it was not run again."""
+    """The request was run, or may have been, and its result is no longer kept. It was not run again."""
 
     code = "result_expired"
 
 
 class ContractError(ShellSessionError):
-    """What a tool's document calls an error; its message is the document's."""
+    """An error that a tool's document defines; the message has the document's words."""
 
     code = "contract"

@@ -1,6 +1,6 @@
-"""What confines a session's bash: what it may write, see, reach and use up, and bubblewrap's command line for that.
+"""``Sandbox``: the option that confines a session's bash, and the bubblewrap command line that enforces it.
 
-Law: pure. It asks nothing of the machine; what has to be known of the machine comes in as Facts.
+Nothing here touches the system. What must be known about the machine comes in as ``Facts``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from os import PathLike  # not for type checkers alone: pydantic and get_type_hints look it up here
+from os import PathLike  # imported at run time, too: pydantic and get_type_hints look it up here
 from typing import Any, Final
 
 from .errors import InvalidRequest
@@ -17,41 +17,50 @@ from .models import check_flag, path_text, to_bytes
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15}) ?([KMGT]?)(?:i?B)?", re.ASCII)
-# Less, and bash itself does not start under an address space limit.
+# Lowest and highest values. With less memory, bash itself does not start under an address space limit.
 _MEMORY: Final = (16 << 20, 1 << 50)
-_PROCESSES: Final = (2, 1 << 22)  # bash, and a command; the kernel's own PID_MAX_LIMIT
+_PROCESSES: Final = (2, 1 << 22)  # bash and one command; the kernel's PID_MAX_LIMIT
 _PROCESSORS: Final = (0.01, 1024)
-# Bash text, true in the end: where the directory for temporary files is not there inside, or read-only, it is /tmp.
+# Bash text that unsets TMPDIR, so that /tmp is used, unless TMPDIR is a directory that can be written inside. Its exit
+# status is 0.
 USABLE: Final = "[[ -d ${TMPDIR-} && -w $TMPDIR ]] || \\unset -v TMPDIR"
-# Bubblewrap makes these anew: nothing of the host's can be bound there or has to be hidden there.
-_ITS_OWN: Final = ("/dev", "/proc")
+# Bubblewrap mounts these afresh: nothing of the host is visible there, to be bound or hidden.
+_FRESH_MOUNTS: Final = ("/dev", "/proc")
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """What a session's bash, and all that it starts, is confined to by bubblewrap (Linux; the program ``bwrap``).
+    """How bubblewrap confines a session's bash and everything it starts (Linux; the program ``bwrap``).
 
-    The file system is read-only. ``write``: files and directories that can be written; they and those of ``hide``
-    exist, are absolute or begin with ``~``, and lead through no link that is in ``write``. ``hide``: a directory is
-    empty, a file cannot be opened. The more deeply nested path wins. /tmp, /dev/shm and /run are empty and private
-    unless they, or what is in them, are in ``write``; so is shellsession's own runtime directory, always. TMPDIR is
-    unset where it cannot be written.
-    ``network``: False leaves a loopback of its own, True is all that the host has. A Unix socket that can be seen can
-    be connected to in any case: hide those outside of /run and /tmp. Root has no capabilities inside: it writes what
-    belongs to root, or what everybody may write. Nobody can set a setuid or setgid bit inside (EPERM).
+    **Files.** The file system is read-only, except for ``write``.
 
-    What the host puts in the place of a hidden file or directory later is seen, as the kernel takes the cover away with
-    what was covered; most programs save a file so: hide its directory. Inside, root makes no user namespaces, and so no
-    further sandbox; nor does anybody whose limits are held by cgroups.
+    * ``write``: files and directories that can be written. ``hide``: a directory is empty, a file cannot be opened.
+      These paths must exist, be absolute or begin with ``~``, and not lead through a link that is in ``write``. The
+      more deeply nested path wins.
+    * /tmp, /dev/shm and /run are empty and private unless they, or paths in them, are in ``write``. shellsession's own
+      runtime directory always is. TMPDIR is unset if it cannot be written inside.
+    * If the host replaces a hidden file or directory later, the new one is visible: the kernel removes the cover
+      together with what it covers. Most programs save a file in this way, so hide its directory.
 
-    ``memory``: bytes, or "512M" (K, M, G, T: powers of 1024), of everything in the sandbox together. ``processes``: how
-    many there may be, threads too, bash itself among them. ``cpu``: how many processors' time it gets (0.5: half of
-    one's). All three are held by cgroups where one can be made. Elsewhere ``memory`` bounds each process by itself
-    (RLIMIT_AS), ``processes`` is RLIMIT_NPROC, which does not bind root, and ``cpu`` cannot be had: what is asked for
-    and cannot be held raises SandboxUnavailable at the session's start. None: no limit.
+    **Privileges.** Root has no capabilities inside: it can write what belongs to root, and what everybody may write.
+    Nobody can set a setuid or setgid bit (EPERM). Root cannot make user namespaces, and so no further sandbox; nor can
+    anybody whose limits are enforced by cgroups.
 
-    Processes see process ids of their own; a session's results and jobs have the host's. Before
-    Linux 6.15 a signal that ended bash itself is told by the exit status alone (128 + n). Raises InvalidRequest.
+    **Network.** ``network``: False leaves only a loopback interface; True gives the host's network. A Unix socket that
+    is visible can always be connected to: hide those outside of /run and /tmp.
+
+    **Limits** (None: no limit).
+
+    * ``memory``: bytes, or "512M" (K, M, G, T: powers of 1024), for everything in the sandbox together.
+    * ``processes``: the number of processes and threads, including bash.
+    * ``cpu``: how much processor time it gets; 0.5 is half of one processor's.
+
+    Cgroups enforce all three where they can be made. Elsewhere ``memory`` limits each process by itself (RLIMIT_AS),
+    ``processes`` is RLIMIT_NPROC, which does not bind root, and ``cpu`` is not available. The start of a session raises
+    SandboxUnavailable if a limit cannot be enforced.
+
+    Processes have process ids of their own inside; results and jobs show the host's. Before Linux 6.15, only the exit
+    status (128 + n) shows that a signal ended bash itself. Raises InvalidRequest.
     """
 
     write: Iterable[str | PathLike[str]] = ()
@@ -71,7 +80,7 @@ class Sandbox:
 
     @property
     def paths(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is to be writable and what hidden, as given."""
+        """The paths of ``write`` and of ``hide``, as the caller named them."""
         return tuple(map(str, self.write)), tuple(map(str, self.hide))
 
     @property
@@ -84,7 +93,7 @@ def _paths(name: str, given: object) -> Iterator[str]:
         raise InvalidRequest(f"sandbox.{name} is a list of paths, not {given!r}")
     for one in given:
         if (path := path_text(one)) is None or not path.startswith(("/", "~")):
-            raise InvalidRequest(f"sandbox.{name}: {one!r} is no absolute path, nor one that begins with ~ (a str)")
+            raise InvalidRequest(f"sandbox.{name}: {one!r} is not an absolute path (str), nor one that begins with ~")
         to_bytes(f"sandbox.{name}", path)
         yield path
 
@@ -109,12 +118,13 @@ def _check_number(name: str, value: object, kind: Any, limits: tuple[float, floa
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the machine says: absolute paths without symbolic links, and whether we are root.
+    """What ``command_line`` must know about the machine. All paths are absolute, and without symbolic links.
 
-    ``write``: what can be written. ``hide``: what cannot be seen, and whether it is a directory. ``home``: where all
-    hosts of this user have their files, and ``seat`` the part of it that is this session's. ``unreadable``: a file
-    without any permission. ``resolver``: what name resolution needs of /run. ``wrapper``: a command that runs
-    bubblewrap, with mounts of its own.
+    ``root``: whether this user is root. ``unshare``, ``bwrap``: the programs. ``cwd``: the working directory.
+    ``home``: the directory for files of all hosts of this user; ``seat``: the directory in it for this session.
+    ``unreadable``: a file without any permission. ``write``: paths that can be written. ``hide``: hidden paths, each
+    with whether it is a directory. ``resolver``: paths in /run that name resolution needs. ``wrapper``: a command that
+    starts bubblewrap, with mounts of its own.
     """
 
     root: bool
@@ -132,53 +142,56 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """How a path is mounted; ``empty``: nothing of the host's is seen there; ``shut``: it is read-only in the end."""
+    """How a path is mounted.
+
+    ``arguments``: those of bubblewrap. ``empty``: nothing of the host is visible there. ``read_only``: it is remounted
+    read-only when everything inside it is mounted.
+    """
 
     arguments: tuple[str, ...]
     empty: bool = False
-    shut: bool = False
+    read_only: bool = False
 
 
 def command_line(sandbox: Sandbox, facts: Facts, command: list[str], seccomp: int, grouped: bool = False) -> list[str]:
-    """The command line that runs ``command`` confined. Raises InvalidRequest for paths that contradict each other.
+    """The command line that runs ``command`` in the sandbox. Raises InvalidRequest for contradictory paths.
 
-    ``seccomp``: the descriptor from which bubblewrap reads its filter. ``grouped``: control groups of ours hold its
-    limits.
+    ``seccomp``: the descriptor from which bubblewrap reads its filter. ``grouped``: cgroups of ours enforce the limits.
     """
     mounts = _mounts(sandbox, facts)
-    above = _above(mounts, facts.cwd)
-    if mounts[above].empty and above != facts.cwd:
+    mount = _nearest_mount(mounts, facts.cwd)
+    if mounts[mount].empty and mount != facts.cwd:
         raise InvalidRequest(
-            f"the working directory {facts.cwd!r} is not there in the sandbox, where {above!r} is empty:"
+            f"the working directory {facts.cwd!r} does not exist in the sandbox, where {mount!r} is empty:"
             " add it to the sandbox's write, or pass another cwd="
         )
-    # Mounted from the outside in; shut only when all that is mounted in them has its place.
+    # Mount from the outside in; remount read-only at the end, as mounting inside needs a writable directory.
     order = sorted(mounts, key=lambda path: path.split("/") if path != "/" else [])
-    mounted = [word for path in order for word in mounts[path].arguments]
-    mounted += [word for path in order if mounts[path].shut for word in ("--remount-ro", path)]
+    mount_words = [word for path in order for word in mounts[path].arguments]
+    mount_words += [word for path in order if mounts[path].read_only for word in ("--remount-ro", path)]
     spaces = ["user", "pid", "ipc", "uts", *(() if sandbox.network else ("net",))]
-    apart = [f"--unshare-{space}" for space in spaces] + ["--unshare-cgroup-try", "--as-pid-1"]
-    # What belongs to us in the control groups, which could be mounted in a user namespace of its own, is the host's:
-    # no capability is needed to write it.
-    apart += ["--disable-userns"] if facts.root or grouped else []
-    # Root would keep every capability in there, and could undo the mounts.
-    # No --die-with-parent: the kernel takes the end of the thread that started it for the parent's.
-    # What is mounted outside later would be there inside, and writable, where mounts are shared (as systemd does).
-    alone = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--", *facts.wrapper]
-    apart += ["--cap-drop", "ALL", "--seccomp", str(seccomp)]
-    return [*alone, facts.bwrap, *apart, *mounted, "--chdir", facts.cwd, "--", *command]
+    isolation = [f"--unshare-{space}" for space in spaces] + ["--unshare-cgroup-try", "--as-pid-1"]
+    # In a user namespace of its own, a command could mount the cgroup file system. Our cgroups belong to this user, who
+    # needs no capability to change their limits.
+    isolation += ["--disable-userns"] if facts.root or grouped else []
+    # Where mounts are shared (as systemd does), a later mount of the host would appear inside, and be writable.
+    prefix = [facts.unshare, "--map-current-user", "--mount", "--propagation", "private", "--", *facts.wrapper]
+    # Root would otherwise keep every capability, and could undo the mounts.
+    isolation += ["--cap-drop", "ALL", "--seccomp", str(seccomp)]
+    # No --die-with-parent: the kernel would kill the sandbox when the thread that started it ends.
+    return [*prefix, facts.bwrap, *isolation, *mount_words, "--chdir", facts.cwd, "--", *command]
 
 
 def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
     memory = sandbox.memory_bytes
-    # What fills a private directory counts as memory: it shall be full before the limit is reached.
+    # Files in a private directory count as memory. Its size is limited, so that it is full before the memory is.
     temporary, shared = ((), ()) if memory is None else (("--size", str(memory // 2)), ("--size", str(memory // 4)))
     mounts = {
         "/": _Mount(("--ro-bind", "/", "/")),
-        "/dev": _Mount(("--dev", "/dev"), empty=True, shut=True),
+        "/dev": _Mount(("--dev", "/dev"), empty=True, read_only=True),
         "/dev/shm": _Mount((*shared, "--perms", "1777", "--tmpfs", "/dev/shm"), empty=True),
-        "/proc": _Mount(("--proc", "/proc"), shut=facts.root),
-        "/run": _Mount(("--perms", "0755", "--tmpfs", "/run"), empty=True, shut=True),
+        "/proc": _Mount(("--proc", "/proc"), read_only=facts.root),
+        "/run": _Mount(("--perms", "0755", "--tmpfs", "/run"), empty=True, read_only=True),
         "/tmp": _Mount((*temporary, "--perms", "1777", "--tmpfs", "/tmp"), empty=True),
     }
     if "/" in facts.write:
@@ -186,40 +199,41 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
     for path in facts.resolver if sandbox.network else ():
         mounts[path] = _Mount(("--ro-bind", path, path))
     for path in facts.write:
-        _refuse_its_own("write", path)
+        _refuse_fresh_mount("write", path)
         mounts[path] = _Mount(("--bind", path, path))
     for path, is_directory in facts.hide:
-        _refuse_its_own("hide", path)
+        _refuse_fresh_mount("hide", path)
         if path in facts.write or path == "/":
             raise InvalidRequest(f"sandbox: {path!r} cannot be hidden{' and written' if path != '/' else ''}")
         mounts[path] = _hidden(path) if is_directory else _Mount(("--ro-bind", facts.unreadable, path))
     mounts[facts.home] = _hidden(facts.home)
     mounts[facts.seat] = _Mount(("--ro-bind", facts.seat, facts.seat))
-    for path, _ in facts.hide:  # in what is hidden already there is nothing to hide
-        if mounts[_above(mounts, posixpath.dirname(path))].empty:
+    for path, _ in facts.hide:  # nothing to hide inside a hidden directory
+        if mounts[_nearest_mount(mounts, posixpath.dirname(path))].empty:
             mounts.pop(path, None)
-    return mounts | {path: _Mount(("--bind", path, path)) for path in _ways(mounts, facts.write)}
+    return mounts | {path: _Mount(("--bind", path, path)) for path in _directories_between(mounts, facts.write)}
 
 
-def _ways(mounts: Iterable[str], writable: Iterable[str]) -> Iterator[str]:
-    """The directories between what can be written and what is mounted in it.
+def _directories_between(mounts: Iterable[str], writable: Iterable[str]) -> Iterator[str]:
+    """The directories between a writable path and the mounts inside it; each gets a mount of its own.
 
-    Renamed inside, they would lead the next start, after an `exit`, to other files. What is mounted cannot be renamed.
+    A mount point cannot be renamed. If one of these directories could be renamed inside, the next start of bash, after
+    an `exit`, would mount other files.
     """
     for path in mounts:
-        way = posixpath.dirname(path)
-        above = _above(mounts, way)
-        while way != above and above in writable:
-            yield way
-            way = posixpath.dirname(way)
+        directory = posixpath.dirname(path)
+        above = _nearest_mount(mounts, directory)
+        while directory != above and above in writable:
+            yield directory
+            directory = posixpath.dirname(directory)
 
 
 def _hidden(path: str) -> _Mount:
-    return _Mount(("--perms", "0555", "--tmpfs", path), empty=True, shut=True)
+    return _Mount(("--perms", "0555", "--tmpfs", path), empty=True, read_only=True)
 
 
-def _above(mounts: Iterable[str], path: str) -> str:
-    """What is mounted at the path, or nearest above it."""
+def _nearest_mount(mounts: Iterable[str], path: str) -> str:
+    """The mount point that the path is at or below."""
     return max((one for one in mounts if is_within(path, one)), key=len)
 
 
@@ -228,6 +242,8 @@ def is_within(path: str, directory: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
-def _refuse_its_own(name: str, path: str) -> None:
-    if any(is_within(path, own) for own in _ITS_OWN) and not is_within(path, "/dev/shm"):
-        raise InvalidRequest(f"sandbox.{name}: {path!r} is made anew in a sandbox and cannot be given to it or hidden")
+def _refuse_fresh_mount(name: str, path: str) -> None:
+    if any(is_within(path, own) for own in _FRESH_MOUNTS) and not is_within(path, "/dev/shm"):
+        raise InvalidRequest(
+            f"sandbox.{name}: {path!r} is in a directory that the sandbox makes itself: leave it out of write and hide"
+        )

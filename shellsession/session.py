@@ -1,7 +1,7 @@
 """Session: one bash that stays open, for threads.
 
-Law: what a verb does is told in ``engine.steps``; here is whose turn it is, and who is told of the end of a command
-that another thread is in. AsyncSession has the same verbs with the same signatures.
+Law: what a verb does is in ``engine.verbs``; this module adds locking, and hands the result of a command to the other
+threads that wait for it. AsyncSession has the same verbs with the same signatures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self
 
-from .base import HEARD, LOOK_PATIENCE, Base
+from .base import CALLBACK_RUNS, LOOK_PATIENCE, Base
 from .engine.io.background import Waiter, is_owned
 from .engine.io.threads import Poller, Steps, T, drive
 from .engine.verbs.command import LARGE
@@ -69,7 +69,7 @@ class Session(Base, ThreadSession[Request]):
                         self._lock.release()
                     except RuntimeError:  # it struck before this thread had it
                         pass
-                with self._restarted:  # for a while: Ctrl-C may have struck who was to tell
+                with self._restarted:  # for a while: Ctrl-C may have kept the other thread from notifying
                     self._restarted.wait_for(lambda: not restarting, _RESTART_PATIENCE)
         finally:
             self._callers -= mine
@@ -100,8 +100,8 @@ class Session(Base, ThreadSession[Request]):
                     self._leave()
                 except BaseException:  # Ctrl-C: nobody gets the result by which the command was handed back
                     self._engine.stop_unattended()
-                    if self._engine.call is not None:
-                        drive(self._engine.interrupt(), self._poller)
+                    if (call := self._engine.handed_back) is not None:
+                        drive(self._engine.drop(call), self._poller)
                     raise
 
     def _refuse_callbacks(self) -> None:
@@ -144,33 +144,33 @@ class Session(Base, ThreadSession[Request]):
     def _follow(self, engine: Engine, request: Request) -> Generator[tuple[Stream, bytes] | Result]:
         call = self._start(lambda: engine.follow(request))
         try:
-            while engine.call is call:
-                yield from self._do(self._mine().heard(call))
-            yield from call.take_pieces() if call.result else self._do(engine.heard(call))
-            engine.forget_output(result := engine.result_of(call))
+            while call.delivery.runs_on:
+                yield from self._do(self._mine().next_pieces(call))
+            yield from call.take_pieces() if call.delivery.result else self._do(engine.next_pieces(call))
+            engine.forget_output(result := call.delivery.deliver())
             yield result
         finally:
-            call.abandoned = True
-            if engine.call is call and self._owner == os.getpid():
+            call.delivery.abandon()
+            if call.delivery.runs_on and self._owner == os.getpid():
                 self._do(engine.drop(call))
 
     def wait(self, timeout: Seconds = ...) -> Result:
         """Stay with a running command until it ends, waits for input, or ``timeout`` seconds have passed.
 
         The default is the session's ``timeout``; None is no limit. The Result has the output since the previous one.
-        When another thread is in the command (``run``, ``wait``), both are told of its end. Ctrl-C ends the command, as
+        When another thread is in the command (``run``, ``wait``), both get its result. Ctrl-C ends the command, as
         in ``run``; the ``timeout`` ends only the waiting. Raises NotRunning when no command runs.
         """
         engine, until = self._mine(), self._until(timeout)
-        if (told := self._along(until)) is not None:
-            return told
+        if (shared := self._join_running(until)) is not None:
+            return shared
         return self._result_of(engine.wait(until))
 
     def poll(self) -> Result:
         """As ``wait``, without waiting: what the running command has printed since the previous result."""
         engine = self._mine()
-        if (told := self._along(time.monotonic() + LOOK_PATIENCE)) is not None:
-            return told
+        if (shared := self._join_running(time.monotonic() + LOOK_PATIENCE)) is not None:
+            return shared
         return self._result_of(engine.poll())
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
@@ -195,20 +195,20 @@ class Session(Base, ThreadSession[Request]):
     def interrupt(self) -> Result:
         """End the running command and all that it started, as a time limit does, and keep the shell.
 
-        Of a command that has ended by itself, and nobody was told, the Result says so (``outcome="exited"``).
+        Of a command that has ended by itself since its last result, the Result says so (``outcome="exited"``).
         It may be called while another thread is in the command (``run``, ``wait``): both then get the same Result.
         Raises NotRunning when no command runs.
         """
         return self._interrupt(self._mine().current)
 
     def _interrupt(self, meant: Call | None) -> Result:
-        """End that very command, or tell how it ended; None: the one that another thread is about to begin."""
+        """End that very command, or return its ending; None: the one that another thread is about to begin."""
         engine = self._mine()
-        if (told := self._along(None, lambda: engine.request_interrupt(meant))) is not None:
-            return told if meant is None else meant.result or told
+        if (shared := self._join_running(None, lambda: engine.request_interrupt(meant))) is not None:
+            return shared if meant is None else meant.delivery.result or shared
         return self._result_of(engine.interrupt(meant))
 
-    def _along(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
+    def _join_running(self, until: float | None, once_waiting: Callable[[], None] | None = None) -> Result | None:
         """The end of the command that another thread is in, or at that moment how it is; None: nobody is in any."""
         self._refuse_callbacks()
         waiter = Waiter()
@@ -219,20 +219,20 @@ class Session(Base, ThreadSession[Request]):
                 if once_waiting is not None:
                     once_waiting()
         if not is_in_use:  # but who reads it between two verbs may be in its callback, which waits for us perhaps
-            return None if self._engine.stop_unattended(until) else self._elsewhere(HEARD)
+            return None if self._engine.stop_unattended(until) else self._elsewhere(CALLBACK_RUNS)
         try:
             return waiter.result if waiter.wait(until, self._withdraw) else self._elsewhere()
         finally:
-            with self._door, suppress(ValueError):  # it was told
+            with self._door, suppress(ValueError):  # it has its result
                 self._waiters.remove(waiter)
 
     def _await_turn(self, until: float | None) -> None:
         """Before typing: for what another thread is in there is to be a question, and for what comes then none."""
-        if (told := self._along(until)) is not None:
-            raise SessionBusy(NOT_YOURS) if told.runs_on else NotRunning(ENDED)
+        if (shared := self._join_running(until)) is not None:
+            raise SessionBusy(NOT_YOURS) if shared.runs_on else NotRunning(ENDED)
 
     def _withdraw(self) -> bool:
-        """Is nobody in a verb any more who could tell a waiter (Ctrl-C struck at its end)? Then tell them all."""
+        """True if no thread is left in a verb that could notify the waiters (Ctrl-C came at its end); notifies them."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -244,7 +244,7 @@ class Session(Base, ThreadSession[Request]):
 
     def _expect(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
         engine, until = self._mine(), self._until(timeout)
-        if (told := self._along(until)) is not None and told.runs_on:
+        if (shared := self._join_running(until)) is not None and shared.runs_on:
             return late(pattern, exact)
         return self._do(expect(engine, pattern, until, exact))
 
@@ -281,5 +281,5 @@ class Session(Base, ThreadSession[Request]):
         """
         if self._owner == os.getpid():
             self._kill_running(CLOSED)
-            self._engine.closed = True  # who queues for a turn is told at once
+            self._engine.closed = True  # whoever queues for a turn is refused at once
             self._do(self._mine().close())

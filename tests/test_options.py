@@ -131,7 +131,7 @@ def test_each_place_has_each_option_of_a_command(monkeypatch: pytest.MonkeyPatch
         return asked.given(parts[1] if len(parts) > 1 else None) == given(name)
 
     def passed_on(name: str) -> bool:
-        return bool(tool._prepared(Request(b"true", **given(name)))[2].get(name) == _RUN[name])
+        return bool(tool._prepare(Request(b"true", **given(name)))[2].get(name) == _RUN[name])
 
     said = [*lacking("_RUN in this test", _RUN.__contains__, OPTIONS)]
     said += lacking("RunOptions", RunOptions.__annotations__.__contains__, ["check", *OPTIONS])

@@ -1,4 +1,5 @@
-"""The command line: one thin file per verb, loaded only when it is called for.
+"""The command line: one small module per verb, imported only when that verb is called.
 
-Law: data to stdout, talk to stderr; the start imports neither asyncio nor pydantic, as each call pays for it.
+Data goes to stdout, messages go to stderr. Every call pays for the imports at the start, so they include neither
+asyncio nor pydantic.
 """

@@ -1,7 +1,6 @@
-"""``shellsession agent``: a small agent that works on one task, by a model of your choice (extra ``langchain``).
+"""``shellsession agent``: a small agent that works on one task with a model of your choice (extra ``langchain``).
 
-Law: without ``--bash`` there is no tool, and so nothing that the model could run; with it each command is told on
-stderr.
+Without ``--bash`` the agent has no tool, so the model can run nothing. With it, each command is printed on stderr.
 """
 
 from __future__ import annotations
@@ -18,57 +17,57 @@ from . import arguments
 from .arguments import escaped, show, talk
 
 EXAMPLES: Final = (
-    ("shellsession agent --model openai:gpt-5 'What is a FIFO?'", "nothing can be run"),
-    ("shellsession agent --bash --model anthropic:claude-sonnet-4-5 'Which file here is the largest?'", "bash can"),
-    ("shellsession agent --bash --model python:my_models:local 'Fix the tests'", "a model that my_models.py makes"),
+    ("shellsession agent --model openai:gpt-5 'What is a FIFO?'", "without bash: it can run nothing"),
+    ("shellsession agent --bash --model anthropic:claude-sonnet-4-5 'Which file here is the largest?'", "with bash"),
+    ("shellsession agent --bash --model python:my_models:local 'Fix the tests'", "with a model from my_models.py"),
 )
 _DESCRIPTION: Final = """\
-Give a task to an agent, and print its answer. With --bash it may run any command it likes, as you, in no sandbox: 30
-seconds and 1 MB of output each. The model is what LangChain's init_chat_model takes (PROVIDER:NAME, with the provider's
-package installed and its key in the environment), or python:MODULE:NAME, a chat model of LangChain or a function that
-makes one, in a module of yours."""
+Give a task to an agent, and print its answer. With --bash it can run any command with your permissions, without a
+sandbox; each command has 30 seconds and 1 MB of output. Name the model as LangChain's init_chat_model does
+(PROVIDER:NAME, with the provider's package installed and its key in the environment), or as python:MODULE:NAME, a chat
+model of LangChain, or a function that makes one, in a module of yours."""
 _MODEL: Final = "SHELLSESSION_MODEL"
 
 
 class AgentFailed(ShellSessionError):
-    """The model could not be made, or gave up: what its own SDK says, in a line."""
+    """The model could not be created, or its SDK raised an error, which is in the message."""
 
     code = "agent_failed"
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("agent", "[OPTIONS] TASK", _DESCRIPTION, EXAMPLES)
-    own.add_argument("--bash", action="store_true", help="let it run bash commands: you answer for what they do")
-    own.add_argument("--model", metavar="NAME", help=f"which model works (default: ${_MODEL})")
-    own.add_argument("task", metavar="TASK", help="what it is to do, in your words")
-    return own
+    parser = arguments.parser("agent", "[OPTIONS] TASK", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--bash", action="store_true", help="let it run bash commands, at your own risk")
+    parser.add_argument("--model", metavar="NAME", help=f"the model (default: ${_MODEL})")
+    parser.add_argument("task", metavar="TASK", help="the task, in your words")
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    own = own_parser()
-    given = own.parse_args(words)
-    if not given.task.strip():
-        own.error("the task is empty: say what is to be done")
-    name = given.model or os.environ.get(_MODEL)
+    parser = own_parser()
+    args = parser.parse_args(words)
+    if not args.task.strip():
+        parser.error("the task is empty: describe what the agent should do")
+    name = args.model or os.environ.get(_MODEL)
     if not name:
-        own.error(f"name a model: --model NAME, or ${_MODEL}")
+        parser.error(f"name a model: --model NAME, or ${_MODEL}")
     import asyncio
 
     from ..integrations import langchain  # raises MissingExtra
 
     try:
-        answer = asyncio.run(_work(langchain, name, given.task, given.bash))
+        answer = asyncio.run(_work(langchain, name, args.task, args.bash))
     except (ShellSessionError, BrokenPipeError):
         raise
     except Exception as error:
-        raise AgentFailed(f"the agent gave up: {type(error).__name__}: {error}") from error
+        raise AgentFailed(f"the agent failed: {type(error).__name__}: {error}") from error
     terminal = sys.stdout.isatty()
     show(*(escaped(line.expandtabs()) if terminal else line for line in answer.split("\n")))
     return 0
 
 
 async def _work(langchain: Any, name: str, task: str, with_bash: bool) -> str:
-    """The agent's last words."""
+    """Run the agent and return its final answer."""
     from langchain.agents import create_agent
 
     from ..agents import AsyncAgents
@@ -79,16 +78,16 @@ async def _work(langchain: Any, name: str, task: str, with_bash: bool) -> str:
         state: Any
         async for state in agent.astream({"messages": [{"role": "user", "content": task}]}, stream_mode="values"):
             for message in state["messages"][len(messages) :]:
-                _follow(message, with_bash)
+                _report(message, with_bash)
             messages = state["messages"]
         return str(messages[-1].text)
 
 
-def _follow(message: Any, with_bash: bool) -> None:
-    """Say what it runs, and what went wrong there."""
+def _report(message: Any, with_bash: bool) -> None:
+    """Print the commands that the agent runs, and their errors, on stderr."""
     for call in getattr(message, "tool_calls", ()):
         if not with_bash:
-            talk(f"the model asked for the tool {call['name']!r}, which it was not given (see --bash): nothing was run")
+            talk(f"the model called the tool {call['name']!r}, which it does not have (see --bash): nothing was run")
             continue
         talk(f"{call['name']}: {call['args'].get('command', call['args'])}")
     if getattr(message, "status", "") == "error":
@@ -96,7 +95,7 @@ def _follow(message: Any, with_bash: bool) -> None:
 
 
 def _model(name: str) -> Any:
-    """The chat model of that name. Raises InvalidRequest for one that does not exist."""
+    """The chat model with this name. Raises InvalidRequest if there is none."""
     provider, _, place = name.partition(":")
     if provider != "python":
         from langchain.chat_models import init_chat_model

@@ -1,6 +1,6 @@
-"""How the command line is written: its verbs, and what their arguments have in common.
+"""What the verbs share: the list of verbs, their argument parsers, and how they print tables, JSON and messages.
 
-Law: what a word means is the same for every verb.
+An option means the same in every verb that has it.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, Final, NoReturn
 
 from ..errors import InvalidRequest
 from ..models import check_seconds
-from .words import Asked, name
+from .words import ErrorFormat, name
 
-# Columns that a cell takes on a terminal at the most, but for the last one's: a name of 256 characters would push all
-# others out of sight. On a narrow one it is less, down to what still tells names apart.
-_CELL: Final = 40
-_LEAST: Final = 8
+# The widest cell of a table on a terminal, except in the last column: a name of 256 characters would push all others
+# out of sight. A narrow terminal makes cells smaller, down to a size that still distinguishes names.
+_CELL_MAX: Final = 40
+_CELL_MIN: Final = 8
 _COLOURS: Final = {"running": "32", "new": "2", "closed": "2"}
 
 
 def escaped(text: str) -> str:
-    """The text with what does not show (control characters, marks that turn the writing around) as ``\\x1b``."""
+    """The text with escapes (``\\x1b``) for characters that do not print: controls, and marks that reverse text."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def span(seconds: float) -> str:
-    """A span of time in two or three characters more than its number: 0.3s, 45s, 12m, 3h, 8d."""
+    """A span of time in a few characters: 0.3s, 45s, 12m, 3h, 8d."""
     if seconds < 10:
         return f"{seconds:.1f}s"
     for unit, size, most in (("s", 1, 120), ("m", 60, 120), ("h", 3600, 48)):
@@ -42,14 +42,14 @@ def span(seconds: float) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[object]], state: int | None = None) -> list[str]:
-    """Lines with aligned columns, escaped; on a terminal no longer than that is wide.
+    """Lines with aligned columns, escaped, and cut to the width of the terminal.
 
-    ``state``: which column says how something is, and may be coloured.
+    ``state``: the index of the column that may be coloured, as it shows a state.
     """
     cells = [list(titles), *([escaped(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(_columns, column)) for column in zip(*cells, strict=True)]
     if (most := width()) is not None:
-        widths = _fitted(widths, most)
+        widths = _fit_widths(widths, most)
         cells = [list(map(_cut, row, widths)) for row in cells]
     lines = []
     for row in cells:
@@ -57,13 +57,13 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]], state: int | 
         line = "  ".join(padded).rstrip()
         line = line if most is None else _cut(line, most)
         if state is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-            line = _painted(line, sum(len(cell) + 2 for cell in padded[:state]), row[state])
+            line = _colour(line, sum(len(cell) + 2 for cell in padded[:state]), row[state])
         lines.append(line)
     return lines
 
 
 def _columns(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """The number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     from unicodedata import category, east_asian_width
@@ -71,12 +71,12 @@ def _columns(text: str) -> int:
     return sum(0 if category(one) in ("Mn", "Me") else 2 if east_asian_width(one) in "WF" else 1 for one in text)
 
 
-def _fitted(widths: Sequence[int], most: int) -> list[int]:
-    """The last column is to have a third of a line, if it is as long: the longest of the others give way."""
+def _fit_widths(widths: Sequence[int], most: int) -> list[int]:
+    """Shrink the widest columns until the last one has a third of the line, or its whole text."""
     *others, last = widths
-    others = [min(one, _CELL) for one in others]
+    others = [min(one, _CELL_MAX) for one in others]
     room = most - 2 * len(others)
-    while sum(others) > room - min(last, most // 3) and max(others) > _LEAST:
+    while sum(others) > room - min(last, most // 3) and max(others) > _CELL_MIN:
         others[others.index(max(others))] -= 1
     return [*others, min(last, max(1, room - sum(others)))]
 
@@ -90,7 +90,7 @@ def _cut(text: str, most: int) -> str:
     return text + "…"
 
 
-def _painted(line: str, start: int, state: str) -> str:
+def _colour(line: str, start: int, state: str) -> str:
     end = start + len(state)
     colour = _COLOURS.get(state.partition(",")[0])
     if colour is None or line[start:end] != state:
@@ -99,16 +99,16 @@ def _painted(line: str, start: int, state: str) -> str:
 
 
 def show(*lines: str) -> None:
-    """Data: to stdout, in whatever characters that has."""
+    """Print data to stdout. Characters that its encoding lacks are escaped."""
     encoding = sys.stdout.encoding
     for line in lines:
         print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def show_json(value: Any) -> None:
-    """One JSON value on a line; in ASCII, so that it shows as what it is.
+    """Print a JSON value on one line, in ASCII, so that any terminal shows it unchanged.
 
-    A byte that is no UTF-8 (of a path, of a command) is U+FFFD: half a surrogate pair, strict readers refuse.
+    A byte that is not UTF-8 (in a path or a command) becomes U+FFFD, as strict readers refuse half a surrogate pair.
     """
     import json
 
@@ -120,39 +120,39 @@ def show_json(value: Any) -> None:
 
 
 def talk(text: str) -> None:
-    """What is said about data: to stderr, on one line; where that cannot be written, the exit status must do."""
+    """Print a message to stderr, on one line. If stderr cannot be written, the exit status alone must do."""
     with suppress(OSError):
         print(f"shellsession: {escaped(text)}", file=sys.stderr)
 
 
 def width() -> int | None:
-    """Of the terminal that stdout is; None when it is none."""
+    """The width of the terminal on stdout; None if stdout is not a terminal."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except OSError:
         return None
 
 
-# Each verb's file, and what it does. There, ``main(words)`` does it, and ``own_parser()`` tells ``completion`` what it
-# may be told.
+# The verbs, and what each does. The module of a verb has ``main(words)``, which runs it, and ``own_parser()``, its
+# parser, which ``completion`` reads, too.
 VERBS: Final = {
     "run": "run a command in an agent's session",
     "ls": "list the agents and what they run",
     "send": "type into the terminal of a running command",
-    "wait": "stay with a running command until it ends",
+    "wait": "wait for a running command, and print its output",
     "interrupt": "end the running command, keep the session",
     "jobs": "list what earlier commands left running",
     "restart": "give an agent a fresh bash",
-    "kill": "close sessions, and end all that runs in them",
-    "attach": "sit down at an agent's session yourself",
+    "kill": "close sessions, and end everything that runs in them",
+    "attach": "use an agent's session yourself, at a prompt",
     "log": "show who ran what, and how it ended",
-    "status": "show how the daemon is doing",
+    "status": "show the state of the daemon",
     "doctor": "show what this machine offers, and what to do about the rest",
     "serve": "run the daemon that holds the sessions",
     "stop": "end the daemon and every session",
     "mcp": "serve a session's verbs to MCP clients over stdio",
     "agent": "give a task to a small agent, with bash if you allow it",
-    "completion": "print what makes bash complete all this",
+    "completion": "print a script for completion in bash",
 }
 
 _EXAMPLES: Final = "examples:"
@@ -161,13 +161,13 @@ Example = tuple[str, str]  # a line to type, and what it does
 
 
 def parser_of(verb: str) -> argparse.ArgumentParser:
-    """The parser of a verb."""
-    own: argparse.ArgumentParser = importlib.import_module(f".{verb}", __package__).own_parser()
-    return own
+    """The parser of a verb, from its module."""
+    verb_parser: argparse.ArgumentParser = importlib.import_module(f".{verb}", __package__).own_parser()
+    return verb_parser
 
 
 def parser(verb: str, usage: str, description: str, examples: Sequence[Example]) -> argparse.ArgumentParser:
-    """The parser of one verb."""
+    """Make the parser of a verb."""
     lines = [f"  # {what}\n  {line}" for line, what in examples]
     return _Parser(
         prog=f"shellsession {verb}",
@@ -175,14 +175,14 @@ def parser(verb: str, usage: str, description: str, examples: Sequence[Example])
         description=description,
         epilog="\n".join([_EXAMPLES, *lines]),
         formatter_class=_Formatter,
-        allow_abbrev=False,  # what is short for one option today is short for two tomorrow
+        allow_abbrev=False,  # an abbreviation of one option becomes ambiguous when another is added
     )
 
 
 def tell_error(code: str, text: str) -> None:
-    """In words; and where that was asked for as JSON, with its code (see errors.py)."""
+    """Print an error to stderr and, with ``--json``, as JSON to stdout, with its code (see errors.py)."""
     talk(text)
-    if Asked.json:
+    if ErrorFormat.json:
         with suppress(OSError):
             show_json({"error": {"code": code, "message": text}})
             sys.stdout.flush()
@@ -190,44 +190,42 @@ def tell_error(code: str, text: str) -> None:
 
 class _Json(argparse.Action):
     def __call__(self, _: argparse.ArgumentParser, namespace: argparse.Namespace, *rest: object) -> None:
-        namespace.json = Asked.json = True
+        namespace.json = ErrorFormat.json = True
 
 
 class _Parser(argparse.ArgumentParser):
     _words: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words, Asked.json = args or (), False
+        self._words, ErrorFormat.json = args or (), False
         return super().parse_known_args(args, namespace)
 
     def print_help(self, file: Any = None) -> None:
-        """Raises OSError where it cannot be written: argparse would keep that to itself."""
+        """Print the help. Raises OSError if that fails, which argparse would ignore."""
         print(self.format_help(), end="", file=file)
 
     def error(self, message: str) -> NoReturn:
-        """Raises InvalidRequest. (What is behind the wrong word was not looked at yet.)"""
-        Asked.json = Asked.json or "--json" in self._words
+        """Raise InvalidRequest, as JSON if ``--json`` is anywhere: it may come after the wrong word."""
+        ErrorFormat.json = ErrorFormat.json or "--json" in self._words
         self.print_usage(sys.stderr)
         raise InvalidRequest(message)
 
 
 class _Formatter(argparse.HelpFormatter):
-    """One is made for each argument that is added: left to itself, it imports shutil (2 ms) to learn the width."""
+    """Formats help. argparse makes one for each added argument, and would import shutil (2 ms) to learn the width."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=min(width() or 100, 100) - 2)
 
-    def _set_color(self, *asked: Any, **named: Any) -> None:
-        """Python 3.14 gets its colours for each one, and loads dataclasses for that (12 ms): only help that is shown
-        needs them.
-        """
-        self._asked = asked, named
+    def _set_color(self, *values: Any, **keywords: Any) -> None:
+        """Put off loading the colours until help is printed: Python 3.14 loads dataclasses for them (12 ms)."""
+        self._color_arguments = values, keywords
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("_theme", "_decolor"):  # what _set_color sets
+        if name not in ("_theme", "_decolor"):  # the attributes that _set_color sets
             raise AttributeError(name)
-        asked, named = self._asked
-        vars(argparse.HelpFormatter)["_set_color"](self, *asked, **named)
+        values, keywords = self._color_arguments
+        vars(argparse.HelpFormatter)["_set_color"](self, *values, **keywords)
         return vars(self)[name]
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
@@ -248,37 +246,39 @@ def add_timeout(to: argparse.ArgumentParser, what: str) -> None:
         metavar="S",
         type=seconds,
         default=...,
-        help=f"{what} for at most so many seconds (0: no limit; default: the session's limit, usually 120)",
+        help=f"{what} for at most S seconds (0: no limit; default: the session's limit, usually 120)",
     )
 
 
 def add_json(to: argparse.ArgumentParser, what: str) -> None:
-    told = f'{what}; an error as {{"error": {{"code", "message"}}}}'
-    to.add_argument("--json", action=_Json, nargs=0, default=False, help=told)
+    text = f'{what}; an error as {{"error": {{"code", "message"}}}}'
+    to.add_argument("--json", action=_Json, nargs=0, default=False, help=text)
 
 
 def seconds(text: str) -> float | None:
-    """A time limit; 0 is none."""
+    """Parse a time limit in seconds; 0 means no limit, and returns None."""
     try:
         value = float(text)
         check_seconds("it", value or None)
     except ValueError:  # InvalidRequest is one
-        raise argparse.ArgumentTypeError(f"{text!r:.40} is no number of seconds, or too large; 0 is no limit") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r:.40} is not a number of seconds, or too large; 0 means no limit"
+        ) from None
     return value or None
 
 
 def count(text: str) -> int:
-    """0, 1, 2, ..."""
+    """Parse a whole number from 0."""
     return _number(text, 0)
 
 
 def positive(text: str) -> int:
-    """1, 2, 3, ..."""
+    """Parse a whole number from 1."""
     return _number(text, 1)
 
 
 def _number(text: str, least: int) -> int:
-    with suppress(ValueError):  # also of more than 4300 digits
+    with suppress(ValueError):  # int() also refuses more than 4300 digits
         if least <= (value := int(text)) <= sys.maxsize:
             return value
-    raise argparse.ArgumentTypeError(f"{text!r:.40} is no whole number from {least} to {sys.maxsize}")
+    raise argparse.ArgumentTypeError(f"{text!r:.40} is not a whole number from {least} to {sys.maxsize}")

@@ -1,7 +1,7 @@
-"""``shellsession attach``: a person sees what runs in an agent's session, and runs commands there too.
+"""``shellsession attach``: a person sees what runs in an agent's session, and can run commands there, too.
 
-One connection carries requests, answers and events, so they come in one order. No answer is waited for alone: keys are
-read meanwhile, and a daemon that does not answer cannot trap the person.
+One connection carries requests, replies and events, so they arrive in one order. While it waits for a reply, the loop
+still reads keys: a daemon that does not reply cannot trap the person.
 """
 
 from __future__ import annotations
@@ -32,66 +32,70 @@ from .terminal import CTRL_C, LEAVE, STDIN, Terminal
 EXAMPLES: Final = (
     ("shellsession attach a1", "see what agent a1 runs, and run commands; Ctrl-] leaves"),
     ("shellsession attach a1 --read-only", "only watch; Ctrl-C leaves, too"),
-    ("shellsession attach a1 --others refuse", "answer a1's own calls with SessionBusy meanwhile"),
+    ("shellsession attach a1 --others refuse", "until you leave, a1's own calls fail with SessionBusy"),
 )
 _DESCRIPTION: Final = """\
-See what an agent runs in its session, and run commands there yourself. An agent that has none gets one (not with
---read-only). While a command runs, keys go to it, and Ctrl-C interrupts it; Ctrl-] leaves at any time, and what runs
-goes on. What is typed to a command that the agent began is not echoed: it may have asked for a password. Programs see
-the TERM of the session, mostly "dumb": `export TERM=...` before you start an editor or a pager. A second person who
-attaches sees what runs, and is next when you leave. With prompt_toolkit (`pip install 'shellsession[attach]'`) the
-prompt has a history and edits commands of several lines; they are kept as they are, secrets too, in attach_history,
-beside the audit log."""
+See what an agent runs in its session, and run commands there yourself. If the agent has no session, one is opened (not
+with --read-only). While a command runs, it gets your keys, and Ctrl-C interrupts it. Ctrl-] leaves at any time; a
+running command continues. What you type to a command that the agent started is not echoed: it may have asked for a
+password. Programs see the TERM of the session, mostly "dumb": `export TERM=...` before you start an editor or a pager.
+A second person who attaches sees what runs, and is next when you leave. With prompt_toolkit
+(`pip install 'shellsession[attach]'`) the prompt has a history and edits commands of several lines. The history keeps
+commands unmasked, secrets included, in attach_history, beside the audit log."""
 
-# Characters of another's command that are shown.
-_SHOWN: Final = 4096
-# Our command is handed back after so many seconds: then it can have keys, and its end comes as an event.
-_HANDED_BACK: Final = 0.05
-# How long keys wait for that, in seconds. The agent's own client may wait for a command of the agent's for long.
-_PATIENCE: Final = 5.0
-_PATIENCE_WITH_AGENT: Final = 0.2
-# What the daemon keeps of our output for others; here it is seen as it comes.
-_KEPT: Final = Limits(max_output=1 << 16)
-# How long a daemon that owes an answer may be silent until the person is told, in seconds.
-_SILENCE: Final = 1.0
-# How often the size of the terminal is looked at while a command runs, in seconds.
-_TICK: Final = 0.2
+# How many characters of another's command are shown.
+_COMMAND_LENGTH: Final = 4096
+# Our command is handed back after so many seconds. From then on it can get keys, and its end comes as an event.
+_YIELD_AFTER: Final = 0.05
+# Seconds that a request to type waits until the command is handed back. The limit is shorter for a command of the
+# agent, whose own client may wait for it for long.
+_TYPE_TIMEOUT: Final = 5.0
+_TYPE_TIMEOUT_AGENT: Final = 0.2
+# How much output of our commands the daemon keeps for others. Here it is shown as it arrives.
+_LIMITS: Final = Limits(max_output=1 << 16)
+# After so many seconds without a reply, tell the person.
+_SILENCE_MAX: Final = 1.0
+# Seconds between two checks of the terminal's size while a command runs.
+_RESIZE_INTERVAL: Final = 0.2
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("attach", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
-    own.add_argument("--read-only", action="store_true", help="see what runs, and type nothing")
-    own.add_argument(
-        "--others", choices=("wait", "refuse"), default="wait", help="what the agent's own calls do meanwhile"
+    parser = arguments.parser("attach", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--read-only", action="store_true", help="see what runs, and type nothing")
+    parser.add_argument(
+        "--others",
+        choices=("wait", "refuse"),
+        default="wait",
+        help="the agent's own calls wait until you leave (default), or are refused",
     )
-    arguments.add_socket(own)
-    arguments.add_agent(own)
-    return own
+    arguments.add_socket(parser)
+    arguments.add_agent(parser)
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    """Stay until the person leaves."""
-    given = own_parser().parse_args(words)
-    path = socket_path(given.socket)
+    """Attach until the person leaves."""
+    args = own_parser().parse_args(words)
+    path = socket_path(args.socket)
     with Terminal() as terminal:
-        if not given.read_only:
-            connect(given.agent, path).disconnect()
+        if not args.read_only:
+            connect(args.agent, path).disconnect()
         try:
-            with closing(Connection(given.agent, path)) as connection:
+            with closing(Connection(args.agent, path)) as connection:
                 terminal.raw_mode()
-                if given.read_only:
+                if args.read_only:
                     Watcher(terminal, connection).watch()
                 else:
-                    Person(terminal, connection).stay(given.others)
+                    Person(terminal, connection).run(args.others)
         except ConnectionLost:
             raise DaemonUnavailable(
-                "the daemon has ended, and every session with it: attach again for a fresh one"
+                "the daemon has ended, and every session with it: attach again to open a new one"
             ) from None
     return 0
 
 
 class Connection:
-    """A connection to the daemon that is about one agent."""
+    """A connection to the daemon for requests about one agent."""
 
     def __init__(self, agent: str, path: str) -> None:
         self.agent = agent
@@ -105,13 +109,13 @@ class Connection:
             raise
 
     def ask(self, verb: str, *parts: bytes, **fields: object) -> str:
-        """Send a request; its id."""
+        """Send a request and return its id."""
         header: dict[str, object] = {"protocol": PROTOCOL, "id": self._link.next_id(), "verb": verb, **fields}
         drive(self._link.send(encode({**header, "agent": self.agent}, *parts)), self._poller)
         return str(header["id"])
 
     def receive(self) -> list[Message]:
-        """The messages that are there, as far as one read brings them. Raises ConnectionLost."""
+        """Read once, and return the messages that are complete. Raises ConnectionLost."""
         try:
             data = self._channel.receive()
         except BlockingIOError:
@@ -127,13 +131,13 @@ class Connection:
 
 
 class Watcher:
-    """Shows what happens in an agent's session: output as it is, and before it the command."""
+    """Shows what happens in an agent's session: each command, and its output as it arrives."""
 
     def __init__(self, terminal: Terminal, connection: Connection) -> None:
         self.terminal, self.connection = terminal, connection
         self.name = escaped(connection.agent)
         self.welcome = f"watching {self.name}: Ctrl-C or Ctrl-] leaves"
-        self.running = ""  # whose command runs: "agent", "person", "own"; "" while none does
+        self.running = ""  # whose command runs: "agent", "person" (another one), "own" (ours), or "" for none
 
     def watch(self) -> None:
         """Watch until the person leaves."""
@@ -148,12 +152,12 @@ class Watcher:
         self.terminal.say(f"left {self.name}")
 
     def receive(self) -> None:
-        """Handle the messages that are there."""
+        """Handle the messages that have arrived."""
         for message in self.connection.receive():
             self.handle(message)
 
     def handle(self, message: Message) -> None:
-        """Show an event, or the answer to "watch"."""
+        """Show an event, or the reply to "watch"."""
         header, say = message.header, self.terminal.say
         if "error" in header:
             raise to_error(header["error"], message.parts)
@@ -170,7 +174,7 @@ class Watcher:
             case "result":
                 self.show_end(header)
             case "refused":
-                if self.running != "own":  # else the answer tells
+                if self.running != "own":  # otherwise the reply says so
                     say(f"refused: {escaped(header['reason'])}")
                 self.running = "" if header["begun"] else self.running
             case "restarted":
@@ -178,17 +182,17 @@ class Watcher:
             case "closed":
                 self.show_closed()
             case "missed":
-                say(f"({header['bytes']} bytes of output were too quick for this terminal)")
+                say(f"({header['bytes']} bytes of output skipped: they came faster than this terminal could show them)")
 
     def show_command(self, command: str, person: bool) -> None:
-        """Show a command that begins, or runs already."""
+        """Show a command that starts or is running."""
         self.running = "person" if person else "agent"
-        shown = command.strip("\n")[:_SHOWN] + ("…" if len(command) > _SHOWN else "")
+        shown = command.strip("\n")[:_COMMAND_LENGTH] + ("…" if len(command) > _COMMAND_LENGTH else "")
         for number, line in enumerate(shown.split("\n")):
             self.terminal.say(f"{self.running}{'>' if number else '$'} {escaped(line)}")
 
     def show_end(self, header: dict[str, Any]) -> None:
-        """Show how a command ended, unless all went well."""
+        """Show how a command ended, unless it succeeded."""
         who, self.running = self.running or "agent", ""
         if header["outcome"] != "exited":
             self.terminal.reset_screen()
@@ -197,83 +201,83 @@ class Watcher:
             self.terminal.say(f"{who}: status {header['exit_code']}")
 
     def show_closed(self) -> None:
-        """The session is closed. The agent may open another, which is watched, too."""
+        """Show that the session was closed. If the agent opens another, that one is watched, too."""
         self.running = ""
         self.terminal.reset_screen()
         self.terminal.say(f"the session of {self.name} was closed")
 
 
 class Person(Watcher):
-    """A person who has the session alone, and runs commands in it."""
+    """A person who has exclusive use of the session and runs commands in it."""
 
     def __init__(self, terminal: Terminal, connection: Connection) -> None:
         super().__init__(terminal, connection)
         self._prompt = open_prompt(terminal, connection.fd, self.receive)
-        self._holder = secrets.token_hex(8)  # the name under which we hold the session
-        self._holds = False
-        self._pending: dict[str, str] = {}  # requests without an answer: the verb of each, by id
-        self._silent_since = 0.0  # nothing was asked, and nothing has come
-        self._is_told = True  # why nothing happens
-        self._waits = False  # for another person to leave
-        self._handed_back = ""  # our last command, where it was handed back
-        self._keys = b""  # for the command that runs
-        self._sent_keys = b""  # on their way to it
-        self._for_agent = False  # the keys are for the agent's command: perhaps a password, and never to be run
+        self._holder = secrets.token_hex(8)  # our name in requests for exclusive use
+        self._has_hold = False
+        self._pending: dict[str, str] = {}  # the verb of each request without a reply, by id
+        self._silent_since = 0.0  # the time of the last request or message
+        self._silence_reported = True  # the person knows why nothing happens
+        self._is_queued = False  # another person is attached, and we are next
+        self._handed_back = ""  # the id of our last command, if it was handed back
+        self._keys = b""  # keys for the running command
+        self._sent_keys = b""  # keys that a "type" request has sent
+        self._for_agent = False  # the keys are for the agent's command: perhaps a password, so never run them
         self._cwd = ""
         self._size = (0, 0)
 
-    def stay(self, others: str) -> None:
-        """Stay until the person leaves."""
+    def run(self, others: str) -> None:
+        """Show the session and run commands until the person leaves."""
         meanwhile = "wait" if others == "wait" else "are refused"
-        self.welcome = f"attached to {self.name}, whose own calls {meanwhile} meanwhile: Ctrl-] leaves"
+        self.welcome = f"attached to {self.name}, whose own calls {meanwhile} until you leave: Ctrl-] leaves"
         self._ask("watch")
         self._ask("hold", others=others)
-        while self._attend() and self._refresh():
+        while self._follow_commands() and self._refresh():
             command = self._prompt.read(f"{self.name}:{escaped(self._cwd)}$ ")
             if command is None:
                 break
-            self._run(command)
+            self._run_command(command)
         if self._keys and self.running:
             self._ask("type", self._keys)
-        goes_on = "; its command goes on" if self.running and self._holds else ""
+        runs_on = "; its command goes on" if self.running and self._has_hold else ""
         self.terminal.reset_screen()
-        self.terminal.say(f"left {self.name}{goes_on}: `shellsession attach {shlex.quote(self.name)}` comes back")
+        self.terminal.say(f"left {self.name}{runs_on}: `shellsession attach {shlex.quote(self.name)}` comes back")
 
     def _ask(self, verb: str, *parts: bytes, **fields: object) -> None:
         self._pending[self.connection.ask(verb, *parts, holder=self._holder, **fields)] = verb
-        self._silent_since, self._is_told = time.monotonic(), False
+        self._silent_since, self._silence_reported = time.monotonic(), False
 
-    def _run(self, command: bytes) -> None:
+    def _run_command(self, command: bytes) -> None:
         if command.strip() in (b"exit", b"logout"):
-            self.terminal.say("that would end the agent's shell, and its state: Ctrl-] leaves; `exit 0` ends it")
+            self.terminal.say("that would end the agent's shell and its state: Ctrl-] leaves; `exit 0` ends the shell")
         elif command.strip():
             self._resize()
-            how = {"timeout": _HANDED_BACK, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
-            self._ask("run", command, limits=limits_fields(_KEPT), **how)
+            how = {"timeout": _YIELD_AFTER, "on_timeout": "yield", "stdin": "tty", "echo": True, "merge_stderr": True}
+            self._ask("run", command, limits=limits_fields(_LIMITS), **how)
 
     def _refresh(self) -> bool:
-        """Learn where the shell is, and which keys our last command has not read; False if the person leaves."""
+        """Ask for the working directory, and for keys our last command has not read; False if the person leaves."""
         if self._handed_back:
             self._ask("poll", command=self._handed_back)
         self._ask("info")
-        return self._attend()
+        return self._follow_commands()
 
-    # -- while something runs
+    # -- while a command runs
 
-    def _attend(self) -> bool:
-        """Show what happens, and pass keys on, until nothing runs and no answer is due; False if the person leaves."""
+    def _follow_commands(self) -> bool:
+        """Show events and forward keys until no command runs and no reply is due; False if the person leaves."""
         while self.running or self._pending:
-            ready = self.terminal.wait(self.connection.fd, seconds=_TICK)
+            ready = self.terminal.wait(self.connection.fd, seconds=_RESIZE_INTERVAL)
             if self.connection.fd in ready:
                 self._silent_since = time.monotonic()
                 self.receive()
-            if STDIN in ready and not self._press(self.terminal.read()):
+            if STDIN in ready and not self._take_keys(self.terminal.read()):
                 return False
-            if self._holds:
+            if self._has_hold:
                 self._resize()
-            if self._pending and not self._is_told and time.monotonic() > self._silent_since + _SILENCE:
-                self._is_told = True
-                self.terminal.say("the daemon has not answered yet: Ctrl-] leaves")
+            if self._pending and not self._silence_reported and time.monotonic() > self._silent_since + _SILENCE_MAX:
+                self._silence_reported = True
+                self.terminal.say("the daemon has not replied yet: Ctrl-] leaves")
         self._prompt.type_ahead(b"" if self._for_agent else self._keys.rpartition(CTRL_C)[2])
         self._keys, self._for_agent = b"", False
         return True
@@ -283,10 +287,10 @@ class Person(Watcher):
             columns, rows = self._size = self.terminal.size
             self._ask("resize", columns=columns, rows=rows)
 
-    def _press(self, pressed: bytes) -> bool:
-        """Take keys; False if the person leaves."""
+    def _take_keys(self, pressed: bytes) -> bool:
+        """Handle keys that were typed; False if the person leaves."""
         keys, leave, _ = pressed.partition(LEAVE)
-        if CTRL_C in keys and self._waits:
+        if CTRL_C in keys and self._is_queued:
             return False
         if CTRL_C in keys:
             self._prompt.ahead = b""
@@ -296,32 +300,32 @@ class Person(Watcher):
         return bool(pressed) and not leave
 
     def _type(self) -> None:
-        """Send the keys, when those before them have arrived."""
-        if self._keys and self.running and self._holds and "type" not in self._pending.values():
+        """Send the keys, unless earlier ones are still on their way."""
+        if self._keys and self.running and self._has_hold and "type" not in self._pending.values():
             self._sent_keys, self._keys = self._keys, b""
-            patience = _PATIENCE_WITH_AGENT if self.running == "agent" else _PATIENCE
-            self._ask("type", self._sent_keys, turn_within=patience)
+            timeout = _TYPE_TIMEOUT_AGENT if self.running == "agent" else _TYPE_TIMEOUT
+            self._ask("type", self._sent_keys, turn_within=timeout)
 
-    # -- what comes from the daemon
+    # -- messages from the daemon
 
     def handle(self, message: Message) -> None:
-        """Show an event, or take an answer."""
+        """Show an event, or handle a reply."""
         header = message.header
         verb = self._pending.pop(str(header.get("id")), None)
         if verb is None or verb == "watch":
             welcome = self.welcome
             if header.get("held"):
-                self._waits = self._is_told = True
-                self.welcome = f"somebody else is attached to {self.name}, and you are next: Ctrl-] gives up"
+                self._is_queued = self._silence_reported = True
+                self.welcome = f"another person is attached to {self.name}, and you are next: Ctrl-] gives up"
             super().handle(message)
             self.welcome = welcome
         elif "error" in header:
             self._fail(verb, to_error(header["error"], message.parts))
         elif verb == "hold":
-            if self._waits:
+            if self._is_queued:
                 self.terminal.say(self.welcome)
                 self._keys = b""
-            self._holds, self._waits = True, False
+            self._has_hold, self._is_queued = True, False
         elif verb == "info":
             self._cwd = header["value"]["cwd"]
         elif verb in ("run", "poll"):
@@ -337,19 +341,19 @@ class Person(Watcher):
             if CTRL_C in self._sent_keys:
                 self._ask("interrupt")
             else:
-                self.terminal.say("the command reads no keys: these are dropped; Ctrl-C interrupts it")
+                self.terminal.say("the command does not read the terminal: your keys are dropped; Ctrl-C interrupts it")
         elif verb == "run" and not isinstance(error, SessionClosed):
             self.terminal.say(escaped(str(error)))
-        elif verb not in ("interrupt", "poll") or not isinstance(error, NotRunning):  # else it has ended
+        elif verb not in ("interrupt", "poll") or not isinstance(error, NotRunning):  # otherwise the command has ended
             raise error
 
     def show_command(self, command: str, person: bool) -> None:
-        """As in Watcher; our own command was typed here."""
+        """As in Watcher, but do not show our own command, which was typed here."""
         if "run" in self._pending.values():
             self.running = "own"
         else:
             super().show_command(command, person)
 
     def show_closed(self) -> None:
-        """The next session is not held by us, and knows nothing of this one."""
+        """Raise SessionClosed: we do not have exclusive use of the next session."""
         raise SessionClosed(f"the session of agent {self.connection.agent!r} was closed: attach again for a new one")

@@ -1,6 +1,6 @@
-"""``shellsession completion``: a script by which bash completes verbs, options, and the names of agents.
+"""``shellsession completion``: print a bash script that completes verbs, options, and names of agents.
 
-Law: it is made from the verbs' own parsers, so that it knows what they know.
+The script is generated from the parsers of the verbs, so it has all their options.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from . import arguments
 from .arguments import show
 
 EXAMPLES: Final = (
-    ("shellsession completion bash >> ~/.bash_completion", "for every bash from now on"),
-    ("shellsession completion bash > /etc/bash_completion.d/shellsession", "for everybody here"),
+    ("shellsession completion bash >> ~/.bash_completion", "for your shells"),
+    ("shellsession completion bash > /etc/bash_completion.d/shellsession", "for all users of this machine"),
 )
-_DESCRIPTION: Final = "Print a script that makes bash complete the verbs, their options, and the agents that are there."
+_DESCRIPTION: Final = "Print a script that makes bash complete verbs, options, and the names of agents."
 
-# In bash, a case for each verb; where COMPREPLY stays empty, bash offers files. Bash takes words apart at each of
-# COMP_WORDBREAKS, a colon among them, and what it puts in is for the last part alone: hence the words are put together
-# again, and of what is found, what is there already is left out.
+# The bash script has a case for each verb. If COMPREPLY stays empty, bash offers files. Bash splits words at each
+# character of COMP_WORDBREAKS, a colon among them, and a completion replaces only the last part. The script therefore
+# joins the words again, and removes from each completion the parts that are already on the line.
 _SCRIPT: Final = """\
 # bash completion of shellsession, printed by `shellsession completion bash`
 _shellsession() {
@@ -56,9 +56,9 @@ _AGENTS: Final = "AGENTS"
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("completion", "SHELL", _DESCRIPTION, EXAMPLES)
-    own.add_argument("shell", metavar="SHELL", choices=("bash",), help="bash")
-    return own
+    parser = arguments.parser("completion", "SHELL", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("shell", metavar="SHELL", choices=("bash",), help="bash")
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
@@ -69,11 +69,11 @@ def main(words: Sequence[str]) -> int:
 
 
 def _cases(verb: str, of_verb: argparse.ArgumentParser) -> Iterator[str]:
-    """What may follow each option of a verb, and what may stand elsewhere."""
+    """Yield the bash cases of a verb: what can follow each of its options, and what can be anywhere else."""
     options: list[str] = []
     after: dict[str, list[str]] = {}
     place = ""
-    for action in of_verb._actions:  # argparse has no public way to look at a parser; all completers go this one
+    for action in of_verb._actions:  # argparse has no public way to list the arguments; all completers use this one
         values = _AGENTS if action.metavar == "AGENT" else " ".join(map(str, action.choices or ()))
         if not action.option_strings:
             place = place or values

@@ -1,6 +1,6 @@
-"""What keeps other processes of the same user out of this one.
+"""Protect this process against other processes of the same user.
 
-Law: for our own programs alone; a program that imports the library stays as it is.
+Only our own programs call this. A program that imports the library is not changed.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 _PR_SET_DUMPABLE: Final = 4  # <linux/prctl.h>
 
 
-def shut_out_others() -> None:
-    """Let no other process of this user open our descriptors through /proc, read our memory or trace us: prctl(2).
+def forbid_inspection() -> None:
+    """Keep other processes of this user from opening our descriptors through /proc, reading our memory, or tracing us.
 
-    A command runs as the same user. It could write a result of its own choice to the pipe on which an MCP client, or
-    whoever reads what ``run`` prints, waits for ours. execve(2) undoes it in our children, so bash is as it was.
+    A command runs as the same user. It could otherwise write a forged result to our output pipe, which an MCP client or
+    the caller of ``run`` reads. prctl(2) prevents that; execve(2) undoes it in our children, so bash is unchanged.
 
-    A start pays for it: only the extension below ctypes is loaded, which takes 0.25 ms, not 1.3. A filter of system
-    calls (seccomp) may forbid the call; then we are as open as any other program.
+    Every start pays for this call, so only the extension module below ctypes is loaded: 0.25 ms instead of 1.3. A
+    seccomp filter may forbid the call; then this process is as accessible as any other.
     """
     from _ctypes import call_function, dlopen, dlsym
 
-    program = dlopen(None, 0)  # type: ignore[arg-type]  # typeshed does not know that of None
+    program = dlopen(None, 0)  # type: ignore[arg-type]  # typeshed does not know that None is allowed
     call_function(dlsym(program, "prctl"), (_PR_SET_DUMPABLE, 0, 0, 0, 0))

@@ -1,6 +1,6 @@
-"""``shellsession jobs``: what the commands of an agent left running.
+"""``shellsession jobs``: list what the commands of an agent left running.
 
-Law: it only looks, and does not disturb who uses the session.
+It does not disturb other users of the session.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from . import arguments
 from .arguments import show, show_json, table, talk
 
 EXAMPLES: Final = (
-    ("shellsession jobs builder", "servers and watchers that its commands started, and what became of them"),
+    ("shellsession jobs builder", "servers and watchers that its commands started, and their state"),
     ("shellsession jobs --json builder", "the same for programs"),
 )
-_DESCRIPTION: Final = "List what earlier commands of an agent left running in the background; the latest is the last."
+_DESCRIPTION: Final = "List what earlier commands of an agent left running in the background, the latest last."
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("jobs", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
-    arguments.add_json(own, "print a JSON list, with what each has written since its call came back")
-    arguments.add_socket(own)
-    arguments.add_agent(own)
-    return own
+    parser = arguments.parser("jobs", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
+    arguments.add_json(parser, "print a JSON list, with the output of each job since its command returned")
+    arguments.add_socket(parser)
+    arguments.add_agent(parser)
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
+    args = own_parser().parse_args(words)
     from ..daemon.client import admin
 
-    found = admin.jobs(given.agent, given.socket, given.json)
-    if given.json:
+    found = admin.jobs(args.agent, args.socket, args.json)
+    if args.json:
         show_json(found)
     elif not found:
-        talk(f"no command of {given.agent!r} left anything running")
+        talk(f"no command of {args.agent!r} left anything running")
     else:
         rows = [
             (

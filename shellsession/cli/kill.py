@@ -1,7 +1,4 @@
-"""``shellsession kill``: close sessions.
-
-Law: when it comes back, no process of those sessions is left.
-"""
+"""``shellsession kill``: close sessions. When it returns, no process of those sessions is left."""
 
 from __future__ import annotations
 
@@ -15,37 +12,37 @@ from .words import name
 
 EXAMPLES: Final = (
     ("shellsession kill builder", "end its session, its command and its jobs"),
-    ("shellsession kill --all", "those of every agent; the daemon stays"),
+    ("shellsession kill --all", "end those of every agent; the daemon stays"),
 )
-_DESCRIPTION: Final = "Close the sessions of agents, and end everything that runs in them. The daemon stays."
+_DESCRIPTION: Final = "Close the sessions of agents, and end everything that runs in them. The daemon keeps running."
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("kill", "[OPTIONS] (AGENT... | --all)", _DESCRIPTION, EXAMPLES)
-    own.add_argument("--all", action="store_true", help="the sessions of all agents")
-    arguments.add_socket(own)
-    own.add_argument("agents", metavar="AGENT", type=name, nargs="*", help="whose sessions")
-    return own
+    parser = arguments.parser("kill", "[OPTIONS] (AGENT... | --all)", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--all", action="store_true", help="the sessions of all agents")
+    arguments.add_socket(parser)
+    parser.add_argument("agents", metavar="AGENT", type=name, nargs="*", help="whose sessions")
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    own = own_parser()
-    given = own.parse_args(words)
+    parser = own_parser()
+    args = parser.parse_args(words)
     from ..daemon.client import admin
 
-    if bool(given.agents) == given.all:
-        own.error("name the agents, or say --all")
+    if bool(args.agents) == args.all:
+        parser.error("name the agents, or use --all")
 
-    if given.all:
-        for one in admin.agents(given.socket):
-            _close(one["agent"], given.socket)
-    if missing := [agent for agent in dict.fromkeys(given.agents) if not _close(agent, given.socket)]:
+    if args.all:
+        for one in admin.agents(args.socket):
+            _close(one["agent"], args.socket)
+    if missing := [agent for agent in dict.fromkeys(args.agents) if not _close(agent, args.socket)]:
         raise NoSuchAgent(f"agent {', '.join(map(repr, missing))} has no session here: it was closed, or never opened")
     return 0
 
 
 def _close(agent: str, socket: str | None) -> bool:
-    """Was there a session to close?"""
+    """Close the agent's session; False if there was none."""
     from ..daemon.client.admin import Visit
 
     try:

@@ -1,6 +1,6 @@
-"""``shellsession log``: who ran what, when, and how it ended, from the daemon's audit log.
+"""``shellsession log``: show who ran what, when, and how it ended, from the daemon's audit log.
 
-Law: it reads files, and needs no daemon.
+It reads the log's files, and needs no running daemon.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ from .words import name
 
 EXAMPLES: Final = (
     ("shellsession log", "the last 20 commands"),
-    ("shellsession log -s builder -n 0 --json", "all that this agent ran, one JSON object on a line"),
+    ("shellsession log -s builder -n 0 --json", "every command of this agent, one JSON object per line"),
 )
 _DESCRIPTION: Final = """\
-Show which commands ran, when they ended, and how: from the daemon's audit log, which knows sizes of output and no
-output, and has *** in the place of secrets."""
-_OTHER: Final = "--audit names another"
-# The daemon may have another home, and this room asks no daemon.
-_ITS_OWN: Final = f"`shellsession status` says where a daemon's own is; {_OTHER}"
+Show which commands ran, when they ended, and how, from the daemon's audit log. The log has the size of each output, but
+no output, and *** in place of secrets."""
+_NAME_ANOTHER: Final = "use --audit to name another"
+# The daemon may have been started with another home directory, and this module does not ask it.
+_WHERE_IT_IS: Final = f"`shellsession status` shows where the daemon writes it; {_NAME_ANOTHER}"
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    own.add_argument("-s", "--session", metavar="AGENT", type=name, help="only the commands of this agent")
-    own.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
-    own.add_argument(
+    parser = arguments.parser("log", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("-s", "--session", metavar="AGENT", type=name, help="only the commands of this agent")
+    parser.add_argument("-n", metavar="N", type=arguments.count, default=20, help="the last N (default: 20; 0: all)")
+    parser.add_argument(
         "--audit", metavar="PATH", help="the log (default: where a daemon writes it, unless told otherwise)"
     )
-    arguments.add_json(own, "print the lines as they were recorded")
-    return own
+    arguments.add_json(parser, "print the lines as they were recorded")
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
+    args = own_parser().parse_args(words)
     from ..daemon.server import audit
 
-    path, hint = (given.audit, _OTHER) if given.audit else (audit.default_path(), _ITS_OWN)
+    path, hint = (args.audit, _NAME_ANOTHER) if args.audit else (audit.default_path(), _WHERE_IT_IS)
     try:
-        mode = os.stat(path).st_mode  # `read` takes a missing file for an empty log; to open a FIFO would be to wait
+        mode = os.stat(path).st_mode  # `read` takes a missing file for an empty log; opening a FIFO would block
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
-            raise ShellSessionError(f"no audit log at {path}: it is no file; {hint}")
-        entries = list(audit.read(path, given.session, given.n or None))
+            raise ShellSessionError(f"no audit log at {path}: it is not a file; {hint}")
+        entries = list(audit.read(path, args.session, args.n or None))
     except OSError as error:
         raise ShellSessionError(f"no audit log at {path}: {error.strerror}; {hint}") from error
-    if given.json:
+    if args.json:
         for entry in entries:
             show_json(entry)
     elif not entries:
-        talk("nothing was run yet" if given.session is None else f"the log has nothing of agent {given.session!r}")
+        talk("no command was run yet" if args.session is None else f"the log has no command of agent {args.session!r}")
     else:
         show(*table(("ENDED", "AGENT", "STATUS", "TOOK", "COMMAND"), map(_row, entries)))
     return 0
 
 
 def _row(entry: Mapping[str, Any]) -> tuple[object, ...]:
-    """The file may hold anything: what is not there shows as ``-``."""
+    """The table row of an entry. The file may contain anything, so a missing field shows as ``-``."""
     outcome, took, status = entry.get("outcome", "-"), entry.get("duration"), entry.get("exit_code", "-")
     if entry.get("ran") is False:
         outcome = "not run"

@@ -1,7 +1,4 @@
-"""``shellsession ls``: the agents that have a session, and what each runs.
-
-Law: it only looks, and starts nothing.
-"""
+"""``shellsession ls``: list the agents that have a session, and what each runs. It starts no daemon."""
 
 from __future__ import annotations
 
@@ -13,30 +10,30 @@ from . import arguments
 from .arguments import escaped, show, show_json, span, table, talk
 
 EXAMPLES: Final = (
-    ("shellsession ls", "who is there, and what runs"),
+    ("shellsession ls", "all agents, and what they run"),
     ("shellsession ls --json", "the same for programs, with nothing cut or rounded"),
 )
 _DESCRIPTION: Final = """\
-List the agents that have a session: new (no bash yet), idle, or running a command; and attached, where somebody sits
-there (`shellsession attach`), and the agent's own calls wait."""
+List the agents that have a session, and its state: new (no bash yet), idle, or running a command. It is also attached
+if a person uses it (`shellsession attach`); the agent's own calls wait then."""
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("ls", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    own.add_argument("--names", action="store_true", help="only the names, one on a line")
-    arguments.add_json(own, "print a JSON list")
-    arguments.add_socket(own)
-    return own
+    parser = arguments.parser("ls", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("--names", action="store_true", help="only the names, one per line")
+    arguments.add_json(parser, "print a JSON list")
+    arguments.add_socket(parser)
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
+    args = own_parser().parse_args(words)
     from ..daemon.client import admin
 
-    found = admin.agents(given.socket)
-    if given.json:
+    found = admin.agents(args.socket)
+    if args.json:
         show_json(found)
-    elif given.names:
+    elif args.names:
         show(*(escaped(one["agent"]) for one in found))
     elif not found:
         talk("no agent has a session: `shellsession run -s NAME -- COMMAND` opens one")

@@ -1,6 +1,7 @@
-"""The start of the command line: which verb, and what its errors look like.
+"""The entry point of the command line: it runs the verb, and turns exceptions into messages and exit statuses.
 
-Law: data to stdout, talk to stderr; the start imports neither asyncio nor pydantic, as each call pays for it.
+Data goes to stdout, messages go to stderr. Every call pays for the imports here, so they include neither asyncio nor
+pydantic.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import os
 import sys
 
 from ..errors import InvalidRequest, ShellSessionError
-from .hardening import shut_out_others
-from .words import INTERRUPTED, REFUSED, Asked
+from .hardening import forbid_inspection
+from .words import INTERRUPTED, REFUSED, ErrorFormat
 
 TYPE_CHECKING = False
 
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from typing import Final
 
 
-# The error's code, which no error of the library has.
+# The code of the JSON error after Ctrl-C. No error of the library has it.
 _INTERRUPTED_CODE: Final = "interrupted"
 
-# To what Python changes the locale of programs where that is C.
+# The values that Python gives LC_CTYPE in a C locale (PEP 538).
 _COERCED: Final = ("C.UTF-8", "C.utf8", "UTF-8")
-# What to do, where an error of the library does not say it in words of the command line.
+# Advice to append to errors of the library, by code.
 _HINTS: Final = {
     "no_such_agent": "`shellsession ls` shows the agents that have one",
-    "not_running": "`shellsession ls` shows what runs, `shellsession log` how it ended",
+    "not_running": "`shellsession ls` shows what runs, `shellsession log` how commands ended",
 }
-# What the library says in Python, in words of the command line. (The tests of the command line have them all: who says
-# it otherwise there is told.)
-_IN_WORDS: Final = {
+# Python wording in errors of the library, and the wording for the command line. A test of each fails if the library's
+# wording changes.
+_CLI_WORDING: Final = {
     "wait(), poll(), send() or interrupt() it first, or restart()": (
         "`shellsession wait`, `send` or `interrupt` it first, or `restart`"
     ),
@@ -42,60 +43,60 @@ _IN_WORDS: Final = {
 
 
 def main(arguments: Sequence[str] | None = None, begin: Callable[[], object] = lambda: None) -> int:
-    """Run one verb; its exit status. As the program itself (without ``arguments``) it ends there.
+    """Run one verb and return its exit status. Without ``arguments`` this is the program itself, and exits.
 
-    ``begin`` is called when all is loaded, before the verb does anything.
+    ``begin`` is called when everything is loaded, before the verb does anything.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.environ.get("LC_CTYPE") in _COERCED:
-        _be_as_started()
+        _restore_locale()
     if arguments is None:
-        shut_out_others()  # not before: what we were started with cannot be read then
-    _complete_descriptors()
-    status = _guarded(words, begin)
+        forbid_inspection()  # after _restore_locale, which reads our environment in /proc
+    _open_missing_descriptors()
+    status = _run_guarded(words, begin)
     if arguments is None and words[:1] != ["serve"]:
-        os._exit(status)  # to put away all modules takes Python 7 ms of 50, and there is nothing else to put away
+        os._exit(status)  # skips Python's cleanup of modules, 7 ms of 50; there is nothing else to clean up
     return status
 
 
-def _be_as_started() -> None:
-    """In a C locale Python sets LC_CTYPE (PEP 538): a session that we open would have what its client never had."""
+def _restore_locale() -> None:
+    """Undo Python's change of LC_CTYPE in a C locale (PEP 538), which a new session would inherit."""
     from ..engine.kernel.proc import environment
 
     del os.environ["LC_CTYPE"]
     os.environ.update({name: value for name, value in environment(os.getpid()).items() if name == "LC_CTYPE"})
 
 
-def _guarded(words: Sequence[str], begin: Callable[[], object]) -> int:
-    """The verb's exit status, or that of what went wrong, which is told."""
+def _run_guarded(words: Sequence[str], begin: Callable[[], object]) -> int:
+    """Run the verb and return its exit status. For an exception, print the error and return its status."""
     try:
         try:
             status = _run(words, begin)
-        except SystemExit as end:  # argparse has told its help
+        except SystemExit as end:  # argparse has printed the help
             status = end.code if isinstance(end.code, int) else 0
         sys.stdout.flush()
         return status
     except ShellSessionError as error:
         hint, text = _HINTS.get(error.code), str(error)
-        for said, meant in _IN_WORDS.items():
-            text = text.replace(said, meant)
+        for python, cli in _CLI_WORDING.items():
+            text = text.replace(python, cli)
         from .arguments import tell_error
 
         tell_error(error.code, f"{text}; {hint}" if hint else text)
     except KeyboardInterrupt as interrupt:
-        if Asked.json:  # a program reads that, and is told of every end; a person has pressed it
+        if ErrorFormat.json:  # for programs, which expect an object; a person knows what they pressed
             from .arguments import tell_error
 
-            # Who only joins a command may leave it running, or have typed nothing yet.
+            # `wait` and `send` may leave the command running, or not have typed anything yet.
             done = "left" if words[0] in ("wait", "send") else "ended"
             tell_error(_INTERRUPTED_CODE, str(interrupt) or f"{done} by Ctrl-C")
         return INTERRUPTED
     except BrokenPipeError:
-        _end_as_others_do()
+        _die_of_sigpipe()
     except OSError as error:
         from .arguments import tell_error
 
-        text = f"{error.strerror or error}: see where its input comes from, and where its output goes"
+        text = f"{error.strerror or error}: check where stdin comes from, and where stdout goes"
         tell_error(ShellSessionError.code, text)
     return REFUSED
 
@@ -110,7 +111,7 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
 
     from .arguments import VERBS, show
 
-    Asked.json = "--json" in words  # until the parser knows better: Ctrl-C may come before that
+    ErrorFormat.json = "--json" in words  # until the parser has run: Ctrl-C may come before that
     if words[:1] == ["help"] and len(words) > 1:
         words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
@@ -122,10 +123,10 @@ def _run(words: Sequence[str], begin: Callable[[], object]) -> int:
         show(f"shellsession {VERSION}")
         return 0
     if words[0] not in VERBS:
-        from difflib import get_close_matches  # seldom needed
+        from difflib import get_close_matches  # rarely needed
 
-        meant = "".join(f"did you mean {verb}? " for verb in get_close_matches(words[0], VERBS, 1))
-        raise InvalidRequest(f"there is no verb {words[0]!r}: {meant}`shellsession --help` lists them")
+        guess = "".join(f"did you mean {verb}? " for verb in get_close_matches(words[0], VERBS, 1))
+        raise InvalidRequest(f"there is no verb {words[0]!r}: {guess}`shellsession --help` lists them")
     verb = importlib.import_module(f".{words[0]}", __package__)
     begin()
     return int(verb.main(words[1:]))
@@ -146,23 +147,23 @@ def _help() -> list[str]:
         "  shellsession run -- 'cd /tmp; word=hello'",
         "  shellsession run -- 'echo $PWD $word'",
         "",
-        "`shellsession VERB --help` tells more of each. The daemon behind it is started",
-        "when it is first needed.",
+        "`shellsession VERB --help` explains a verb. The daemon that holds the sessions",
+        "starts when it is first needed.",
     ]
 
 
-def _complete_descriptors() -> None:
-    """What was closed (``>&-``) becomes /dev/null, or the connection to the daemon would get its number."""
+def _open_missing_descriptors() -> None:
+    """Open /dev/null for each closed standard stream (``>&-``), so that no other file gets its descriptor."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is fd
             setattr(sys, name, os.fdopen(fd, "w" if fd else "r", encoding="utf-8", closefd=False))
 
 
-def _end_as_others_do() -> None:
-    """Who reads our output has gone (``| head -1``): die of SIGPIPE, which Python ignores, and say nothing."""
+def _die_of_sigpipe() -> None:
+    """Die of SIGPIPE without a message, as other programs do when the reader has gone (``| head -1``)."""
     import signal
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -1,6 +1,6 @@
-"""The output of a command as it comes, passed on to our own streams.
+"""``OutputRelay``: write a command's output to our own stdout and stderr as it arrives.
 
-Law: each byte is written once, in its order, whatever Ctrl-C strikes.
+Each byte is written exactly once and in order, even if Ctrl-C interrupts the writing.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ else:
 
 
 _SIGINT: Final = (signal.SIGINT,)
-# No pipe that can be written at all blocks for so few bytes: pipe(7), PIPE_BUF.
+# A pipe that is ready for writing takes so many bytes without blocking: pipe(7), PIPE_BUF.
 _PIECE: Final = 4096
 
 
-class Passed:
-    """What was passed on of each stream as it came, and what is left of it after Ctrl-C. Called as ``on_output`` is."""
+class OutputRelay:
+    """Writes output as it arrives, when called as ``on_output``, and the rest of a result after Ctrl-C."""
 
     def __init__(self) -> None:
         self._written: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         self._poller = Poller()
 
     def __call__(self, stream: Stream, data: bytes) -> None:
-        """Write it, so that Ctrl-C strikes while we wait for who reads, and not between a byte and its count."""
+        """Write the data. Ctrl-C can interrupt the wait for the reader, but not come between a write and its count."""
         ready = Wait(write=(1 if stream == "stdout" else 2,))
         for at in range(0, len(data), _PIECE):
             self._poller.wait(ready)
@@ -46,39 +46,39 @@ class Passed:
             finally:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
 
-    def gap(self, stream: Stream, missing: int) -> None:
-        """So many bytes that nobody has kept come next."""
-        tell_of_gap(stream, missing)
+    def skip(self, stream: Stream, missing: int) -> None:
+        """Report that the next ``missing`` bytes were not kept."""
+        report_gap(stream, missing)
         self._written[stream] += missing
 
-    def rest(self, result: Result) -> None:
-        """Write what the command printed until its end, and nobody was told of: who leaves it hears no more."""
+    def write_rest(self, result: Result) -> None:
+        """Write the part of the result that has not been written: after Ctrl-C no more output arrives."""
         from ..models import streams_of
 
         for stream, data, omitted, cut in streams_of(result):
             written = self._written[stream]
             write(stream, data[written:cut] + data[max(cut, written - omitted) :])
-            tell_of_gap(stream, max(0, cut + omitted - max(written, cut)))
+            report_gap(stream, max(0, cut + omitted - max(written, cut)))
 
 
 def write(stream: Stream, data: bytes) -> None:
-    """Write all of it to that stream of ours, now. Raises BrokenPipeError when nobody reads it any more."""
+    """Write all data to our stream now. Raises BrokenPipeError if its reader has gone."""
     fd = 1 if stream == "stdout" else 2
     rest = memoryview(data)
     try:
         while rest:
             try:
                 rest = rest[os.write(fd, rest) :]
-            except BlockingIOError:  # somebody who shares the terminal or pipe with us made it so
+            except BlockingIOError:  # another process that shares the terminal or pipe made it non-blocking
                 Poller().wait(Wait(write=(fd,)))
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): see where it goes") from error
+        raise ShellSessionError(f"{stream} cannot be written ({error.strerror}): check where it goes") from error
 
 
-def tell_of_gap(stream: str, omitted: int) -> None:
-    """Say on stderr how many bytes of that stream nobody has kept, if there are any."""
+def report_gap(stream: str, omitted: int) -> None:
+    """Say on stderr how many bytes of the stream were not kept, if any."""
     if omitted:
         from .arguments import talk
 

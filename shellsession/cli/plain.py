@@ -1,8 +1,8 @@
-"""``shellsession run [-s AGENT] [--timeout S] [--] COMMAND...`` where a daemon listens: the common call, at once.
+"""A fast path for ``shellsession run [-s AGENT] [--timeout S] [--] COMMAND...`` when a daemon is running.
 
-Law: it takes only words that mean the same to the parser of ``run``, and sends what ``run`` sends; all else is left to
-``run`` before anything was sent. To load the parser, and what shows any end but the ordinary one, would take longer
-than Python's own start.
+Loading the argument parser, and the code that shows unusual results, would take longer than the start of Python. This
+module accepts only words that the parser of ``run`` would read in the same way, and sends what ``run`` would send. It
+leaves every other call to ``run``, before it sends anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..daemon.protocol.messages import closed_meanwhile, exit_code_of, field, to
 from ..daemon.protocol.wire import Message
 from ..engine.io.threads import Poller
 from ..errors import NoSuchAgent, SessionClosed, ShellSessionError
-from .output import Passed
+from .output import OutputRelay
 from .words import default_agent, name, script
 
 TYPE_CHECKING = False
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 _OPTIONS: Final = ("-s", "--session", "--timeout")
-_DIGITS: Final = 9  # of seconds; more than the parser allows have more
+_DIGITS: Final = 9  # of a number of seconds; the parser refuses some numbers with more
 
 
 class Call:
-    """What the words of a call ask for."""
+    """The parsed words of a call."""
 
     def __init__(self, agent: str | None, timeout: float | None, command: Sequence[str]) -> None:
         self.agent, self.timeout, self.command = agent, timeout, command
 
 
-def understood(words: Sequence[str]) -> Call | None:
-    """What these words behind ``run`` ask for; None where that is for the parser to say."""
+def parse(words: Sequence[str]) -> Call | None:
+    """Parse the words after ``run``; None if only the parser of ``run`` can."""
     agent, timeout, at = None, None, 0
     while at + 1 < len(words) and words[at] in _OPTIONS:
         option, value = words[at : at + 2]
@@ -62,8 +62,8 @@ def understood(words: Sequence[str]) -> Call | None:
 
 
 def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
-    """The exit status; None where it is left to ``run``. ``begin`` is called before anything is sent."""
-    if (call := understood(words)) is None:
+    """Run the call and return its exit status; None leaves it to ``run``. ``begin`` is called before sending."""
+    if (call := parse(words)) is None:
         return None
     transport = UnixTransport(socket_path())
     if (channel := transport.reach()) is None:
@@ -88,26 +88,26 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
     if os.isatty(2):
         header["tell"] = True
     request = Message(header, (script(call.command),))
-    passed, interrupted = Passed(), False
+    relay, interrupted = OutputRelay(), False
     with Cancelled() as cancelled:
         messages = _messages(Exchange(backend, transport, request, incarnation, start=True), backend)
         try:
             try:
                 for message in messages:
                     if message.header.get("event") == "output":
-                        passed(message.header["stream"], message.parts[0])
+                        relay(message.header["stream"], message.parts[0])
                     elif message.header.get("event") == "waits":
-                        from .results import tell_of_waiting
+                        from .results import report_waiting
 
-                        tell_of_waiting(agent, message)
+                        report_waiting(agent, message)
             finally:
                 messages.close()
         except KeyboardInterrupt:
-            if (ended := cancelled.result) is None:  # behind the import it may have come, and nobody waits for it
+            if (ended := cancelled.result) is None:  # read before the import below, during which a result may arrive
                 raise
-            from .results import by_ctrl_c
+            from .results import mark_ended_by_ctrl_c
 
-            result, interrupted = by_ctrl_c(ended), True
+            result, interrupted = mark_ended_by_ctrl_c(ended), True
         except NoSuchAgent:
             raise SessionClosed(closed_meanwhile(agent)) from None
     if not interrupted:
@@ -116,15 +116,15 @@ def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
         result = to_result(field(message.header, "result", dict), message.parts)
     from .results import conclude
 
-    return conclude(result, agent, passed, interrupted)
+    return conclude(result, agent, relay, interrupted)
 
 
 def _messages(exchange: Exchange, backend: Backend) -> Generator[Message]:
-    """Every event of a request and, last, its reply. A request that is left before that is cancelled.
+    """Yield every event of a request and, last, its reply. Closing the generator before that cancels the request.
 
-    ``Remote`` does the same, and more. No function could do it for both: Ctrl-C may come as that is called.
+    ``Remote`` does the same, and more. The two cannot share a function: Ctrl-C could come during its call.
     """
-    replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
+    replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is being returned to the caller
     try:
         while not exchange.done:
             yield backend.give(exchange.next())
@@ -137,7 +137,7 @@ def _messages(exchange: Exchange, backend: Backend) -> Generator[Message]:
             try:
                 backend.give(exchange.cancel())
             except BaseException:
-                if not exchange.cancelled:  # a second Ctrl-C came before that
+                if not exchange.cancelled:  # a second Ctrl-C came before the cancellation was sent
                     backend.give(exchange.cancel())
                 raise
         exchange.close()

@@ -1,6 +1,6 @@
-"""The prompt of ``attach``: reads a person's next command, of as many lines as bash needs for it.
+"""The prompt of ``attach``: read a person's next command, which may have several lines.
 
-Where prompt_toolkit is installed it edits the command, and keeps a history; else the kernel edits line by line.
+If prompt_toolkit is installed, it edits the command and keeps a history. Otherwise the kernel edits each line.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 _MORE: Final = "> "
 _LINE_END: Final = re.compile(b"[\n" + re.escape(CTRL_C + CTRL_D + LEAVE) + b"]")
-# Keys that are no text, such as Up: the kernel edits with a few of them only, and no command contains one.
-_NO_TEXT: Final = re.compile(ESCAPE.pattern + b"|[\0-\x02\x05-\x08\x0b-\x1c\x1e\x1f\x7f]")
-# What bash says of a text that stops too early, at the start of a line: further on is what was typed.
-_STOPS_EARLY: Final = re.compile(
+# Keys that are not text, such as Up. The kernel edits with only a few of them, and no command contains one.
+_KEY_CODES: Final = re.compile(ESCAPE.pattern + b"|[\0-\x02\x05-\x08\x0b-\x1c\x1e\x1f\x7f]")
+# How bash reports a text that is incomplete. Only at the start of a line, as the rest of a message quotes the text.
+_INCOMPLETE: Final = re.compile(
     rb"^bash: line \d+: (?:(?:syntax error: )?unexpected (?:end of file|EOF )"
     rb"|(?:syntax error near )?unexpected token `EOF'"
     rb"|warning: here-document at line \d+ delimited by end-of-file)",
@@ -35,7 +35,7 @@ _STOPS_EARLY: Final = re.compile(
 
 
 def open_prompt(terminal: Terminal, fd: int, receive: Callable[[], None]) -> Prompt:
-    """The best prompt that there is. It calls ``receive`` when the descriptor can be read while a person types."""
+    """The best available prompt. It calls ``receive`` when ``fd`` becomes readable while a person types."""
     if os.environ.get("TERM", "dumb") != "dumb":
         with suppress(ImportError):
             return EditingPrompt(terminal, fd, receive)
@@ -47,11 +47,11 @@ class Prompt:
 
     def __init__(self, terminal: Terminal, fd: int, receive: Callable[[], None]) -> None:
         self._terminal, self._fd, self._receive = terminal, fd, receive
-        self.ahead = b""  # what was typed before there was a prompt for it, and no command has read
+        self.ahead = b""  # keys typed before the prompt, which no command has read
 
     def type_ahead(self, keys: bytes) -> None:
-        """Take keys that are for the next prompt."""
-        self.ahead += _NO_TEXT.sub(b"", keys.replace(b"\r", b"\n"))
+        """Add keys for the next prompt."""
+        self.ahead += _KEY_CODES.sub(b"", keys.replace(b"\r", b"\n"))
 
     def read(self, prompt: str) -> bytes | None:
         """The next command; None when the person leaves."""
@@ -79,7 +79,7 @@ class Prompt:
         terminal = self._terminal
         terminal.begin_line()
         terminal.show(encoded(prompt) + self.ahead.partition(b"\n")[0])
-        typed_here = False  # and so echoed
+        typed_here = False  # typed at this prompt, so the kernel has echoed it
         while (end := _LINE_END.search(self.ahead)) is None:
             ready = terminal.wait(self._fd)
             if self._fd in ready:
@@ -109,18 +109,18 @@ class EditingPrompt(Prompt):
         keys = KeyBindings()
         keys.add("enter", filter=has_focus(DEFAULT_BUFFER))(_press_enter)
         keys.add("c-]", eager=True)(lambda event: event.app.exit(exception=EOFError))
-        # Else it asks the terminal where the cursor is, and the answer could be taken for keys.
+        # Otherwise prompt_toolkit asks the terminal for the cursor position, and the reply could be taken for keys.
         os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
         self._session: PromptSession[str] = PromptSession(
             multiline=True, prompt_continuation=_MORE, key_bindings=keys, history=_history()
         )
 
     def read(self, prompt: str) -> bytes | None:
-        """As in Prompt. What was typed ahead is there to be edited."""
-        begun, self.ahead = self.ahead.strip(b"\n").decode("utf-8", "surrogateescape"), b""
+        """As in Prompt. Keys typed ahead are in the line, to be edited."""
+        draft, self.ahead = self.ahead.strip(b"\n").decode("utf-8", "surrogateescape"), b""
         self._terminal.begin_line()
         try:
-            return to_bytes("command", self._session.prompt(prompt, default=begun, pre_run=self._listen))
+            return to_bytes("command", self._session.prompt(prompt, default=draft, pre_run=self._listen))
         except EOFError:
             return None
         except KeyboardInterrupt:
@@ -129,18 +129,18 @@ class EditingPrompt(Prompt):
             self._terminal.note_shown(b"\n")
 
     def _listen(self) -> None:
-        """Show above the prompt what arrives, once."""
+        """Show the next events above the prompt."""
         app = self._session.app
         loop = app.loop
-        assert loop is not None  # it runs
+        assert loop is not None  # the application is running
 
-        def arrived() -> None:
+        def readable() -> None:
             loop.remove_reader(self._fd)
-            app.create_background_task(self._show_what_arrived())
+            app.create_background_task(self._show_events())
 
-        loop.add_reader(self._fd, arrived)
+        loop.add_reader(self._fd, readable)
 
-    async def _show_what_arrived(self) -> None:
+    async def _show_events(self) -> None:
         from prompt_toolkit.application import run_in_terminal
 
         try:
@@ -159,7 +159,7 @@ def _press_enter(event: KeyPressEvent) -> None:
 
 
 def _history() -> History:
-    """The commands of earlier times, in a file that is its owner's alone; in memory where there can be none."""
+    """The history, in a private file; in memory if the file cannot be opened."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     path = os.path.join(os.path.dirname(default_path()), "attach_history")
@@ -172,15 +172,15 @@ def _history() -> History:
 
 
 def is_complete(command: bytes) -> bool:
-    """Would bash at a terminal run this text, rather than ask for more? Another bash reads it, and runs nothing."""
-    import subprocess  # slow to load, and not needed to watch
+    """Would bash at a terminal run this text, rather than ask for more? ``bash -n`` checks it, and runs nothing."""
+    import subprocess  # slow to load, and not needed for --read-only
 
     if (len(command) - len(command.rstrip(b"\\"))) % 2:
         return False
     words = ["bash", "-n", "-O", "extglob"]
     env = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
-        said = subprocess.run(words, input=command + b"\n", env=env, capture_output=True, check=False).stderr
-    except OSError:  # there is no bash here; the session has its own
+        stderr = subprocess.run(words, input=command + b"\n", env=env, capture_output=True, check=False).stderr
+    except OSError:  # there is no bash in PATH; the session may use another
         return True
-    return _STOPS_EARLY.search(said) is None
+    return _INCOMPLETE.search(stderr) is None

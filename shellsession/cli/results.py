@@ -1,6 +1,8 @@
-"""What a command did, told to a shell (the exit status), to a person (one line), or to a program (JSON).
+"""Show a command's result: as an exit status for shells, as one line for people, as JSON for programs.
 
-Law: the statuses of our own are those of ``timeout``: 124 when it did not end in time, 125 when we refused or failed.
+Here are also ``until_ctrl_c``, which lets Ctrl-C end a command, ``follow``, which ``wait`` and ``send`` share, and
+``read_stdin``. Our own exit statuses are those of ``timeout``: 124 if the command did not end in time, 125 if this
+program refused the command or failed itself.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from ..errors import InvalidRequest
 from ..models import OnOutput, Result, streams_of
 from ..signatures import Seconds
 from .arguments import show_json, span, talk
-from .output import Passed, tell_of_gap, write
+from .output import OutputRelay, report_gap, write
 from .words import INTERRUPTED, REFUSED
 
 _CHUNK: Final = 1 << 16
-# Characters of the command that another one waits for.
-_SHOWN: Final = 60
+# How many characters of a running command a waiting one shows.
+_COMMAND_LENGTH: Final = 60
 _CTRL_C: Final = "ended by Ctrl-C"
 _STATUS: Final = {
     "timed_out": 124,
@@ -33,13 +35,13 @@ _STATUS: Final = {
     "interrupted": INTERRUPTED,
     "overflow": REFUSED,
 }
-# What the reason says of a command that reads the terminal, and what to do where it was not given that.
-_WAITS: Final = "waits for input from the terminal"
-_ASKED: Final = "with `shellsession run -i` it can be answered"
+# Part of the reason for a command that reads the terminal, and the advice if it does not have one.
+_READS_TERMINAL: Final = "waits for input from the terminal"
+_USE_INTERACTIVE: Final = "with `shellsession run -i` it can be answered"
 
 
-class LeftByCtrlC(KeyboardInterrupt):
-    """Nothing is known to have come of it; ``ended``: the daemon knows that nothing has been begun for it."""
+class NoOutcome(KeyboardInterrupt):
+    """Ctrl-C ended a verb, and no result arrived. ``ended``: the daemon confirmed that nothing was started."""
 
     def __init__(self, ended: bool) -> None:
         super().__init__()
@@ -47,7 +49,7 @@ class LeftByCtrlC(KeyboardInterrupt):
 
 
 def status(result: Result, interrupted: bool = False) -> int:
-    """The exit status that says how it went; 124 also for a command that runs on, 130 after Ctrl-C."""
+    """Our exit status for a result; 124 also for a command that is still running, 130 after Ctrl-C."""
     if interrupted:
         return INTERRUPTED
     if not result.ran:
@@ -58,60 +60,60 @@ def status(result: Result, interrupted: bool = False) -> int:
 
 
 def until_ctrl_c(verb: Callable[[], Result]) -> tuple[Result, bool]:
-    """What came of a verb; and did Ctrl-C end it? Raises LeftByCtrlC where nothing is known to have come of it."""
-    from ..daemon.client.exchange import Cancelled  # loaded by who has a verb
+    """Run a verb, which Ctrl-C cancels. Returns its result, and whether Ctrl-C ended it. Raises NoOutcome."""
+    from ..daemon.client.exchange import Cancelled  # imported here, as not every use of this module needs it
 
     with Cancelled() as cancelled:
         try:
             return verb(), False
         except KeyboardInterrupt:
             if cancelled.result is None:
-                raise LeftByCtrlC(cancelled.ended) from None
-    return by_ctrl_c(cancelled.result), True
+                raise NoOutcome(cancelled.ended) from None
+    return mark_ended_by_ctrl_c(cancelled.result), True
 
 
-def by_ctrl_c(result: Result) -> Result:
-    """The result of a command that Ctrl-C has ended, which says so."""
+def mark_ended_by_ctrl_c(result: Result) -> Result:
+    """The result with a reason that says that Ctrl-C ended the command."""
     return result.__replace__(reason=f"{_CTRL_C}; {result.reason}" if result.reason else _CTRL_C)
 
 
-def conclude(result: Result, agent: str, passed: Passed, interrupted: bool) -> int:
-    """Show what is left to show of a command whose output was passed on as it came; the exit status."""
+def conclude(result: Result, agent: str, relay: OutputRelay, interrupted: bool) -> int:
+    """Show the rest of a result whose output was relayed as it arrived, and return our exit status."""
     if interrupted:
-        passed.rest(result)
-    explain(result, agent, interrupted)
+        relay.write_rest(result)
+    explain_ending(result, agent, interrupted)
     return status(result, interrupted)
 
 
-def explain(result: Result, agent: str, interrupted: bool = False) -> None:
-    """Say on stderr why it came back, unless it simply ended; ``interrupted``: by Ctrl-C, as who pressed it knows."""
+def explain_ending(result: Result, agent: str, interrupted: bool = False) -> None:
+    """Say on stderr why the command returned, unless it simply exited, or Ctrl-C ended it (``interrupted``)."""
     if interrupted and result.state_kept:
         return
     if result.outcome == "input":
         name = _word(agent)
         talk(f"{result.reason}: `shellsession send {name} TEXT` answers it, `shellsession interrupt {name}` ends it")
     elif result.runs_on:
-        stay = f"`shellsession wait {_word(agent)}` stays with it"
-        talk(f"{result.reason or 'the command runs on'}; it runs on: {stay}")
+        reason = result.reason or "the command was handed back"
+        talk(f"{reason}; it is still running: `shellsession wait {_word(agent)}` waits for it")
     elif result.outcome != "exited" or not result.state_kept:
         after = f" after {result.duration:.1f} s" if result.outcome in ("timed_out", "idle") else ""
-        answer = f"; {_ASKED}" if _WAITS in result.reason else ""
+        answer = f"; {_USE_INTERACTIVE}" if _READS_TERMINAL in result.reason else ""
         talk(f"{result.reason}{after}; {_state(result)}{answer}")
 
 
-def tell_of_waiting(agent: str, message: Message, done: str = "run") -> None:
-    """Say on stderr what a command waits for that has not had its turn yet; or what is to be ``done`` else."""
+def report_waiting(agent: str, message: Message, done: str = "run") -> None:
+    """Say on stderr what a queued request waits for. ``done``: what the request would have done ("run", "typed")."""
     line, cut, _ = message.parts[0].decode("utf-8", "replace").strip().partition("\n")
-    shown = line[:_SHOWN] + ("…" if cut or len(line) > _SHOWN else "")
+    shown = line[:_COMMAND_LENGTH] + ("…" if cut or len(line) > _COMMAND_LENGTH else "")
     seconds = message.header["seconds"]
     runs = f"`{shown}` has run there for {span(seconds)}" if seconds is not None else "nothing runs there"
-    sits = "; somebody sits there (`shellsession attach`)" if message.header["held"] else ""
-    talk(f"waiting for agent {agent!r}: {runs}{sits}; Ctrl-C gives up, and nothing was {done}")
+    attached = "; a person is attached (`shellsession attach`)" if message.header["held"] else ""
+    talk(f"waiting for agent {agent!r}: {runs}{attached}; Ctrl-C gives up, and nothing was {done}")
 
 
 def _word(agent: str) -> str:
-    """The name as a shell takes it."""
-    import shlex  # dear, and seldom needed
+    """The name quoted for a shell."""
+    import shlex  # slow to import, and rarely needed
 
     return shlex.quote(agent)
 
@@ -122,33 +124,33 @@ def _state(result: Result) -> str:
     return "the session's state is lost: the next command starts in a fresh shell"
 
 
-def tell(result: Result, agent: str, json: bool) -> None:
-    """All of it: its output, which is not on its way yet, and what is to be said."""
+def show_result(result: Result, agent: str, json: bool) -> None:
+    """Show a whole result: as JSON, or its output and then why it ended."""
     if json:
         show_json(as_json(result))
         return
     for stream, data, omitted, _ in streams_of(result):
         write(stream, data)
-        tell_of_gap(stream, omitted)
-    explain(result, agent)
+        report_gap(stream, omitted)
+    explain_ending(result, agent)
 
 
 def as_json(result: Result) -> dict[str, object]:
-    """Every field of a Result, and whether it runs on; its output as text, and in base64 too where it is no UTF-8."""
+    """A Result as a JSON object: every field, ``runs_on``, and output as text, also in base64 if it is not UTF-8."""
     rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
-    told = {"stdout": result.stdout, "stderr": result.stderr, **rest, "runs_on": result.runs_on}
+    fields = {"stdout": result.stdout, "stderr": result.stderr, **rest, "runs_on": result.runs_on}
     for name, data, *_ in streams_of(result):
         try:
             data.decode()
         except UnicodeDecodeError:
             from base64 import b64encode
 
-            told[f"{name}_base64"] = b64encode(data).decode()
-    return told
+            fields[f"{name}_base64"] = b64encode(data).decode()
+    return fields
 
 
 def read_stdin(most: int, instead: str) -> bytes:
-    """All that comes on stdin. Raises InvalidRequest where it is more than ``most`` bytes; ``instead``: what to do."""
+    """Read stdin to its end. Raises InvalidRequest beyond ``most`` bytes; ``instead`` is the advice for that case."""
     if sys.stdin.isatty():
         talk("reading from the terminal: end with Ctrl-D on a line of its own")
     pieces: list[bytes] = []
@@ -156,7 +158,7 @@ def read_stdin(most: int, instead: str) -> bytes:
     while True:
         try:
             piece = os.read(0, _CHUNK)
-        except BlockingIOError:  # as in `write`: there is more to come, and half a script must not run
+        except BlockingIOError:  # stdin is non-blocking, as in `write`: wait for more, as half a script must not run
             Poller().wait(Wait((0,)))
             continue
         if not piece:
@@ -166,12 +168,12 @@ def read_stdin(most: int, instead: str) -> bytes:
             raise InvalidRequest(f"stdin holds more than {most} bytes, and nothing was run: {instead}")
 
 
-class _Staying(Visit):
-    """A visit whose verbs pass on what a command prints, and has printed."""
+class _FollowingVisit(Visit):
+    """A visit whose verbs relay a command's output, including what it printed before."""
 
-    def __init__(self, agent: str, socket: str | None, passed: Passed) -> None:
+    def __init__(self, agent: str, socket: str | None, relay: OutputRelay) -> None:
         super().__init__(agent, socket)
-        self._on_output = self._passed = passed
+        self._on_output = self._relay = relay
 
     def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
         header, parts = super()._until(verb, timeout, *parts)
@@ -180,24 +182,24 @@ class _Staying(Visit):
     def _call_back(self, on_output: OnOutput, message: Message) -> None:
         try:
             if missing := message.header.get("so_far"):
-                self._passed.gap(message.header["stream"], missing)
+                self._relay.skip(message.header["stream"], missing)
             super()._call_back(on_output, message)
-        except BrokenPipeError:  # not to be told to the daemon, which would end the command
+        except BrokenPipeError:  # die here: if the error reached the daemon, it would end the command
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)
             raise
 
 
-def stay(given: Any, verb: Callable[[Visit], Result]) -> tuple[Result, bool]:
-    """Do that with the command, and tell what comes; its result, and did Ctrl-C end it?"""
-    passed = Passed()
-    with Visit(given.agent, given.socket) if given.json else _Staying(given.agent, given.socket, passed) as visit:
+def follow(args: Any, verb: Callable[[Visit], Result]) -> tuple[Result, bool]:
+    """Call the verb for a handed-back command and show its output. Returns the result, and whether Ctrl-C ended it."""
+    relay = OutputRelay()
+    with Visit(args.agent, args.socket) if args.json else _FollowingVisit(args.agent, args.socket, relay) as visit:
         if sys.stderr.isatty():
-            visit.on_wait = lambda message: tell_of_waiting(given.agent, message, "typed")
+            visit.on_wait = lambda message: report_waiting(args.agent, message, "typed")
         result, interrupted = until_ctrl_c(lambda: verb(visit))
-    if given.json:
-        tell(result, given.agent, json=True)
+    if args.json:
+        show_result(result, args.agent, json=True)
     else:
-        passed.rest(result)
-        explain(result, given.agent, interrupted)
+        relay.write_rest(result)
+        explain_ending(result, args.agent, interrupted)
     return result, interrupted

@@ -1,7 +1,4 @@
-"""``shellsession send``: type into the terminal of a running command, and see what it answers.
-
-Law: what is typed is what was given, and Enter.
-"""
+"""``shellsession send``: type a line into the terminal of a running command, and print its output."""
 
 from __future__ import annotations
 
@@ -15,35 +12,35 @@ from . import arguments, results
 EXAMPLES: Final = (
     (
         "shellsession send --timeout 5 builder Ann",
-        "answer what this asks: shellsession run -i -s builder --"
+        "answer the first question of: shellsession run -i -s builder --"
         """ 'read -p "name? " n; read -n 1 -p "sure? " s; echo "$n $s"'""",
     ),
     ("shellsession send -n builder y", "one key, without Enter"),
 )
 _DESCRIPTION: Final = """\
-Type a line into the terminal of the command that was handed back running (see `shellsession run -i`), then print what
-comes until it waits for input, ends, or the time limit passes. It exits with 0 while the command runs on, and with the
-command's status when it has ended. Ctrl-C ends the command. While a person sits there (`shellsession attach`), this
-waits for its turn, and --timeout counts from then; while another process stays with the command, this waits, too, until
-that comes back or --timeout has passed: then it exits with 125, and nothing was typed. What it waits for it says, if
-stderr is a terminal."""
+Type a line into the terminal of the command that was handed back running (see `shellsession run -i`), then print its
+output until it waits for input, ends, or the time limit passes. The exit status is 0 while the command is still
+running, and the command's status when it has ended. Ctrl-C ends the command. While a person is attached
+(`shellsession attach`), this waits until they leave; --timeout starts only then. While another process waits for the
+command, this waits, too, until that process returns; if --timeout passes first, it exits with 125, and nothing was
+typed. If stderr is a terminal, it says what it is waiting for."""
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("send", "[OPTIONS] AGENT TEXT", _DESCRIPTION, EXAMPLES)
-    own.add_argument("-n", action="store_true", help="do not press Enter after it")
-    arguments.add_timeout(own, "stay with it")
-    arguments.add_json(own, "print the whole result as one JSON object")
-    arguments.add_socket(own)
-    arguments.add_agent(own)
-    own.add_argument("text", metavar="TEXT", help="what to type")
-    return own
+    parser = arguments.parser("send", "[OPTIONS] AGENT TEXT", _DESCRIPTION, EXAMPLES)
+    parser.add_argument("-n", action="store_true", help="do not press Enter after it")
+    arguments.add_timeout(parser, "wait for the command")
+    arguments.add_json(parser, "print the whole result as one JSON object")
+    arguments.add_socket(parser)
+    arguments.add_agent(parser)
+    parser.add_argument("text", metavar="TEXT", help="what to type")
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
-    from .results import stay
+    args = own_parser().parse_args(words)
+    from .results import follow
 
-    text = os.fsencode(given.text if given.n else given.text + "\n")
-    result, interrupted = stay(given, lambda visit: visit.send(text, given.timeout))
+    text = os.fsencode(args.text if args.n else args.text + "\n")
+    result, interrupted = follow(args, lambda visit: visit.send(text, args.timeout))
     return 0 if result.runs_on else results.status(result, interrupted)

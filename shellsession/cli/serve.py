@@ -1,6 +1,6 @@
 """``shellsession serve``: run the daemon that holds the sessions.
 
-Law: whatever is wrong is said before it detaches, to who can still hear it.
+It reports every problem of the start before it detaches, on the stderr of its caller.
 """
 
 from __future__ import annotations
@@ -27,104 +27,109 @@ EXAMPLES: Final = (
     ("shellsession serve --socket /run/ci/socket --max-sessions 64 --log-file /var/log/ci/shells.log", "a second one"),
 )
 _DESCRIPTION: Final = """\
-Run the daemon that holds the sessions, until SIGTERM, Ctrl-C or `shellsession stop`. `shellsession run` starts one by
-itself when there is none. It listens on a private socket of this user and on nothing else.
-Its own log is JSON lines, on stderr unless it goes to a file."""
+Run the daemon that holds the sessions, until SIGTERM, Ctrl-C or `shellsession stop`. `shellsession run` starts one
+itself if none is running. It listens only on a private socket of this user. Its own log consists of JSON lines, on
+stderr unless --log-file or --detach is used."""
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("serve", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    arguments.add_socket(own)
-    own.add_argument(
+    parser = arguments.parser("serve", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    arguments.add_socket(parser)
+    parser.add_argument(
         "--max-sessions",
         metavar="N",
         type=arguments.positive,
         default=1000,
-        help="at most so many agents (default: 1000)",
+        help="at most N agents with a session (default: 1000)",
     )
-    own.add_argument(
+    parser.add_argument(
         "--idle-ttl",
         metavar="S",
         type=arguments.seconds,
         default=3600.0,
-        help="close a session that was idle for so many seconds (default: 3600; 0: never)",
+        help="close a session that was idle for S seconds (default: 3600; 0: never)",
     )
-    own.add_argument(
+    parser.add_argument(
         "--patience",
         metavar="S",
         type=arguments.seconds,
         default=5.0,
-        help="seconds that running commands have to end when it stops (default: 5)",
+        help="when it stops, give running commands S seconds to end (default: 5)",
     )
-    own.add_argument("--audit", metavar="PATH", help="where the audit log goes ('' for none; see `shellsession log`)")
-    own.add_argument(
+    parser.add_argument("--audit", metavar="PATH", help="the audit log ('' for none; see `shellsession log`)")
+    parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
-        help="what its own log tells (default: info; warning when detached)",
+        help="the level of its own log (default: info; warning with --detach)",
     )
-    own.add_argument("--log-file", metavar="PATH", help="its own log, 0600, rotated (default: stderr; see --detach)")
-    own.add_argument(
+    parser.add_argument("--log-file", metavar="PATH", help="its own log, 0600, rotated (default: stderr; see --detach)")
+    parser.add_argument(
         "--detach",
         action="store_true",
-        help="come back when it listens; its log is $XDG_STATE_HOME/shellsession/daemon.log by default",
+        help="return when it listens; its log is $XDG_STATE_HOME/shellsession/daemon.log by default",
     )
-    own.add_argument("--lock", type=int, help=argparse.SUPPRESS)  # from a client that starts it: see daemon.autostart
-    return own
+    parser.add_argument(
+        "--lock", type=int, help=argparse.SUPPRESS
+    )  # from a client that starts it: see daemon.autostart
+    return parser
 
 
-def _check(log: Audit) -> None:
-    """What was asked for is to be had, or nothing is served."""
+def _check_audit_log(log: Audit) -> None:
+    """Raise ShellSessionError if the audit log that the caller named cannot be written."""
     try:
         log.check()
     except OSError as error:
         raise ShellSessionError(
-            f"the audit log {log.path} cannot be written: {error.strerror}; --audit names another ('' for none)"
+            f"the audit log {log.path} cannot be written: {error.strerror}; use --audit to name another ('' for none)"
         ) from error
     log.close()
 
 
-def _give_up_inherited(lock: int | None) -> None:
-    """What its starter has open is none of the daemon's: who reads a pipe to its end, or wants what is locked there,
-    would wait as long as the daemon lives."""
+def _close_inherited(lock: int | None) -> None:
+    """Close all descriptors inherited from the process that started the daemon.
+
+    Otherwise a reader of a pipe, or anybody who waits for a lock on a file, would wait as long as the daemon lives.
+    """
     for fd in readers.descriptors(os.getpid()) - {0, 1, 2, lock}:
-        with suppress(OSError):  # by which they were looked for
+        with suppress(OSError):  # one was open only for the listing itself
             os.close(fd)
 
 
 def main(words: Sequence[str]) -> int:
     """Run the daemon until it is ended."""
-    given = own_parser().parse_args(words)
-    if given.detach:
-        _give_up_inherited(given.lock)  # while nothing of ours is open
-    # To look for plugins of pydantic takes a tenth of a start, and none is to see what clients send.
+    args = own_parser().parse_args(words)
+    if args.detach:
+        _close_inherited(args.lock)  # before we open any ourselves
+    # Searching for pydantic plugins takes a tenth of the start, and no plugin should see what clients send.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    gc.disable()  # all that is made until it serves stays: to look through it again and again takes a twentieth
+    gc.disable()  # objects made during the start stay alive: collecting them again and again takes a twentieth of it
     from ..daemon.protocol.endpoint import socket_path
     from ..daemon.server import audit, log
 
-    path = socket_path(given.socket)
-    audit_path = audit.default_path() if given.audit is None else given.audit and os.path.abspath(given.audit)
-    log_file = given.log_file
-    if given.detach and log_file is None:
+    path = socket_path(args.socket)
+    audit_path = audit.default_path() if args.audit is None else args.audit and os.path.abspath(args.audit)
+    log_file = args.log_file
+    if args.detach and log_file is None:
         log_file = os.path.join(os.path.dirname(audit.default_path()), "daemon.log")
-    log.begin(given.log_level or ("warning" if given.detach else "info"), log_file, wanted=given.log_file is not None)
-    if given.audit:
-        _check(audit.Audit(audit_path))
+    log.begin(args.log_level or ("warning" if args.detach else "info"), log_file, wanted=args.log_file is not None)
+    if args.audit:
+        _check_audit_log(audit.Audit(audit_path))
 
     from ..daemon.server import service
 
     settings = service.Settings(
         path,
-        max_sessions=given.max_sessions,
-        idle_ttl=given.idle_ttl,
-        patience=given.patience or 0.0,
+        max_sessions=args.max_sessions,
+        idle_ttl=args.idle_ttl,
+        patience=args.patience or 0.0,
         audit=audit_path or None,
     )
-    listening = service.listen(path, given.lock)
-    if given.detach and not service.detach(listening):
+    listening = service.listen(path, args.lock)
+    if args.detach and not service.detach(listening):
         talk(f"a daemon listens at {path}")
         os._exit(0)
-    # Thousands of objects live as long as the daemon: walking over them (10 ms for 1000 sessions) finds nothing.
+    # Thousands of objects live as long as the daemon. Without this, each collection walks over them (10 ms for 1000
+    # sessions) and finds nothing.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()

@@ -1,6 +1,6 @@
-"""``shellsession status``: how the daemon is.
+"""``shellsession status``: show the state of the daemon. It starts none.
 
-Law: it only looks; 3 says that there is none, as ``systemctl status`` does.
+The exit status 3 means that no daemon is running, as with ``systemctl status``.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from . import arguments
 from .arguments import escaped, show, show_json, span
 
 EXAMPLES: Final = (
-    ("shellsession status", "its version, its age, how busy it is"),
+    ("shellsession status", "its version, uptime and load"),
     ("shellsession status --json", "the same for programs"),
 )
 _DESCRIPTION: Final = """\
-Show how the daemon is doing. It exits with 0 when one runs, 3 when none does, 125 when it does not answer."""
+Show the state of the daemon. The exit status is 0 if it is running, 3 if it is not, and 125 if it does not reply."""
 NO_DAEMON: Final = 3
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("status", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    arguments.add_json(own, "print a JSON object")
-    arguments.add_socket(own)
-    return own
+    parser = arguments.parser("status", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    arguments.add_json(parser, "print a JSON object")
+    arguments.add_socket(parser)
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
+    args = own_parser().parse_args(words)
     from ..daemon.client import admin
     from ..daemon.protocol import endpoint
 
-    path = endpoint.socket_path(given.socket)
+    path = endpoint.socket_path(args.socket)
     try:
         found = admin.stats(path)
     except DaemonUnavailable as error:
-        if (other := endpoint.reach(path)) is not None:  # it is there, and does not answer
+        if (other := endpoint.reach(path)) is not None:  # it listens, but does not reply
             other.close()
             raise
         arguments.tell_error(error.code, str(error))
         return NO_DAEMON
-    if given.json:
+    if args.json:
         show_json({**found, "socket": path})
         return 0
     lines = {

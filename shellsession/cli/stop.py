@@ -1,7 +1,7 @@
 """``shellsession stop``: end the daemon, and with it every session.
 
-Law: when it comes back, the daemon's process is gone; where that cannot be seen from here (in a container, say), its
-socket.
+When it returns, the daemon's process has ended. If that process is not visible from here (in a container, for example),
+its socket is gone.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ EXAMPLES: Final = (
     ("shellsession stop --socket /run/ci/socket", "another daemon"),
 )
 _DESCRIPTION: Final = """\
-End the daemon and every session, and come back when it is gone. It exits with 0 also when none runs."""
+End the daemon and every session, and return when it has ended. The exit status is 0 even if no daemon is running."""
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("stop", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
-    arguments.add_socket(own)
-    return own
+    parser = arguments.parser("stop", "[OPTIONS]", _DESCRIPTION, EXAMPLES)
+    arguments.add_socket(parser)
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
+    args = own_parser().parse_args(words)
     from ..daemon.client import admin
     from ..daemon.protocol import endpoint
 
-    path = endpoint.socket_path(given.socket)
+    path = endpoint.socket_path(args.socket)
     pid = admin.shutdown(path)
     talk(f"no daemon listens at {path}: nothing to stop" if pid is None else f"the daemon (pid {pid}) has ended")
     return 0

@@ -1,7 +1,4 @@
-"""``shellsession wait``: stay with a command that was handed back running.
-
-Law: it ends as the command does, with its output and its status.
-"""
+"""``shellsession wait``: wait for a command that was handed back running, print its output, exit with its status."""
 
 from __future__ import annotations
 
@@ -13,26 +10,26 @@ from . import arguments, results
 
 EXAMPLES: Final = (
     ("shellsession wait builder", "until it ends, or waits for input"),
-    ("shellsession wait --timeout 0.1 builder", "what it has printed by now; 124 says that it runs on"),
+    ("shellsession wait --timeout 0.1 builder", "what it has printed by now; 124 means that it is still running"),
 )
 _DESCRIPTION: Final = """\
-Stay with the command that was handed back running until it ends, waits for input, or the time limit passes. What it
-has printed since the last time comes first, then the rest as it is printed. It exits with the command's status, and
-with 124 while the command runs on. One that was handed back for its --idle-timeout is handed back so again, each time
-that it is silent for that long. Ctrl-C ends the command, but not one that another process runs and waits for."""
+Wait until the command that was handed back running ends or waits for input, or until the time limit passes. First comes
+what it has printed since the last call, then the rest as it is printed. The exit status is the command's, or 124 while
+it is still running. A command that was handed back because of --idle-timeout is handed back again each time that it
+prints nothing for so long. Ctrl-C ends the command, unless another process runs it and waits for it."""
 
 
 def own_parser() -> argparse.ArgumentParser:
-    own = arguments.parser("wait", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
-    arguments.add_timeout(own, "stay with it")
-    arguments.add_json(own, "print the whole result as one JSON object")
-    arguments.add_socket(own)
-    arguments.add_agent(own)
-    return own
+    parser = arguments.parser("wait", "[OPTIONS] AGENT", _DESCRIPTION, EXAMPLES)
+    arguments.add_timeout(parser, "wait")
+    arguments.add_json(parser, "print the whole result as one JSON object")
+    arguments.add_socket(parser)
+    arguments.add_agent(parser)
+    return parser
 
 
 def main(words: Sequence[str]) -> int:
-    given = own_parser().parse_args(words)
-    from .results import stay
+    args = own_parser().parse_args(words)
+    from .results import follow
 
-    return results.status(*stay(given, lambda visit: visit.wait(given.timeout)))
+    return results.status(*follow(args, lambda visit: visit.wait(args.timeout)))

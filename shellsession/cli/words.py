@@ -1,6 +1,6 @@
-"""What words of the command line mean, where no parser is needed to know it.
+"""Small functions for words of the command line that need no parser: agent names, scripts, exit statuses.
 
-Law: what a word means is the same in every locale. Each start of the command line loads this.
+A word means the same in every locale. Every start of the command line imports this module.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from typing import Final
 
 
-# What timeout(1) exits with when it fails itself, and a shell after Ctrl-C.
+# The exit status of timeout(1) when it fails itself, and of a shell after Ctrl-C.
 REFUSED: Final = 125
 INTERRUPTED: Final = 130
 
 _SAFE: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
 
 
-class Asked:
-    """What this call asked for that whoever tells its errors is to know: they come as JSON, too."""
+class ErrorFormat:
+    """Process-wide setting: ``json`` is True if errors are also printed as JSON (``--json``)."""
 
     json = False
 
@@ -32,7 +32,7 @@ def default_agent() -> str:
 
 
 def name(text: str) -> str:
-    """An agent's name is the same text in every locale: what it was written as, where that is UTF-8."""
+    """The agent's name as typed, decoded as UTF-8 if possible, so that it is the same text in every locale."""
     try:
         return os.fsencode(text).decode()
     except UnicodeError:
@@ -40,11 +40,11 @@ def name(text: str) -> str:
 
 
 def script(command: Sequence[str]) -> bytes:
-    """One word is a script already; several are quoted, so that bash sees the same words. In any locale, its bytes."""
+    """The bash text to run. One word is a script already; several are quoted, so that bash sees the same words."""
     words = [os.fsencode(word) for word in command]
     return words[0] if len(words) == 1 else b" ".join(map(quoted, words))
 
 
 def quoted(word: bytes) -> bytes:
-    """As ``shlex.quote``, which loads re to find out the same."""
+    """As ``shlex.quote``, but for bytes and without importing re."""
     return word if word and _SAFE.issuperset(word) else b"'%b'" % word.replace(b"'", b"'\"'\"'")

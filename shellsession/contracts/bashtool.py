@@ -1,11 +1,11 @@
-"""bashtool (document 003): deny patterns, a confirmation, then bash; a text with the exit code, and ``details``.
+"""bashtool (document 003): check deny patterns, ask for confirmation, run the command, return a text and ``details``.
 
-The document is silent on defaults and on the wording of two of its errors: here nothing is denied unless it is named
-(``YOAGENT_DENY_PATTERNS`` are what yoagent denies), the time limit is 120 s, the output limit 256 KiB per stream. It
-cuts a stream at a byte, which may be within a character: here at the last whole one before. A bash that is killed by a
-signal has no exit code, hence -1.
+The document states no defaults and leaves the wording of two errors open. Here nothing is denied by default
+(``YOAGENT_DENY_PATTERNS`` is yoagent's list), the time limit is 120 s, and the output limit is 256 KiB per stream. The
+document cuts a stream at a byte; here the cut is at the last whole character before it. A bash that a signal killed has
+no exit code: the payload says -1.
 
-A job that still holds the output 0.5 s after bash's end (``server &``) is left running; a line on stderr says so.
+A job that still has the output open 0.5 s after bash has ended (``server &``) keeps running; a line on stderr says so.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from .contract import (
     Ask,
     BadCall,
     Contract,
-    Dressed,
     Input,
     Judge,
     Look,
     Place,
     Steps,
+    WrappedRequest,
+    append_line,
     definition,
     display,
     first,
     limit_of,
     notice,
-    on_its_own,
     to_path,
     to_text,
 )
-from .one_shot import SAID_MAX, ended, watched
+from .one_shot import REPORT_MAX, bash_c_with_report, read_report
 from .tool import Binder
 
 TIMEOUT: Final = 120.0  # seconds
@@ -54,13 +54,13 @@ _STATE: Final = ". Working directory, variables and functions persist between ca
 
 
 class ToolError(ContractError):
-    """What document 003 calls an error of the tool."""
+    """An error that document 003 defines."""
 
     code = "bashtool"
 
 
 class InvalidArgs(ToolError):
-    """The arguments are not what the tool takes: no command, or none that bash could read."""
+    """The arguments are wrong: there is no command, or bash could not read it."""
 
     code = "bashtool_invalid_args"
 
@@ -88,7 +88,7 @@ class Details(TypedDict):
 
 
 class Payload(TypedDict):
-    """What the tool returns, also for a command that fails: the model needs that to correct itself."""
+    """What the tool returns, also for a command that fails: the model needs its output to correct itself."""
 
     content: list[Text]
     details: Details
@@ -101,11 +101,13 @@ class BashToolInput(Input):
 class BashTool(Contract[Payload]):
     """The tool of document 003.
 
-    ``deny_patterns``: a command that contains one of these texts is blocked. ``confirm``: a function of the command,
-    for async tools also a coroutine function; unless it says yes the command is not run (``confirm_fn`` is the
-    document's name for it). ``cwd``: where commands run
-    (default: the host's). ``timeout``: seconds (None: no limit). ``max_output_bytes``: of each stream that are shown.
-    ``persistent``: one bash for all calls, and the model is told so; then ``cwd`` is where an agent's bash starts.
+    ``deny_patterns``: a command that contains one of these texts is blocked.
+    ``confirm``: a function of the command, for async tools also a coroutine function. The command runs only if it
+    returns True. ``confirm_fn`` is the document's name for the same argument.
+    ``cwd``: where commands run (default: the host's working directory).
+    ``timeout``: seconds (None: no limit).
+    ``max_output_bytes``: how many bytes of each stream the payload has.
+    ``persistent``: one bash for all calls; the description says so, and ``cwd`` is where an agent's bash starts.
     Raises InvalidRequest.
     """
 
@@ -122,21 +124,21 @@ class BashTool(Contract[Payload]):
         confirm_fn: Callable[[str], Any] | None = None,
     ) -> None:
         if confirm is not None and confirm_fn is not None:
-            raise InvalidRequest("confirm and confirm_fn are two names of one thing: give one of them")
+            raise InvalidRequest("confirm and confirm_fn are two names of one argument: pass one of them")
         confirm = confirm if confirm_fn is None else confirm_fn
         patterns = () if isinstance(deny_patterns, str) or not isinstance(deny_patterns, Iterable) else deny_patterns
         self.deny_patterns = tuple(patterns)
         if patterns is not deny_patterns or not all(isinstance(one, str) and one for one in self.deny_patterns):
-            raise InvalidRequest("deny_patterns are texts in a list, not one text, and none of them is empty")
+            raise InvalidRequest("deny_patterns is a list of texts, none of them empty")
         if confirm is not None and not callable(confirm):
             raise InvalidRequest(f"confirm is a function of the command, not {confirm!r}")
         check_seconds("timeout", timeout)
         check_flag("persistent", persistent)
         self.confirm = confirm
         self.cwd, self.timeout, self.persistent = to_path("cwd", cwd), timeout, persistent
-        # Kept from both ends; twice the limit, so that all that is shown is in the first half.
+        # A session keeps the start and the end of a stream, half each. The payload shows the start: keep twice as much.
         Limits(max_output_bytes)
-        self.max_output_bytes, self._limits = max_output_bytes, Limits(2 * (max_output_bytes + SAID_MAX))
+        self.max_output_bytes, self._limits = max_output_bytes, Limits(2 * (max_output_bytes + REPORT_MAX))
         self._nonce = secrets.token_hex(8).encode()
 
     @property
@@ -152,13 +154,13 @@ class BashTool(Contract[Payload]):
         command = to_text("command", BashToolInput.read(call).command)
         if self.persistent:
             return Request(command, self.timeout, tty=False, limits=self._limits)
-        text = watched(command, self._nonce)
-        return Dressed(
-            command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=self._ended
+        text = bash_c_with_report(command, self._nonce)
+        return WrappedRequest(
+            command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=self._read_result
         )
 
-    def _ended(self, result: Result) -> Result:
-        return ended(result, self._nonce)
+    def _read_result(self, result: Result) -> Result:
+        return read_report(result, self._nonce)
 
     def steps(self, call: object) -> Steps[Payload]:
         try:
@@ -173,7 +175,7 @@ class BashTool(Contract[Payload]):
                 raise Failed(f"Command blocked by safety policy: contains '{pattern}'")
         try:
             if self.confirm is not None:
-                yield Judge(request)  # nobody is asked for what a policy denies
+                yield Judge(request)  # do not ask a person about a command that a policy refuses
                 if not (yield Ask(self.confirm, (command,))):
                     raise Failed("Command was not confirmed by the user.")
             if self.cwd is not None:
@@ -195,9 +197,11 @@ class BashTool(Contract[Payload]):
 
 
 def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -> Payload:
-    """The documented payload. ``more``: what is to be said on stderr besides."""
-    stdout, stderr = (_shown(data, omitted, cut, max_output_bytes) for _, data, omitted, cut in streams_of(result))
-    stderr = on_its_own(stderr, more)
+    """The documented payload. ``more``: a line to add to stderr."""
+    stdout, stderr = (
+        _stream_text(data, omitted, cut, max_output_bytes) for _, data, omitted, cut in streams_of(result)
+    )
+    stderr = append_line(stderr, more)
     died = result.exit_code is None or result.signal is not None
     exit_code = -1 if died or result.exit_code is None else result.exit_code
     output = f"STDOUT:\n{stdout}\nSTDERR:\n{stderr}" if stderr else stdout
@@ -207,8 +211,8 @@ def render(result: Result, max_output_bytes: int = MAX_OUTPUT, more: str = "") -
     }
 
 
-def _shown(data: bytes, omitted: int, cut: int, limit: int) -> str:
-    """A stream as text, within the limit: it counts the bytes of the text, where a faulty byte has become three."""
+def _stream_text(data: bytes, omitted: int, cut: int, limit: int) -> str:
+    """A stream as text within the limit, which counts bytes of the text: there an invalid byte takes three (U+FFFD)."""
     if omitted:
         data = data[:cut]
         data = data[: len(data) - len(unfinished(data))]

@@ -1,6 +1,7 @@
-"""Waiting: for a command that may be cancelled; with ``asking`` the one place where contracts wait.
+"""Cancel tool calls, and everything in contracts that waits: for a command, for a person's answer, for other calls.
 
-Law: a cancelled call has ended its own command, and no other, before it comes back.
+``CancelToken`` cancels calls. ``run`` and ``arun`` run a command that a token can end. ``ask`` and ``aask`` call a
+function that may take long. A cancelled call ends its own command, and no other, before it returns.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from ..errors import ShellSessionError
 from ..models import Result
 from ..policy import rules
 
-_PAUSES: Final = (0.001, 0.05)  # seconds between tries to end a command that is yet to begin: soon, then seldom
-_PATIENCE: Final = 5.0  # seconds for what a thread of ours does when all is over
+# Shortest and longest pause, in seconds, between two tries to interrupt a command that may not have started yet.
+_RETRY_PAUSES: Final = (0.001, 0.05)
+_JOIN_TIMEOUT: Final = 5.0  # seconds to wait for an interrupting thread to finish
 
 
 class CallCancelled(ShellSessionError):
-    """The call was cancelled by its token: nothing was run, or what ran was ended; ``result`` is what it did then."""
+    """The call was cancelled by its token. ``result``: that of the interrupted command, None if nothing was run."""
 
     code = "call_cancelled"
 
@@ -34,14 +36,14 @@ class CallCancelled(ShellSessionError):
 
 
 class CancelToken:
-    """Cancels tool calls: ``bash(call, cancel=token)``, and then ``token.cancel()`` from wherever you are.
+    """Cancels tool calls: pass it with ``bash(call, cancel=token)``, then call ``token.cancel()``.
 
-    From any thread, task or signal handler, before the call, during it or after it; one token may be given to many
-    calls. A command that runs is ended as a time limit ends it, the session stays, and the call tells that it was
-    cancelled. A command that has ended by itself in the meantime has its result.
+    ``cancel`` works from any thread, task or signal handler, and before, during or after the call. One token may be
+    passed to many calls. A running command is ended as a time limit would end it. The session stays open, and the call
+    reports that it was cancelled. A command that has ended by itself in the meantime has its normal result.
     """
 
-    _left_queue = False  # its call was cancelled before its turn came: nobody is to be asked about that
+    _left_queue = False  # the call was cancelled while it was queued: do not ask for its confirmation
 
     def __init__(self) -> None:
         self._cancelled = False
@@ -49,21 +51,23 @@ class CancelToken:
 
     @property
     def cancelled(self) -> bool:
-        """Has ``cancel`` been called?"""
+        """True once ``cancel`` was called."""
         return self._cancelled
 
     def cancel(self) -> None:
-        """Cancel the calls that have this token. Does not wait for them; a second time does nothing."""
+        """Cancel the calls that have this token, without waiting for them. A second call does nothing."""
         self._cancelled = True
-        # No lock: a signal handler may call this in the middle of itself.
+        # No lock: a signal handler may call this method while the same thread is inside it.
         while self._listeners:
             with suppress(IndexError):
                 self._listeners.pop()()
 
     @contextmanager
     def calling(self, listener: Callable[[], object]) -> Iterator[None]:
-        """Within the block a cancellation (also one that came before) calls ``listener``, perhaps from another thread,
-        perhaps as late as the block is left."""
+        """Within the block, call ``listener`` on a cancellation, or at once if the token was cancelled before.
+
+        The call may come from another thread, and may still be running when the block is left.
+        """
         self._listeners.append(listener)
         try:
             if self._cancelled:
@@ -74,143 +78,149 @@ class CancelToken:
                 self._listeners.remove(listener)
 
 
-class _Turn:
-    """Which tool call a session is at, and which come next: in order of arrival, as what a model asks for in one breath
-    builds on what came before. A cancelled one in the queue must not end another's command."""
+class _CallQueue:
+    """The queue of a session's tool calls, in order of arrival.
+
+    The calls that a model makes at once build on each other, so the order matters. Cancelling a queued call must not
+    end the command of another.
+    """
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        self.line: list[int] = []  # threads, by their identities; the first has the turn
+        self.line: list[int] = []  # identities of threads; the first one runs its call
 
     def wake(self) -> None:
         with self.changed:
             self.changed.notify_all()
 
     @contextmanager
-    def taken(self, cancel: CancelToken | None) -> Iterator[None]:
-        """Raises CallCancelled, when that comes before the turn."""
+    def turn(self, cancel: CancelToken | None) -> Iterator[None]:
+        """Wait until this call is first, and run the block. Raises CallCancelled if it is cancelled before that."""
         me, line = threading.get_ident(), self.line
-        if line[:1] == [me]:  # a signal handler within a call: the session tells it that it is busy
+        if line[:1] == [me]:  # a signal handler during a call of this thread: the session will raise SessionBusy
             yield
             return
         try:
             with self.changed:
-                # A signal handler in the queue comes before its thread, which waits for its end.
+                # A signal handler that interrupts a queued thread goes first, as the thread cannot go on before it.
                 line.insert(line.index(me) if me in line else len(line), me)
                 self.changed.wait_for(lambda: line[0] == me or (cancel is not None and cancel.cancelled))
                 if cancel is not None and cancel.cancelled:
                     raise CallCancelled
             yield
         finally:
-            with suppress(ValueError):  # struck by Ctrl-C before it was in the line
+            with suppress(ValueError):  # KeyboardInterrupt before it was in the queue
                 line.remove(me)
             with self.changed:
-                # To all: one that was told of its turn may be cancelled just then, or struck by Ctrl-C.
+                # Wake all: the next one may be cancelled, or get a KeyboardInterrupt, at this very moment.
                 self.changed.notify_all()
 
 
-_turns: weakref.WeakKeyDictionary[Any, _Turn] = weakref.WeakKeyDictionary()
-_turns_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
+_queues: weakref.WeakKeyDictionary[Any, _CallQueue] = weakref.WeakKeyDictionary()
+_queues_lock = threading.RLock()  # reentrant: on Python 3.14 a KeyboardInterrupt can leave it held by its thread
 
 
-def _turn(session: Any) -> _Turn:
-    with _turns_lock:
-        return _turns.setdefault(session, _Turn())
+def _queue_of(session: Any) -> _CallQueue:
+    with _queues_lock:
+        return _queues.setdefault(session, _CallQueue())
 
 
-def _forget_turns() -> None:
-    """In a forked child: the threads that held them are not there."""
-    global _turns, _turns_lock
-    _turns, _turns_lock = weakref.WeakKeyDictionary(), threading.RLock()
+def _forget_queues() -> None:
+    """Reset in a forked child, which does not have the threads of these queues."""
+    global _queues, _queues_lock
+    _queues, _queues_lock = weakref.WeakKeyDictionary(), threading.RLock()
 
 
-os.register_at_fork(after_in_child=_forget_turns)
+os.register_at_fork(after_in_child=_forget_queues)
 
 
-class _Ending:
-    """Ends the command of one run from a thread of its own, so that who cancels does not wait."""
+class _Interrupter:
+    """Interrupts the command of one run from a thread of its own, so that ``cancel`` returns at once."""
 
-    def __init__(self, strike: Callable[[], object]) -> None:
-        self._strike = strike
-        self._over = threading.Event()
-        self._acts = False
+    def __init__(self, interrupt: Callable[[], object]) -> None:
+        self._interrupt = interrupt
+        self._finished = threading.Event()
+        self._started = False
 
     def begin(self) -> None:
         self._thread = threading.Thread(target=self._end, name="shellsession-cancel", daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
-        self._over.set()
-        if self._acts:
-            self._thread.join(_PATIENCE)
+        self._finished.set()
+        if self._started:
+            self._thread.join(_JOIN_TIMEOUT)
 
     def _end(self) -> None:
-        self._acts = True  # before the look whether it is over: who finishes sees this, or is seen
-        pause, longest = _PAUSES
-        while not self._over.is_set():
+        self._started = True  # before the test of _finished: finish() either sees this, or this thread sees _finished
+        pause, longest = _RETRY_PAUSES
+        while not self._finished.is_set():
             with suppress(ShellSessionError):
-                self._strike()
-            self._over.wait(pause)
+                self._interrupt()
+            self._finished.wait(pause)
             pause = min(2 * pause, longest)
 
 
 def run(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
-    """``session.run``, ended by the token. Raises CallCancelled, and what ``Session.run`` raises."""
-    turn = _turn(session)
+    """Call ``session.run`` when the session's earlier calls are done; a cancelled token ends its command.
+
+    Raises CallCancelled, and the errors of ``Session.run``.
+    """
+    queue = _queue_of(session)
     if cancel is None:
-        with turn.taken(None):
+        with queue.turn(None):
             result: Result = session.run(command, **options)
             return result
-    with cancel.calling(turn.wake), turn.taken(cancel):
-        ended = (_run_here if isinstance(session, Base) else _run_there)(session, command, options, cancel)
+    with cancel.calling(queue.wake), queue.turn(cancel):
+        ended = (_run_in_process if isinstance(session, Base) else _run_in_daemon)(session, command, options, cancel)
     if ended is None or (ended.outcome == "interrupted" and cancel.cancelled):
         raise CallCancelled(ended)
     return ended
 
 
-def _run_here(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result:
-    def strike() -> None:
-        # Whoever uses the session without a tool may be at another command, while ours waits for its turn.
+def _run_in_process(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result:
+    def interrupt() -> None:
+        # A caller that uses the session without a tool may be running another command, for which ours waits.
         call = session._engine.current
         if call is not None and call.request.command is command:
             session._interrupt(call)
 
-    ending = _Ending(strike)
+    interrupter = _Interrupter(interrupt)
     try:
-        with cancel.calling(ending.begin):
+        with cancel.calling(interrupter.begin):
             result: Result = session.run(command, **options)
             return result
     finally:
-        ending.finish()
+        interrupter.finish()
 
 
-def _run_there(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result | None:
-    """In a daemon, which ends the very request; None where its turn had not come."""
-    # Sockets and the wire: only once something is run that may be cancelled.
+def _run_in_daemon(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken) -> Result | None:
+    """Run in a daemon, which cancels exactly this request. Returns None if the request was still queued there."""
+    # Imported here, as it loads sockets and the wire format, which most calls do not need.
     from ..daemon.client.exchange import Cancelled, cancel_request
 
     with Cancelled() as cancelled:
-        ending = _Ending(lambda: cancelled.request and cancel_request(session._transport, cancelled.request, cancelled))
+        interrupter = _Interrupter(
+            lambda: cancelled.request and cancel_request(session._transport, cancelled.request, cancelled)
+        )
         try:
-            with cancel.calling(ending.begin):
+            with cancel.calling(interrupter.begin):
                 result: Result = session.run(command, **options)
                 return result
         except ShellSessionError:
-            ending.finish()
+            interrupter.finish()
             if not cancelled.ended:
                 raise
             return cancelled.result
         finally:
-            ending.finish()
+            interrupter.finish()
 
 
 async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel: CancelToken | None) -> Result:
-    """As ``run``, for asyncio; a call that is cancelled while it waits for its turn never begins."""
+    """As ``run``, for asyncio. A call that is cancelled while it is queued never begins."""
     if cancel is None or cancel.cancelled:
         return await cancellable(session.run(command, **options), None, cancel)  # type: ignore[no-any-return]
-    from ..daemon.client.exchange import (
-        Cancelled,  # sockets and the wire: only once something is run that may be cancelled
-    )
+    from ..daemon.client.exchange import Cancelled  # imported here for the reason given in _run_in_daemon
 
     with Cancelled() as cancelled:
         try:
@@ -221,7 +231,7 @@ async def arun(session: Any, command: bytes, options: Mapping[str, Any], cancel:
 
 
 async def cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, cancel: CancelToken | None) -> Any:
-    """Await it, at most so many seconds. Raises TimeoutError and CallCancelled when it was given up."""
+    """Await ``work``, which is cancelled at the time limit or by the token. Raises TimeoutError and CallCancelled."""
     import asyncio
 
     if cancel is None:
@@ -232,8 +242,8 @@ async def cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, can
         raise CallCancelled
     loop, over = asyncio.get_running_loop(), False
 
-    def strike() -> None:
-        with suppress(RuntimeError):  # the loop was closed: nothing runs there any more
+    def interrupt() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nothing runs there any more
             loop.call_soon_threadsafe(end)
 
     def end() -> None:
@@ -242,7 +252,7 @@ async def cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, can
 
     try:
         async with asyncio.timeout(None) as limit:
-            with cancel.calling(strike):
+            with cancel.calling(interrupt):
                 try:
                     async with asyncio.timeout(timeout):
                         return await work
@@ -257,81 +267,81 @@ async def cancellable(work: Coroutine[Any, Any, Any], timeout: float | None, can
 def ask(
     function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
 ) -> Any:
-    """A function's answer. Raises TimeoutError after so many seconds, CallCancelled, and what the function raises.
+    """Call the function and return its answer. Raises TimeoutError, CallCancelled, and what the function raises.
 
-    With a time limit it is asked in a thread of its own, which goes on when nobody waits for it any more; without one,
-    in this thread, and to the end. A call that was cancelled before is asked about all the same: it is not run, but
-    first told what it would be told otherwise.
+    With a time limit, the function runs in a thread of its own, which goes on after the limit; without one, in this
+    thread to its end. If the token was cancelled before, the function is called all the same, so that a refusal is
+    reported as such. After a yes, the cancellation keeps the command from running.
     """
-    cancel = _fresh(cancel)
+    cancel = _unless_cancelled(cancel)
     if timeout is None:
         return rules.ask(function, arguments)
-    heard = threading.Event()
-    asked = _Asked(rules.ask, (function, arguments), heard.set)
+    done = threading.Event()
+    thread = _FunctionThread(rules.ask, (function, arguments), done.set)
     if cancel is None:
-        in_time = heard.wait(timeout)
+        in_time = done.wait(timeout)
     else:
-        with cancel.calling(heard.set):
-            in_time = heard.wait(timeout)
-    if not asked.answered:
+        with cancel.calling(done.set):
+            in_time = done.wait(timeout)
+    if not thread.answered:
         raise TimeoutError if not in_time else CallCancelled
-    return asked.answer()
+    return thread.answer()
 
 
-def _fresh(cancel: CancelToken | None) -> CancelToken | None:
+def _unless_cancelled(cancel: CancelToken | None) -> CancelToken | None:
     return None if cancel is None or cancel.cancelled else cancel
 
 
 async def aask(
     function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float | None, cancel: CancelToken | None
 ) -> Any:
-    """As ``ask``, for asyncio; the function may be a coroutine function. Any other is asked in a thread of its own."""
-    cancel = _fresh(cancel)
+    """As ``ask``, for asyncio. Any function that is not a coroutine function runs in a thread of its own."""
+    cancel = _unless_cancelled(cancel)
     if inspect.iscoroutinefunction(function):
         answer = function(*arguments)
-    else:  # people may take their time, and the loop has none
-        answer = await cancellable(elsewhere(function, *arguments), timeout, cancel)
-    return await cancellable(_awaited(answer), timeout, cancel) if inspect.isawaitable(answer) else answer
+    else:  # a person may take long to answer, which must not block the loop
+        answer = await cancellable(in_own_thread(function, *arguments), timeout, cancel)
+    return await cancellable(_await(answer), timeout, cancel) if inspect.isawaitable(answer) else answer
 
 
-async def _awaited(answer: Any) -> Any:
+async def _await(answer: Any) -> Any:
     return await answer
 
 
-async def elsewhere(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function gives, in a thread of its own: the loop's few may be taken, for as long as commands run."""
+async def in_own_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run the function in a thread of its own. Commands may occupy all threads of the loop's executor for long."""
     import asyncio
 
-    loop, heard = asyncio.get_running_loop(), asyncio.Event()
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-    def hear() -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(heard.set)
+    def notify() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(done.set)
 
-    asked = _Asked(function, arguments, hear)
-    await heard.wait()
-    return asked.answer()
+    thread = _FunctionThread(function, arguments, notify)
+    await done.wait()
+    return thread.answer()
 
 
-class _Asked:
-    """A function that is asked in a thread of its own: people may take their time, and never answer."""
+class _FunctionThread:
+    """Runs a function in a thread of its own, as a person may take long to answer it, or never do so."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], hear: Callable[[], object]) -> None:
-        self._function, self._arguments, self._hear = function, arguments, hear
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], notify: Callable[[], object]) -> None:
+        self._function, self._arguments, self._notify = function, arguments, notify
         self._answer: Any = None
         self._fault: BaseException | None = None
         self.answered = False
         context = contextvars.copy_context()
-        # A daemon: who never answers must not keep the interpreter from its end.
-        threading.Thread(target=context.run, args=(self._ask,), name="shellsession-ask", daemon=True).start()
+        # A daemon thread: a question without an answer must not keep the interpreter from exiting.
+        threading.Thread(target=context.run, args=(self._run,), name="shellsession-ask", daemon=True).start()
 
-    def _ask(self) -> None:
+    def _run(self) -> None:
         try:
             self._answer = self._function(*self._arguments)
         except BaseException as fault:
             self._fault = fault
         self.answered = True
-        self._hear()
+        self._notify()
 
     def answer(self) -> Any:
         if self._fault is not None:

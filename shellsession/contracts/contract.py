@@ -1,6 +1,7 @@
-"""What all tool contracts share: the words in which a contract asks its host to act, and the reading of foreign calls.
+"""The base of all tool contracts: the actions they ask for, the check of a call's arguments, and shared wording.
 
-Law: a contract is pure; it names what is to be done and is given what came of it, as a generator, and touches nothing.
+A contract performs no I/O. Its ``steps`` is a generator that yields actions (run this request, look at that path) and
+receives their results. ``tool.py`` performs them, for threads and for asyncio.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ P = TypeVar("P")
 M = TypeVar("M", bound="Input")
 
 
-class Dressed(Request):
-    """A request with what its contract adds: ``command`` is what the model said, and what a policy judges.
+class WrappedRequest(Request):
+    """A request that its contract has wrapped. ``command`` is what the model wrote, and what a policy judges.
 
-    ``text``: what the session's bash runs instead, in a subshell where the request is isolated. ``reads``: what the
-    contract makes of the Result before a policy masks it, as what bash says to the contract is none of the secrets';
-    a Result is masked then, and what is none is the contract's own.
+    ``text``: what the session's bash runs instead of ``command``; if the request is isolated, in a subshell.
+    ``reads``: a function that the contract applies to the Result before a policy masks secrets in it. It must come
+    first, as masking could change what bash reports to the contract. If it returns a Result, that one is masked; any
+    other value goes to the contract unchanged.
     """
 
     text: bytes | None = None
@@ -34,26 +36,26 @@ class Dressed(Request):
 
 
 class Limited(Result):
-    """A result that came under another time limit than its contract's: a policy's, in seconds."""
+    """A result whose time limit, in seconds, was set by a policy instead of the contract."""
 
     limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A fresh bash for the next command, please; where none was started yet, none is now. Answered with None."""
+    """Action: give the next command a fresh bash; do nothing if none was started yet. The answer is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is at this path of the host, or at its working directory? Answered with a ``Place``."""
+    """Action: look at this path of the host, or (None) at its working directory. The answer is a ``Place``."""
 
     path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path of the host, and what was found there."""
+    """A path of the host, and what is there."""
 
     path: str
     kind: Literal["directory", "other", "missing"]
@@ -61,9 +63,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """A directory with this program under each of these names, and with these symbolic links (name and target), please.
+    """Action: make a directory with this program under each of these names, and with these links (name and target).
 
-    Commands may run what is in it. Answered with its path; the name of the directory begins with ``prefix``.
+    Commands can run the programs. The answer is the path of the directory; its name begins with ``prefix``.
     """
 
     prefix: str
@@ -74,14 +76,14 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Would this request be refused, whoever says yes to it? Answered with None, or the refusal."""
+    """Action: check whether a policy refuses this request outright. The answer is None, or the refusal is raised."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Somebody's yes or no: a function, or a coroutine function, of these arguments. Answered with its answer."""
+    """Action: call this function, or coroutine function, for a yes or no. The answer is what it returns."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -89,34 +91,34 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """A line for the agent's interaction log. Answered with None."""
+    """Action: write a record to the agent's interaction log. The answer is None."""
 
     record: Mapping[str, object]
 
 
 Action = Request | Restart | Look | Programs | Judge | Ask | Log
-# A call told once, for threads and for asyncio: what it asks for, what it is given, and its payload.
+# One call, written once for threads and asyncio: it yields actions, receives their answers, and returns its payload.
 Steps = Generator[Action, Any, P]
 
 
 class BadCall(Exception):
-    """The arguments of a call are not what the tool takes; each contract tells it in its own error."""
+    """The arguments of a call are not what the tool takes. Each contract turns this into its own error."""
 
 
-_SURROGATES: Final = re.compile("[\ud800-\udfff]")  # as Python has the bytes of a path that are none
-_NAMED: Final = 40  # characters of a field's name that an error tells
-_WRONG: Final = {"missing": "is missing", "extra_forbidden": "is unknown"}  # pydantic's names
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")  # how Python represents bytes of a path that are not UTF-8
+_FIELD_NAME_MAX: Final = 40  # characters of a field's name that an error quotes
+_PROBLEMS: Final = {"missing": "is missing", "extra_forbidden": "is unknown"}  # by pydantic's error type
 
 
 class Input(BaseModel):
-    """The arguments of a call: foreign data, taken by the letter."""
+    """The arguments of a call, validated strictly: a model wrote them, and no type is converted."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, call: dict[str, Any]) -> dict[str, Any]:
-        """Some providers fill in null for what the model left out."""
+        """Drop optional fields that are null: some providers fill in null for what the model left out."""
         fields = cls.model_fields
         return {
             name: value
@@ -126,7 +128,7 @@ class Input(BaseModel):
 
     @classmethod
     def read(cls: type[M], call: object) -> M:
-        """The call's arguments, checked. Raises BadCall, with no value of the call in its text."""
+        """Validate the arguments of a call. Raises BadCall, whose text contains no value of the call."""
         if not isinstance(call, Mapping):
             raise BadCall(f"the arguments are an object with fields, not {type(call).__name__}")
         try:
@@ -134,165 +136,169 @@ class Input(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             field, said = ".".join(str(part) for part in first["loc"]), first["msg"]
-            field = field if len(field) <= _NAMED else f"{field[:_NAMED]}..."
-            said = _WRONG.get(first["type"], said.replace("Input should", "should"))
-            raise BadCall(f"{field}: {said}; {cls._takes()}" if field else said) from None
+            field = field if len(field) <= _FIELD_NAME_MAX else f"{field[:_FIELD_NAME_MAX]}..."
+            said = _PROBLEMS.get(first["type"], said.replace("Input should", "should"))
+            raise BadCall(f"{field}: {said}; {cls._describe_arguments()}" if field else said) from None
 
     @classmethod
-    def _takes(cls) -> str:
-        """What a call may have, in words."""
+    def _describe_arguments(cls) -> str:
+        """The arguments that a call may have, in words."""
         names = [f"{name}{'' if one.is_required() else ' (optional)'}" for name, one in cls.model_fields.items()]
         return f"the arguments are {', '.join(names)}" if names else "there are no arguments"
 
 
 def without_default(schema: dict[str, Any]) -> None:
-    """Of a field whose document names none."""
+    """Remove the default from a field's JSON schema, where the document states none."""
     del schema["default"]
 
 
 class Contract(Generic[P]):
-    """One documented tool: its definition, and what a call of it does."""
+    """One documented tool: its definition, and the steps of a call."""
 
     name: ClassVar[str] = "bash"
     Input: ClassVar[type[Input]]
     persistent: bool = False
-    lasts: ClassVar[bool] = False  # its session is not closed for being idle, unless the host gave an ``idle_ttl``
-    shell: ClassVar[str] = "bash"  # what isolated calls run with ``-c``, as they see it in ``$0``
-    cwd: str | None = None  # where isolated calls run; relative to the host's, which it is by default
+    lasts: ClassVar[bool] = False  # the session is not closed for being idle, unless the host set an ``idle_ttl``
+    shell: ClassVar[str] = "bash"  # the ``$0`` of isolated calls, which run as ``bash -c``
+    cwd: str | None = None  # where isolated calls run, relative to the host's working directory; None: there
 
     @property
     def description(self) -> str:
-        """What the model is told; the live working directory, where the document wants it, is at
-        ``{working_directory}``."""
+        """The description for the model. ``{working_directory}`` in it stands for the current working directory."""
         raise NotImplementedError
 
     def session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
-        """How the agent's bash is started: pipes, and the host's environment with nothing added."""
+        """The options of the agent's session: pipes instead of a terminal, and the host's environment unchanged."""
         return {"tty": False, "agent_env": False, "env": dict(environ), "timeout": None}
 
     def steps(self, call: object) -> Steps[P]:
-        """What a call does. Raises the contract's own errors, and no others."""
+        """The steps of a call. Raises only the contract's own errors."""
         raise NotImplementedError
 
 
 def definition(contract: Contract[Any]) -> dict[str, Any]:
-    """The tool as models are told of it: name, description, and its input as JSON schema."""
+    """The tool's definition for the model: name, description, and the JSON schema of its input."""
     schema = contract.Input.model_json_schema()
     schema.pop("title", None)
-    schema.pop("description", None)  # pydantic's copy of the class's docstring, which is for us
+    schema.pop("description", None)  # pydantic copies the docstring of the class, which is not for the model
     for field in schema.get("properties", {}).values():
         field.pop("title", None)
     return {"name": contract.name, "description": contract.description, "input_schema": schema}
 
 
 def to_path(name: str, value: object) -> str | None:
-    """The path of a directory, given as text or as a path object. Raises InvalidRequest."""
-    path = value if isinstance(value, str) else path_text(value)  # of a text no more: that there is none is told later
+    """The text of a directory's path, which may be a path object. Raises InvalidRequest."""
+    path = value if isinstance(value, str) else path_text(value)  # whether it exists is checked at each call
     if value is not None and (not path or "\0" in path):
         raise InvalidRequest(f"{name} is the path of a directory (str or Path), not {value!r}")
     return path
 
 
 def display(path: str) -> str:
-    """A path as text for people and models: what of it is no UTF-8 cannot be sent to a provider, and is replaced."""
+    """A path for people and models. Bytes that are not UTF-8 become U+FFFD, as no provider would accept them."""
     return _SURROGATES.sub("\ufffd", path)
 
 
 def to_text(name: str, value: str) -> bytes:
-    """The text as bash reads it. Raises BadCall for what no command line can hold."""
+    """The text as bytes for bash. Raises BadCall for characters that no command line can contain."""
     if "\0" in value:
-        raise BadCall(f"{name}: holds a NUL character, which bash cannot read")
+        raise BadCall(f"{name}: contains a NUL character, which bash cannot read")
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise BadCall(f"{name}: holds half of a surrogate pair, which is no text") from None
+        raise BadCall(f"{name}: contains half of a surrogate pair, which is not text") from None
 
 
 def quoted(text: bytes) -> bytes:
-    """One word of bash that means just this text."""
+    """The text quoted as one word of bash."""
     return shlex.quote(text.decode("latin-1")).encode("latin-1")
 
 
 def limited(result: Result, limit: float | None) -> Limited:
-    """The result, which came under this time limit."""
+    """The result with its time limit, which a policy set."""
     return Limited(**vars(result), limit=limit)
 
 
 def limit_of(result: Result, usual: float | None) -> str:
-    """The time limit under which it came, in seconds as people read them."""
+    """The time limit of the result, as a number of seconds for people; ``usual`` is the contract's."""
     limit = result.limit if isinstance(result, Limited) else usual
     seconds = result.duration if limit is None else limit
     return str(int(seconds)) if seconds == int(seconds) else str(seconds)
 
 
 def first(data: bytes, size: int) -> str:
-    """The first bytes of a stream as text, without half a character at the cut."""
+    """The first bytes of a stream as text, cut at a whole character."""
     head = data[:size]
     return head[: len(head) - len(unfinished(head))].decode("utf-8", "replace")
 
 
+# What becomes of the session's state. Both follow a clause about bash: "bash was killed: its state is lost, ...".
 LOST: Final = "its state is lost, the next command starts in a fresh one"
 KEPT: Final = "the shell, its directory and its variables are kept"
 
 
 class CallError(ContractError):
-    """The error of a call: ``stdout`` and ``stderr`` are what its command had printed, "" where none ran."""
+    """The error of a call. ``stdout`` and ``stderr`` are what its command had printed; "" if none ran."""
 
     code = "contract_call"
 
     def __init__(self, message: str, stdout: str = "", stderr: str = "") -> None:
-        super().__init__(message + "".join(_part(*part) for part in (("stdout", stdout), ("stderr", stderr))))
+        super().__init__(message + "".join(_section(*part) for part in (("stdout", stdout), ("stderr", stderr))))
         self.message, self.stdout, self.stderr = message, stdout, stderr
 
     def __reduce__(self) -> tuple[type[CallError], tuple[object, ...]]:
-        return type(self), (self.message, self.stdout, self.stderr)  # to cross processes with its output
+        return type(self), (self.message, self.stdout, self.stderr)  # so that pickle keeps the output
 
 
-def _part(name: str, text: str) -> str:
+def _section(name: str, text: str) -> str:
     return f"\n[{name}]\n{text.removesuffix(chr(10))}" if text else ""
 
 
-def on_its_own(text: str, line: str) -> str:
-    """The text, and the line after it on a line of its own; "" is none."""
+def append_line(text: str, line: str) -> str:
+    """The text, followed by this line on a line of its own; "" adds nothing."""
     return f"{text}\n{line}" if text and line and not text.endswith("\n") else text + line
 
 
-def shown(result: Result) -> tuple[str, str]:
-    """Its stdout and stderr as text; where bytes were dropped, a line says how many."""
-    stdout, stderr = (_whole(data, omitted, cut) for _, data, omitted, cut in streams_of(result))
+def output_texts(result: Result) -> tuple[str, str]:
+    """The stdout and stderr of a result as text; where bytes were dropped, a line says how many."""
+    stdout, stderr = (_stream_text(data, omitted, cut) for _, data, omitted, cut in streams_of(result))
     return stdout, stderr
 
 
-def _whole(data: bytes, omitted: int, cut: int) -> str:
+def _stream_text(data: bytes, omitted: int, cut: int) -> str:
     if not omitted:
         return decoded(data, 0, 0)
     head, tail = decoded(data[:cut], omitted, cut), decoded(data[cut:], omitted, 0)
     return f"{head}\n[{omitted} bytes omitted]\n{tail}"
 
 
-def ending(result: Result) -> str:
-    """In words, how a command ended that did not simply exit; "" for one that did."""
+def describe_ending(result: Result) -> str:
+    """How the command ended, in words, and whether the state is lost; "" if it simply exited."""
     if result.outcome == "exited" and result.state_kept:
         return ""
-    said = result.reason if result.outcome == "shell_exited" else _stopped(result)
+    said = result.reason if result.outcome == "shell_exited" else _stop_reason(result)
     return said if result.state_kept else f"{said}; {LOST}"
 
 
-def stopped(result: Result) -> str:
-    """Why a command was ended that did not come to its own end, as one that reads the terminal; "" for one that did, or
-    ran into its time limit, which is told elsewhere."""
-    return "" if result.outcome in ("exited", "shell_exited", "timed_out") else _stopped(result)
+def describe_stop(result: Result) -> str:
+    """Why the command was stopped, for instance because it read the terminal.
+
+    Returns "" if it ended by itself, or at its time limit, which each contract words itself.
+    """
+    return "" if result.outcome in ("exited", "shell_exited", "timed_out") else _stop_reason(result)
 
 
-def _stopped(result: Result) -> str:
+def _stop_reason(result: Result) -> str:
     return f"the command was ended ({result.reason or result.outcome})"
 
 
 def notice(result: Result, stateful: bool) -> str:
-    """A line beside the output. It says why the command was stopped, or that it left running what may print more; and
-    for who keeps state in the session's bash (``stateful``), that this one is gone. "" where there is nothing to say.
+    """A line to add to the output, or "".
+
+    It says why the command was stopped, or that it left a process running that may print more. If the contract keeps
+    state in the session's bash (``stateful``), it also says that this state is lost.
     """
-    said = ending(result) if stateful and not result.state_kept else stopped(result)
+    said = describe_ending(result) if stateful and not result.state_kept else describe_stop(result)
     if result.outcome == "exited":
         said = said or result.reason
     return f"[{said}]\n" if said else ""

@@ -1,14 +1,17 @@
-"""langchain (document 002, SPEC-06): a command's stdout as text; all else is an error that tells the agent what came.
+"""langchain (document 002, SPEC-06): return a command's stdout as text; raise an error for every failure.
 
-Law: an agent has this tool only where somebody asked for it: ``tool`` is a named export, to be put among an agent's
-tools under a condition (``--bash``), and nothing registers it.
+Nothing registers this tool. The host adds ``tool`` to an agent's tools where a condition (``--bash``) is met.
 
-The document says "return stdout/stderr" to the model, and "returns stdout as string" in its criteria: a command that
-succeeds gives its stdout alone, as execSync's does; one that fails gives both, in the error. The 1 MB are 2^20 bytes
-per stream; more is an error with the first of them, as execSync's is, and the command is ended. Arguments that are none
-are an error, too. With ``persistent`` a command that ends the shell is one even with status 0, as the state that was
-promised is gone. A job that still holds the output 0.5 s after bash's end (``server &``) is left running, and nothing
-says so: what is returned is stdout alone.
+How this module reads the document:
+
+* It says "return stdout/stderr" to the model, and "returns stdout as string" in its criteria. A command that succeeds
+  returns its stdout alone, as with execSync. One that fails has both streams in its error.
+* 1 MB means 2^20 bytes per stream. A command that prints more is ended, and its error has the first 2^20 bytes, as with
+  execSync.
+* Wrong arguments are an error, too.
+* With ``persistent``, a command that ends the shell is an error even with status 0, as the promised state is lost.
+* A job that still has the output open 0.5 s after bash has ended (``server &``) keeps running. The tool returns stdout
+  alone, so it does not say so.
 """
 
 from __future__ import annotations
@@ -18,7 +21,17 @@ from typing import Any, Final
 
 from ..errors import ShellSessionError
 from ..models import Limits, Result, Stream
-from .contract import BadCall, CallError, Dressed, Steps, definition, ending, first, limit_of, shown
+from .contract import (
+    BadCall,
+    CallError,
+    Steps,
+    WrappedRequest,
+    definition,
+    describe_ending,
+    first,
+    limit_of,
+    output_texts,
+)
 from .one_shot import OneShot
 from .tool import Binder
 
@@ -27,9 +40,9 @@ MAX_BUFFER: Final = 1 << 20  # bytes per stream
 
 
 class BashToolError(CallError):
-    """The command failed, was ended, or was none.
+    """The command failed, was ended, or could not be run.
 
-    ``stdout`` and ``stderr`` are what it had printed; ``exit_status`` is None where there is none of its own.
+    ``stdout`` and ``stderr`` are what it had printed. ``exit_status`` is None if the command did not exit by itself.
     """
 
     code = "langchain_tool"
@@ -42,20 +55,20 @@ class BashToolError(CallError):
         return type(self), (self.message, self.stdout, self.stderr, self.exit_status)
 
 
-class _Heads:
-    """The first bytes of each stream, heard as they came: a Result has both ends of what is too long."""
+class _FirstBytes:
+    """Collects the first bytes of each stream as they arrive. A Result keeps both ends of a stream instead."""
 
     def __init__(self) -> None:
         self._heads: dict[Stream, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._sizes: dict[Stream, int] = dict.fromkeys(self._heads, 0)
 
-    def hear(self, stream: Stream, data: bytes) -> None:
+    def add(self, stream: Stream, data: bytes) -> None:
         head = self._heads[stream]
         head += data[: MAX_BUFFER - len(head)]
         self._sizes[stream] += len(data)
 
-    def cut(self, result: Result) -> Result:
-        """The result of what went over the limit with what was heard of each stream first, and nothing after it."""
+    def replace_output(self, result: Result) -> Result:
+        """The result, whose output is replaced by the first bytes if the command printed too much."""
         if result.outcome != "overflow":
             return result
         changes: dict[str, Any] = {}
@@ -68,15 +81,15 @@ class _Heads:
 class LangChain(OneShot[str]):
     """The tool of document 002."""
 
-    def parse(self, call: object) -> Dressed:
+    def parse(self, call: object) -> WrappedRequest:
         """The call as a request. Raises BadCall."""
         return self.request(call, TIMEOUT, Limits(max_output=MAX_BUFFER, on_overflow="kill"))
 
     def steps(self, call: object) -> Steps[str]:
-        """Raises BashToolError."""
+        """The steps of a call. Raises BashToolError."""
         try:
-            request, heads = self.parse(call), _Heads()
-            result: Result = yield replace(request, on_output=heads.hear, reads=heads.cut)
+            request, first_bytes = self.parse(call), _FirstBytes()
+            result: Result = yield replace(request, on_output=first_bytes.add, reads=first_bytes.replace_output)
         except BadCall as error:
             raise BashToolError(f"Invalid input: {error}") from None
         except ShellSessionError as error:
@@ -85,8 +98,8 @@ class LangChain(OneShot[str]):
 
 
 def render(result: Result) -> str:
-    """The command's stdout. Raises BashToolError."""
-    stdout, stderr = shown(result)
+    """The stdout of a command that succeeded. Raises BashToolError for any other."""
+    stdout, stderr = output_texts(result)
     status = result.exit_code if result.outcome in ("exited", "shell_exited") else None
     if result.outcome == "timed_out":
         raise BashToolError(
@@ -99,7 +112,7 @@ def render(result: Result) -> str:
             stdout,
             stderr,
         )
-    if why := ending(result):
+    if why := describe_ending(result):
         raise BashToolError(f"Command failed: {why}", stdout, stderr, status)
     if status != 0:
         raise BashToolError(f"Command failed with exit status {status}", stdout, stderr, status)

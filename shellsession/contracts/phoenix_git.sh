@@ -1,27 +1,27 @@
-# One of git's hooks, by the name it is run by: runs the repository's own hook, and adds `$trailer` to the message of a
-# `git commit`. What stands before this text sets the trailer.
+# The git hook that $0 names. It runs the repository's own hook, and adds `$trailer` to the message of a `git commit`. The
+# lines before this text set the trailer.
 hook=${0##*/} ours=${0%/*}
 newline='
 '
 
-# The repository's own hooks are where git finds them without our setting. A name that git does not know replaces it.
+# Find the repository's own hooks: where git finds them without our setting, whose key becomes one that git ignores.
 at=0
 while [ "$at" -lt "${GIT_CONFIG_COUNT:-0}" ]; do
   eval "[ \"\$GIT_CONFIG_VALUE_$at\" != \"\$ours\" ]" || export "GIT_CONFIG_KEY_$at=phoenix.hooks"
   at=$((at + 1))
 done
 hooks=$(git rev-parse --git-path hooks) || exit
-[ "$hooks" != "$ours" ] || hooks=/dev/null  # somebody has copied our setting
+[ "$hooks" != "$ours" ] || hooks=/dev/null  # our setting was copied, to a configuration file for example
 
 run_own() {
   if [ -x "$hooks/$hook" ]; then
     "$hooks/$hook" "$@"
   elif [ -e "$hooks/$hook" ]; then
-    git hook run --ignore-missing "$hook" -- "$@"  # git hints that it is not executable
+    git hook run --ignore-missing "$hook" -- "$@"  # lets git print its hint that the hook is not executable
   fi
 }
 
-# The command of the git process $1, behind git's own options.
+# Print the subcommand of the git process $1: the first word after git's own options.
 command_of() {
   tr '\n\0' ' \n' <"/proc/$1/cmdline" | {
     read -r word
@@ -36,7 +36,7 @@ command_of() {
   }
 }
 
-# Is our parent a `git commit`? Not one that git itself runs to go on with something else.
+# Is our parent a `git commit`, and not one that git itself runs to continue another operation?
 is_commit() {
   [ "$(command_of "$PPID")" = commit ] || return
   read -r _ _ _ parent _ <"/proc/$PPID/stat"
@@ -44,8 +44,8 @@ is_commit() {
   case $(command_of "$parent") in cherry-pick | rebase | revert) return 1 ;; esac
 }
 
-# Does the message lack the trailer? Not one that git refuses: without text, or no more than a sign-off. $1: how a line
-# begins that is no text.
+# Does the message on stdin need the trailer? A message that git refuses does not: one without text, or with only a
+# sign-off. $1: the beginning of lines that are not text.
 lacks_trailer() {
   text=
   while IFS= read -r line || [ "$line" ]; do
@@ -58,7 +58,7 @@ lacks_trailer() {
   [ "$text" ]
 }
 
-# $1: the file of the message; then options of git.
+# Add the trailer to the message in the file $1. The other arguments are options for git.
 add_trailer() {
   file=$1
   shift
@@ -69,8 +69,8 @@ add_trailer() {
 case $hook in
   prepare-commit-msg)
     run_own "$@" || exit
-    # Nobody edits this message: lines with "#" are text, unless there is none but what git says. A template that nobody
-    # edits is no message. No line begins with \2.
+    # For a message that nobody edits. Lines with "#" are text, unless git itself wrote the whole message. A template that
+    # nobody edits is not a message. The comment character is \2, with which no line begins.
     if [ "${GIT_EDITOR-}" = : ] && [ "${2-}" != template ] && is_commit; then
       if [ "${2-}" ]; then comment=$newline; else comment='#'; fi
       ! lacks_trailer "$comment" <"$1" || add_trailer "$1" -c core.commentChar="$(printf '\2')"
@@ -78,7 +78,7 @@ case $hook in
     ;;
   commit-msg)
     if [ "${GIT_EDITOR-}" != : ] && [ -f "$1" ] && is_commit; then
-      # What `commit -v` shows below this line is no message.
+      # The diff that `commit -v` shows below this line is not part of the message.
       if LC_ALL=C sed '/^. -\{24\} >8 -\{24\}$/,$d' "$1" | git stripspace -s | lacks_trailer "$newline"; then
         add_trailer "$1" || exit
       fi

@@ -1,16 +1,18 @@
-"""spec (document 000): one-shot bash, ``{stdout, stderr, exitCode}`` or ``{error}``.
+"""spec (document 000): one-shot bash that returns ``{stdout, stderr, exitCode}`` or ``{error}``.
 
-The document contradicts itself where a command is not found: an error (its table of outputs), or a command that fails
-(its table of results). The payload satisfies both: ``error`` beside stdout, stderr and exitCode. It is known by bash's
-own words, on either stream (``2>&1``): a program that prints just these, and ends with 127 or 126, is taken for it;
-what a sourced file cannot run is not, as bash calls itself by that file's name there, as it does in a script; nor is
-what it says where nobody can see it (``2>/dev/null``), or in another language than English where it stays
-(``persistent``). In such a language whatever bash says last before it gives 127 or 126 is taken for it. Bash before 5.1
-does not number the first line: there it is not known in another language, and what a ``bash -c`` of the command's own
-cannot run is taken for it.
+If a command is not found, the document contradicts itself: its table of outputs calls that an error, its table of
+results a command that fails. The payload satisfies both: it has ``error`` beside stdout, stderr and exitCode. The case
+is recognized by bash's own message, on either stream (``2>&1``), together with the status 127 or 126:
 
-A job that still holds the output 0.5 s after bash's end (``server &``) is left running. The payload has no field for
-that, so it does not say so.
+* A program that prints exactly such a message and ends with such a status is taken for the case.
+* A command that a sourced file cannot run is not recognized, as bash begins that message with the name of the file.
+* A hidden message (``2>/dev/null``) is not recognized; nor is, with ``persistent``, one in another language.
+* Without ``persistent``, in another language, the last line of bash before status 127 or 126 is taken for the message.
+* Bash before 5.1 does not number the first line. There the case is not recognized in another language, and a command
+  that a ``bash -c`` inside the command cannot run is taken for the case.
+
+A job that still has the output open 0.5 s after bash has ended (``server &``) keeps running. The payload has no field
+for this, so it does not say so.
 """
 
 from __future__ import annotations
@@ -20,33 +22,34 @@ from typing import Final, TypedDict
 
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result, streams_of
-from .contract import LOST, BadCall, Log, Steps, definition, first, limit_of, notice, on_its_own, stopped
+from .contract import LOST, BadCall, Log, Steps, append_line, definition, describe_stop, first, limit_of, notice
 from .one_shot import OneShot
 from .tool import Binder
 
 TIMEOUT: Final = 30.0  # seconds
 MAX_OUTPUT: Final = 1 << 20  # bytes per stream; the document's MB is read as 2^20
 SUFFIX: Final = "... (truncated)"
-# What bash itself says before it gives 127 or 126; a program's own status 127 comes without it. It calls itself so in
-# a ``-c``, in a function there, and where it stays; a ``bash -c`` of the command's own says "bash: line 1: ...".
-# No line is named before 5.1 where it is the first, and in some bashes where a script has no interpreter.
-_NAMED: Final = r"(?:/bin/bash|environment): (?:line \d+: )?+"
-_BASH: Final = rf"(?:{_NAMED}|bash: (?!line \d))(?!(?:cd|pushd|warning: setlocale): )"
+# The message of bash itself before status 127 or 126; a program that returns 127 prints none. Its beginning is the name
+# of bash: in a ``-c``, in a function there, and in a persistent bash. A ``bash -c`` inside the command says
+# "bash: line 1: ..." instead. The line number is missing before 5.1 in the first line, and in some versions if a script
+# has no interpreter.
+_BASH_PREFIX: Final = r"(?:/bin/bash|environment): (?:line \d+: )?+"
+_BASH: Final = rf"(?:{_BASH_PREFIX}|bash: (?!line \d))(?!(?:cd|pushd|warning: setlocale): )"
 _MISSING: Final = r".*(?:command not found|No such file or directory|cannot execute.*)|exec: .*: not found"
 _FORBIDDEN: Final = r".*(?:Permission denied|Is a directory|bad interpreter: .*|cannot execute.*)"
-# In another language (`Zeile 1: `, `1. sor: `, `第 1 行` and a wide colon) by the number of the line, and as the last
-# word.
-_OTHER_WORDS: Final = (
+# In another language (`Zeile 1: `, `1. sor: `, `第 1 行` and a wide colon) the message is recognized by the number of
+# the line, and only as the last line of output.
+_OTHER_LANGUAGE: Final = (
     r"/bin/bash: (?!line \d)[^:\uff1a\n]{0,40}\d[^:\uff1a\n]{0,40}[:\uff1a](?! ?(?:cd|pushd): ).*(?=\n?\Z)"
 )
-_REFUSED: Final = {
-    status: re.compile(rf"^(?:{_BASH}(?:{said})|{_OTHER_WORDS})$", re.MULTILINE)
+_CANNOT_RUN: Final = {
+    status: re.compile(rf"^(?:{_BASH}(?:{said})|{_OTHER_LANGUAGE})$", re.MULTILINE)
     for status, said in ((127, _MISSING), (126, _FORBIDDEN))
 }
 
 
 class Payload(TypedDict, total=False):
-    """What the tool returns: an outcome (with ``error`` where bash could not run it), or an error alone."""
+    """What the tool returns: the output and exit code, with ``error`` if bash could not run it; or an error alone."""
 
     stdout: str
     stderr: str
@@ -61,7 +64,7 @@ class Spec(OneShot[Payload]):
 
     def parse(self, call: object) -> Request:
         """The call as a request. Raises BadCall."""
-        # Kept from both ends; twice the limit, so that all that is shown is in the first half.
+        # A session keeps the start and the end of a stream, half each. The payload shows the start: keep twice as much.
         return self.request(call, TIMEOUT, Limits(max_output=2 * MAX_OUTPUT))
 
     def steps(self, call: object) -> Steps[Payload]:
@@ -83,7 +86,7 @@ class Spec(OneShot[Payload]):
         payload = render(result)
         if self.persistent and not result.state_kept:
             if "stderr" in payload:
-                payload["stderr"] = on_its_own(payload["stderr"], notice(result, stateful=True))
+                payload["stderr"] = append_line(payload["stderr"], notice(result, stateful=True))
             else:
                 payload["error"] += f"; {LOST}"
         return payload
@@ -93,20 +96,20 @@ def render(result: Result) -> Payload:
     """The documented payload."""
     if result.outcome == "timed_out":
         return {"error": f"Command timed out after {limit_of(result, TIMEOUT)} seconds"}
-    stdout, stderr = _shown(result.stdout_bytes, result.stdout), _shown(result.stderr_bytes, result.stderr)
+    stdout, stderr = _stream_text(result.stdout_bytes, result.stdout), _stream_text(result.stderr_bytes, result.stderr)
     payload: Payload = {"stdout": stdout, "stderr": stderr, "exitCode": result.exit_code}
-    pattern = _REFUSED.get(result.exit_code or 0)
+    pattern = _CANNOT_RUN.get(result.exit_code or 0)
     if pattern is not None and (said := pattern.findall(result.stderr) or pattern.findall(result.stdout)):
-        payload["error"] = _shown(said[-1].encode(), said[-1])
-    elif why := stopped(result):
+        payload["error"] = _stream_text(said[-1].encode(), said[-1])
+    elif why := describe_stop(result):
         payload["error"] = why
     elif result.exit_code is None:
         payload["error"] = result.reason or f"The command ended without an exit code ({result.outcome})"
     return payload
 
 
-def _shown(data: bytes, text: str) -> str:
-    """A stream, or what was said on it, as text, cut at a whole character within the limit."""
+def _stream_text(data: bytes, text: str) -> str:
+    """The text of a stream, or of a message, cut at a whole character within the limit."""
     if len(data) <= MAX_OUTPUT:
         return text
     return first(data, MAX_OUTPUT) + SUFFIX

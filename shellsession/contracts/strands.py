@@ -1,16 +1,21 @@
-"""strands (document 001): one bash that stays for each agent; ``mode: execute | restart``, ``{output, error}``.
+"""strands (document 001): one persistent bash per agent; ``mode: execute | restart``, returns ``{output, error}``.
 
-Law: what the session's users must know and ``{output, error}`` cannot tell is an error: BashTimeoutError or
-BashSessionError, with what the command had printed until then.
+What the caller must know and ``{output, error}`` cannot express is an exception: BashTimeoutError or BashSessionError,
+with what the command had printed.
 
-Where the document is silent: a command that ends the shell (``exit 3``, ``exec true``, ``set -e; false``) is a
-BashSessionError, as the session that it promises is gone; the next command starts afresh where the first one did. So
-is a command that was ended because it blocked reading the terminal (stdin is /dev/null). An exit status other than 0 is
-no error. Wrong arguments are a BashInputError: nothing is run, and the session goes on. Fields that no mode has are
-ignored, as the SDK does; ``restart`` looks at none but ``mode``, and starts nothing before the first command. A session
-lasts until its agent is collected or restarts it. Only ``Agents(idle_ttl=...)`` close one for being idle; then the next
-command is a BashSessionError. No limit of output is documented: of each stream 16 MiB are kept, and a line in the
-middle says how much was not. As bash stays interactive, ``command &`` says ``[1] PID`` in ``error``.
+How this module reads the document where it is silent:
+
+* A command that ends the shell (``exit 3``, ``exec true``, ``set -e; false``) raises BashSessionError, as the promised
+  session is gone. The next command starts afresh, in the directory of the first one.
+* A command that was ended because it blocked reading the terminal (stdin is /dev/null) raises BashSessionError, too.
+* An exit status other than 0 is not an error.
+* Wrong arguments raise BashInputError: nothing is run, and the session goes on. Unknown fields are ignored, as in the
+  SDK. ``restart`` ignores all fields but ``mode``, and starts no bash before the first command.
+* A session lives until its agent is collected or restarts it. Only ``Agents(idle_ttl=...)`` closes one for being idle;
+  then the next command raises BashSessionError.
+* The document states no limit of output. 16 MiB of each stream are kept; a line in the middle says how much was
+  dropped.
+* As bash is interactive, ``command &`` prints ``[1] PID`` in ``error``.
 """
 
 from __future__ import annotations
@@ -32,9 +37,9 @@ from .contract import (
     Restart,
     Steps,
     definition,
-    ending,
+    describe_ending,
     limit_of,
-    shown,
+    output_texts,
     to_text,
     without_default,
 )
@@ -53,19 +58,19 @@ _DESCRIPTION: Final = (
 
 
 class BashSessionError(CallError):
-    """The session failed: nothing more is to be expected of this command."""
+    """The session failed, and this command has ended without a result."""
 
     code = "strands_session"
 
 
 class BashTimeoutError(CallError, TimeoutError):
-    """The command ran into its timeout; bash was killed, and the next command starts in a fresh one."""
+    """The command reached its timeout. Bash was killed; the next command starts in a fresh one."""
 
     code = "strands_timeout"
 
 
 class BashInputError(CallError, ValueError):
-    """The arguments of the call are wrong: nothing was run, and the session is as it was."""
+    """The arguments of the call are wrong. Nothing was run, and the session is unchanged."""
 
     code = "strands_input"
 
@@ -102,7 +107,7 @@ class StrandsInput(Input):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, call: dict[str, Any]) -> dict[str, Any]:
-        """Some providers fill in null for what the model left out, and 0 or "" for what a restart has no use for."""
+        """Drop fields that some providers fill in: null for any the model left out, 0 or "" for those of a restart."""
         unused = ("command", "timeout") if call.get("mode") == "restart" else ()
         return {name: value for name, value in call.items() if value is not None and name not in unused}
 
@@ -119,48 +124,50 @@ class Strands(Contract[Payload]):
         return _DESCRIPTION
 
     def parse(self, call: object) -> Request | Restart:
-        """The call as what it asks for. Raises BadCall."""
-        given = StrandsInput.read(call)
-        if given.mode == "restart":
+        """The call as an action. Raises BadCall."""
+        arguments = StrandsInput.read(call)
+        if arguments.mode == "restart":
             return Restart()
-        if not given.command:
+        if not arguments.command:
             raise BadCall('command is required when mode is "execute"')  # the SDK's words
         return Request(
-            to_text("command", given.command),
-            timeout=given.timeout,
+            to_text("command", arguments.command),
+            timeout=arguments.timeout,
             on_timeout="kill",
             tty=False,
             limits=_LIMITS,
         )
 
     def steps(self, call: object) -> Steps[Payload]:
-        """Raises BashInputError, BashTimeoutError and BashSessionError."""
+        """The steps of a call. Raises BashInputError, BashTimeoutError and BashSessionError."""
         try:
-            asked = self.parse(call)
+            action = self.parse(call)
         except (BadCall, ShellSessionError) as error:
             raise BashInputError(f"Invalid input: {error}") from None
         try:
-            result = yield asked
+            result = yield action
         except CallCancelled as error:
             raise _cancelled(error) from None
         except ShellSessionError as error:
             raise BashSessionError(f"Bash session error: {error}") from error
-        return RESTARTED if isinstance(asked, Restart) else render(result, asked.timeout)
+        return RESTARTED if isinstance(action, Restart) else render(result, action.timeout)
 
 
 def _cancelled(error: CallCancelled) -> BashSessionError:
     if (result := error.result) is None:
         return BashSessionError(f"Bash session error: {error}")
-    return BashSessionError(f"Bash session error: {error}; {KEPT if result.state_kept else LOST}", *shown(result))
+    return BashSessionError(
+        f"Bash session error: {error}; {KEPT if result.state_kept else LOST}", *output_texts(result)
+    )
 
 
 def render(result: Result, timeout: float | None = TIMEOUT) -> Output:
-    """The documented payload; ``timeout`` is what the call asked for. Raises BashTimeoutError and BashSessionError."""
-    output, error = shown(result)
+    """The documented payload; ``timeout`` is that of the call. Raises BashTimeoutError and BashSessionError."""
+    output, error = output_texts(result)
     if result.outcome == "timed_out":
         lost = f"bash was killed: {LOST}"
         raise BashTimeoutError(f"Command timed out after {limit_of(result, timeout)} seconds; {lost}", output, error)
-    if why := ending(result):
+    if why := describe_ending(result):
         raise BashSessionError(f"Bash session error: {why}", output, error)
     return {"output": output.removesuffix("\n"), "error": error.removesuffix("\n")}
 

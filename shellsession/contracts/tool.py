@@ -1,12 +1,16 @@
-"""Surroundings: the host's directory, umask and environment of now, and bash text that takes a call there.
+"""Bind a contract to a session or to agents, and perform its calls: ``Tool`` for threads, ``AsyncTool`` for asyncio.
 
-Law: all text is quoted, no value gets into the words of a program, where everybody could read it, and nothing is said
-but why a call could not be begun.
+A contract yields actions; this module performs them. It judges each command by the policy, asks for confirmation, runs
+the command, and masks secrets in the result. ``Binder`` is the ``tool(...)`` function of each contract module.
 
-What the host's environment has now and the session did not start with is set in the subshell of a call, functions that
-were exported too. A name that bash cannot hold (``X-Y``) it only hands on: one that is gone is taken away by ``env -u``
-in front of the call's bash; one that has come since, or has another value, is not there in this session. A variable
-that a command has made read-only stays as it is, or is not handed on.
+An isolated call runs in a subshell of the session, but in the host's current directory, umask and environment. The
+first part of this module writes the bash text that sets these up. It quotes all text. It puts no value on the command
+line of a program, where every user of the machine could read it. It prints nothing except why a call could not begin.
+
+The text sets every variable and exported function that the host has now and the session did not start with. Bash cannot
+hold a name such as ``X-Y``; it only passes it on from its own environment. If the host has removed such a name since,
+``env -u`` in front of the call's bash removes it. If the host has added or changed it, the call does not see that. A
+variable that a command has made read-only keeps its value, or is not exported.
 """
 
 from __future__ import annotations
@@ -41,7 +45,6 @@ from .contract import (
     Action,
     Ask,
     Contract,
-    Dressed,
     Judge,
     Log,
     Look,
@@ -49,6 +52,7 @@ from .contract import (
     Place,
     Programs,
     Restart,
+    WrappedRequest,
     definition,
     display,
     limited,
@@ -69,22 +73,23 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"BASH_FUNC_([\w.:+@-]+)%%")
-# Bash sets these itself, whatever it is given: most are read-only, by BASH we know which program to run, and BASH_ARGV0
-# would be `$0`.
-_ITS_OWN: Final = frozenset({"BASH", "BASH_ARGV0", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
-# What the session's bash sets itself: of its own life, not of the command's.
-_CHANGED: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
-# What of a session would be heard at our words, or change what they mean. No function stands before a special builtin
-# in posix mode, which an assignment can begin.
-_CALM: Final = (
+# Bash sets these itself and ignores what it inherits. Most are read-only; BASH is the program to run, and setting
+# BASH_ARGV0 would change `$0`.
+_SET_BY_BASH: Final = frozenset({"BASH", "BASH_ARGV0", "BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+# Variables that the session's bash changes while it runs. A call gets the host's values instead.
+_CHANGED_BY_BASH: Final = ("OLDPWD", "SHLVL", "COLUMNS", "LINES")
+# Switches off all settings of a session that would make our text print something, or change its meaning. It enters
+# posix mode by an assignment first, as no function can replace a special builtin in that mode.
+_SILENCE: Final = (
     r"(( POSIXLY_CORRECT = 1 )); \unset -f builtin",
     r"\builtin trap - DEBUG ERR RETURN",
     r"\builtin set +aefkuvxCEPT +o posix",
     r"\builtin shopt -u expand_aliases cdspell",
 )
-# A `builtin` that is none (a read-only function, or disabled) would do nothing of all this, without a word. A `cd` that
-# goes there fails all the same where PWD or OLDPWD is read-only. One that does not says why.
-_GO: Final = r"""%(name)s=%(nonce)s
+# Checks `builtin`, then enters the directory. If `builtin` is a read-only function or disabled, it does nothing and
+# prints nothing, so its effect on the positional parameters is tested. If PWD or OLDPWD is read-only, `cd` enters the
+# directory and fails all the same; `-ef` accepts that. If it cannot enter, the second `cd` prints why.
+_ENTER: Final = r"""%(name)s=%(nonce)s
 \builtin set -- %(place)s "$%(name)s"
 [[ ${2-} == "$%(name)s" || ${_shellsession_builtin?%(nonce)s} ]]
 { \builtin cd -- "$1" || [[ . -ef $1 ]]; } 2>/dev/null || {
@@ -99,69 +104,71 @@ def cwd() -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        # Removed under us: said by whoever goes there.
+        # The directory was removed: entering it will report that.
         return proc.link("/proc/self/cwd").removesuffix(" (deleted)") or "."
 
 
-def begun(title: str, place: str, nonce: str) -> str:
-    """Bash text that begins a call: in silence, whatever the session is set to, and there; or says why it cannot, and
-    the nonce, and ends. The title does nothing: by it who looks on (lists, logs, jobs) sees at once what all the rest
-    is to run.
+def begin_text(title: str, place: str, nonce: str) -> str:
+    """Bash text that begins a call: it silences the session's settings and enters the directory ``place``.
 
-    ``set -v`` shows the first line, as bash shows a line before it runs anything of it, and no other.
+    If it cannot, it prints the reason and the nonce, and exits. The title has no effect; it shows people in lists, logs
+    and jobs at once which command all the text is for. ``set -v`` prints the first line, as bash prints a line before
+    it runs anything in it, but no later one.
     """
-    calm = "; ".join((f"\\builtin : {shlex.quote(title)}", *_CALM))
-    go = _GO % {"name": NONCE, "nonce": nonce, "place": _word(place)}
-    return f"{{ {calm}; }} >/dev/null 2>&1\n{go}"
+    silence = "; ".join((f"\\builtin : {shlex.quote(title)}", *_SILENCE))
+    enter = _ENTER % {"name": NONCE, "nonce": nonce, "place": _word(place)}
+    return f"{{ {silence}; }} >/dev/null 2>&1\n{enter}"
 
 
-def dressed(place: str, environ: Mapping[str, str]) -> list[str]:
-    """Bash text that takes the host's umask, and undoes what a bash has changed in its environment."""
-    before = {name: environ[name] for name in _CHANGED if name in environ}
+def restore_environment(place: str, environ: Mapping[str, str]) -> list[str]:
+    """Bash text that sets the host's umask, and restores the variables that a bash changes by itself."""
+    before = {name: environ[name] for name in _CHANGED_BY_BASH if name in environ}
     if (path := environ.get("PWD", "")) and _is_same(path, place):
-        before["PWD"] = path  # perhaps another name of it
+        before["PWD"] = path  # the host's PWD may name the directory through a symbolic link
     return [
         f"\\builtin umask {proc.umask():04o}",
-        f"\\builtin unset -v {' '.join(_CHANGED)} {WITHOUT}",
+        f"\\builtin unset -v {' '.join(_CHANGED_BY_BASH)} {WITHOUT}",
         *changes({}, before),
     ]
 
 
 def since_start(session: Any, environ: Mapping[str, str], over_agents: bool) -> list[str]:
-    """Bash text that makes ``environ`` of what the session's bash has started with, where that is the host's: also over
-    agents, and not where whoever made the session has named another (``env``). What was added (``extra_env``) stays.
+    """Bash text that changes the environment the session started with into ``environ``, the host's present one.
+
+    It is empty if the caller gave the session an environment of its own (``env``). Sessions of agents have the host's.
+    Variables of ``extra_env`` stay.
     """
-    given = _given(session)
+    given = _made_with(session)
     if not (over_agents or given["inherited"]):
         return []
     text = changes(given["started"], {**environ, **(given["extra_env"] or {})})
     return [*text, f"{{ {USABLE}; }}"] if given["sandbox"] else text
 
 
-def its_bash(session: Any) -> list[str]:
-    """Bash text that names the program that the session runs, where that is not the one that bash would find."""
-    path = str(_given(session)["bash"])
+def bash_program(session: Any) -> list[str]:
+    """Bash text that sets BASH to the program of the session, unless that is plain ``bash``."""
+    path = str(_made_with(session)["bash"])
     return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
 
 
 def started(session: Any) -> Mapping[str, str]:
     """The environment that the session's bash was started with, or will be."""
-    environ: Mapping[str, str] = _given(session)["started"]
+    environ: Mapping[str, str] = _made_with(session)["started"]
     return environ
 
 
-def _given(session: Any) -> dict[str, Any]:
-    """With which options somebody made the session, here or in a daemon; and ``started``, its bash's environment."""
+def _made_with(session: Any) -> dict[str, Any]:
+    """The options that the session was made with, here or in a daemon; ``started`` is the environment of its bash."""
     if (engine := getattr(session, "_engine", None)) is None:
-        return _given_to_daemon(session)
+        return _daemon_options(session)
     options, shell = engine.options, engine.shell
     given = {name: getattr(options, name) for name in ("extra_env", "bash", "sandbox")}
     started = engine.environment() if shell is None else proc.environment(shell.pid)
     return {**given, "inherited": options.env is None, "started": started}
 
 
-def _given_to_daemon(session: Any) -> dict[str, Any]:
-    """It keeps for all its shells what it was opened with: another client's follows what changes here."""
+def _daemon_options(session: Any) -> dict[str, Any]:
+    """The options for a session of a daemon, which starts all its shells with what the first request named."""
     opening: Mapping[str, Any] = getattr(session, "_opening", {})
     options = {"extra_env": None, "bash": "bash", "sandbox": None, "inherited": False, **opening}
     started = {**options.get("env", {}), **(AGENT_ENV if options.get("agent_env", True) else {})}
@@ -176,7 +183,7 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Bash text that makes one environment of another."""
+    """Bash text that changes the environment ``then`` into ``now``."""
     text: list[str] = []
     for name, value in then.items():
         if name not in now or (now[name] != value and not _NAME.fullmatch(name)):
@@ -188,10 +195,10 @@ def changes(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def _without(name: str) -> list[str]:
-    if name in _ITS_OWN:
+    if name in _SET_BY_BASH:
         return []
     if _NAME.fullmatch(name):
-        return [f"\\builtin unset -v {name} || \\builtin export -n {name}"]  # a read-only one is not handed on
+        return [f"\\builtin unset -v {name} || \\builtin export -n {name}"]  # a read-only variable cannot be unset
     if function := _FUNCTION.fullmatch(name):
         return [f"\\builtin unset -f -- {function[1]}"]
     program = _word(shutil.which("env", path=os.defpath) or "env")
@@ -199,10 +206,11 @@ def _without(name: str) -> list[str]:
 
 
 def _with(name: str, value: str) -> list[str]:
-    if name in _ITS_OWN:
+    if name in _SET_BY_BASH:
         return []
     if _NAME.fullmatch(name):
-        # Not as the session has it: an array, or a number, which a value that is none would end our text with.
+        # Unset it first: it may be an array in the session, or an integer, to which most values cannot be assigned;
+        # that error would end our text.
         return [f"\\builtin unset -v {name}; \\builtin export {name}={_word(value)}"]
     if (function := _FUNCTION.fullmatch(name)) and value.startswith("() {"):
         return [f"\\builtin eval {_word(f'function {function[1]} {value}')} && \\builtin export -f -- {function[1]}"]
@@ -217,7 +225,7 @@ _made: Final = dict[Programs, str]()
 
 
 def directory(programs: Programs) -> str:
-    """The path of the directory. Raises ShellUnavailable."""
+    """The path of the directory with these programs, made at the first call. Raises ShellUnavailable."""
     path = _made.get(programs)
     if path is None or not os.access(os.path.join(path, programs.names[0]), os.X_OK):
         path = _made[programs] = _make(programs)
@@ -225,7 +233,7 @@ def directory(programs: Programs) -> str:
 
 
 def _make(programs: Programs) -> str:
-    """Make it where programs may run. Sandboxes have a /tmp of their own, so that is not the first choice."""
+    """Make the directory where programs may run. /tmp is not the first choice, as a sandbox has its own."""
     refused = []
     for place in ("/var/tmp", tempfile.gettempdir(), os.path.expanduser("~")):
         try:
@@ -239,7 +247,7 @@ def _make(programs: Programs) -> str:
             return path
         refused.append(f"{place} (mounted noexec)")
     raise ShellUnavailable(
-        f"no place for programs that the tool needs: {', '.join(refused)};"
+        f"no directory for the programs that the tool needs: {', '.join(refused)};"
         " set TMPDIR to a directory where you can write and programs may run"
     )
 
@@ -251,7 +259,7 @@ def _fill(path: str, programs: Programs) -> None:
             os.fchmod(file.fileno(), 0o555)
     for name, target in programs.links:
         os.symlink(target, os.path.join(path, name))
-    # Others may run them: a command may change its user (`su`). Nobody is to write there by mistake.
+    # Readable for all, as a command may change its user (`su`). Not writable, to protect it from mistakes.
     os.chmod(path, 0o555)
 
 
@@ -262,13 +270,13 @@ def _remove(path: str, owner: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-_PLACE: Final = "{working_directory}"  # in a description
-_TITLE_MAX: Final = 200  # bytes of a command that others are told first
-_NOT_RUN: Final = "nothing was run; go to another"
+_PLACE: Final = "{working_directory}"  # stands in a description for the working directory
+_TITLE_MAX: Final = 200  # bytes of a command in the title of a call
+_NOT_RUN: Final = "nothing was run; change to another directory"
 
 
-class Located(Generic[P]):
-    """A contract, and where it runs."""
+class BoundContract(Generic[P]):
+    """A contract bound to the session, or the agents, that run its calls."""
 
     def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
         if isinstance(where, Agents | AsyncAgents):
@@ -279,7 +287,7 @@ class Located(Generic[P]):
         if policy is not None and not isinstance(policy, Policy):
             raise InvalidRequest(f"policy is a Policy, not {policy!r}")
         self.contract, self._where, self._policy = contract, where, policy
-        self._agent, self._nonce = _held(agent), secrets.token_hex(8)
+        self._agent, self._nonce = _agent_reference(agent), secrets.token_hex(8)
 
     @property
     def name(self) -> str:
@@ -287,7 +295,7 @@ class Located(Generic[P]):
 
     @property
     def description(self) -> str:
-        """What the model is told, with the working directory of now."""
+        """The description for the model, with the current working directory."""
         text = self.contract.description
         if _PLACE not in text:
             return text
@@ -295,34 +303,34 @@ class Located(Generic[P]):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """Name, description and ``input_schema`` (JSON schema), as models are told of tools."""
+        """The definition for the model: name, description and ``input_schema`` (JSON schema)."""
         return {**definition(self.contract), "description": self.description}
 
     def _pwd(self) -> str:
         if not self.contract.persistent:
             return self._place()
-        if (session := self._present()) is not None:
+        if (session := self._existing_session()) is not None:
             return str(session.cwd)
-        # Where its bash will start: to ask for the session would make it, and there may be only so many.
+        # There is no session yet: compute where its bash will start. Asking the agents for one would make it.
         options = {**self._where._options, **self.contract.session_options({})}
         return os.path.join(cwd(), options.get("cwd") or cwd())
 
     def _session(self, environ: Mapping[str, str] | None = None) -> Any:
         if not isinstance(self._where, Agents | AsyncAgents):
             return self._where
-        agent = self._who()
+        agent = self._live_agent()
         options = self._session_options(inherited() if environ is None else environ)
         return self._where.session(agent, **options)
 
-    def _who(self) -> object:
+    def _live_agent(self) -> object:
         if (agent := self._agent()) is None:
             raise InvalidRequest("the agent of this tool is gone")
         return agent
 
-    def _present(self) -> Any:
-        """The session, where there is one: to ask agents for it would make it."""
+    def _existing_session(self) -> Any:
+        """The session, or None if the agent has none yet. Unlike ``_session``, this makes none."""
         agents = isinstance(self._where, Agents | AsyncAgents)
-        return self._where._find(self._who()) if agents else self._where
+        return self._where._find(self._live_agent()) if agents else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
@@ -331,16 +339,18 @@ class Located(Generic[P]):
     def _place(self) -> str:
         return cwd() if self.contract.cwd is None else os.path.join(cwd(), self.contract.cwd)
 
-    def _prepared(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
-        """The session of a call, its text, and how it is run."""
+    def _prepare(self, request: Request) -> tuple[Any, bytes, dict[str, Any]]:
+        """The session of a call, the bash text to run there, and the options of ``run``."""
         now = inherited()
         session = self._session(now)
         return session, self._command(session, request, now), _options(request)
 
     def _command(self, session: Any, request: Request, now: Mapping[str, str]) -> bytes:
-        """The text of a call; an isolated one is a ``bash -c`` of its own that starts where the host is, in what the
-        host's environment is now."""
-        text = request.text if isinstance(request, Dressed) else None
+        """The bash text of a call.
+
+        An isolated call runs as a ``bash -c`` of its own, in the host's current directory and environment.
+        """
+        text = request.text if isinstance(request, WrappedRequest) else None
         if not request.isolated:
             return request.command if text is None else text
         place = self._place()
@@ -348,17 +358,17 @@ class Located(Generic[P]):
             raise InvalidRequest(f"the working directory {display(place)} does not exist: {_NOT_RUN}")
         environ = self._session_options(now)["env"]
         text = bash_c(request.command, self.contract.shell) if text is None else text
-        prelude = its_bash(session) + dressed(place, environ)
+        prelude = bash_program(session) + restore_environment(place, environ)
         prelude += since_start(session, environ, isinstance(self._where, Agents | AsyncAgents))
-        if self._policy is not None:  # who made this session may have hidden less
+        if self._policy is not None:  # the session may have been made with variables that the policy hides
             prelude += changes(self.contract.session_options(now)["env"], environ)
-        begin = begun(_title(request.command), place, self._nonce)
+        begin = begin_text(_title(request.command), place, self._nonce)
         ours = f"{begin}\n{{ {'; '.join(prelude)}; }} >/dev/null 2>&1\n"
         return ours.encode("utf-8", "surrogateescape") + text
 
     def _read(self, request: Request, text: bytes, result: Result) -> Result:
-        """What came of the command itself. Raises InvalidRequest and ShellUnavailable where it was not begun."""
-        if not isinstance(request, Dressed) and not request.isolated:
+        """The result of the command alone. Raises InvalidRequest and ShellUnavailable if it did not begin."""
+        if not isinstance(request, WrappedRequest) and not request.isolated:
             return result
         result = without(result, (text.partition(b"\n")[0] if request.isolated else text) + b"\n")
         said = result.stdout_bytes if request.merge_stderr else result.stderr_bytes
@@ -367,12 +377,12 @@ class Located(Generic[P]):
         return result
 
     def _refuse(self, said: str) -> None:
-        """Raises InvalidRequest and ShellUnavailable, where this is what bash says of a call that was not begun."""
+        """Raise InvalidRequest or ShellUnavailable if bash printed this because the call could not begin."""
         if said.startswith(f"{self._nonce}: "):
             why = said.partition("\n")[0].rpartition(": ")[2]
             raise ShellUnavailable(f"nothing was run: bash could not be started ({why})")
         if said.endswith(f": {self._nonce}\n"):
-            raise ShellUnavailable("nothing was run: a command has put something in place of the session's `builtin`")
+            raise ShellUnavailable("nothing was run: a command has replaced `builtin` in this session: restart it")
         if said.endswith(f"\n{self._nonce}\n"):
             why = said.split("\n")[-3].rpartition(": ")[2]
             raise InvalidRequest(
@@ -380,15 +390,15 @@ class Located(Generic[P]):
             )
 
 
-def _held(agent: object) -> Callable[[], object]:
-    """Who the agent is; one that is an object is held weakly, here as by Agents."""
+def _agent_reference(agent: object) -> Callable[[], object]:
+    """A function that returns the agent. An object is held by a weak reference, as in Agents."""
     if agent is None or isinstance(agent, str):
         return lambda: agent
     try:
         return weakref.ref(agent)
     except TypeError:
-        said = f"an agent is a name (str), or an object that can be held weakly, not {agent!r}"
-        raise InvalidRequest(said) from None
+        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
+        raise InvalidRequest(text) from None
 
 
 def _title(command: bytes) -> str:
@@ -397,8 +407,8 @@ def _title(command: bytes) -> str:
     return shown + " ..." if more or len(line) > _TITLE_MAX else shown
 
 
-# What of a request is no option of ``run``.
-_NO_OPTIONS: Final = {"command", *Dressed.__annotations__}
+# Fields of a request that are not options of ``run``.
+_NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
 
 
 def _options(request: Request) -> dict[str, Any]:
@@ -406,33 +416,33 @@ def _options(request: Request) -> dict[str, Any]:
     return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
 
 
-# So many earlier environments' secrets are kept: a day of tokens that are good for an hour.
-_PAST_MAX: Final = 24
+# Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
+_EARLIER_MAX: Final = 24
 
 _log: Final = logging.getLogger("shellsession.interaction")
-# What a call waits for: running a command, somebody's yes, a fresh bash.
-Deed = Literal["run", "ask", "restart"]
-Deeds = Mapping[Deed, Callable[..., Any]]
+# The operations of a call that take time: run a command, ask a person, restart bash.
+Operation = Literal["run", "ask", "restart"]
+Operations = Mapping[Operation, Callable[..., Any]]
 
 
-class _Bound(Located[P]):
-    """A contract's calls, judged by its policy and performed."""
+class _Bound(BoundContract[P]):
+    """Performs the calls of a contract, under its policy."""
 
-    _known: tuple[list[Mapping[str, str]], Secrets] | None = None  # by these environments
-    _past: tuple[Mapping[str, str], ...] = ()  # what was secret in earlier ones
+    _cached: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
+    _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
 
     @property
     def owner(self) -> tuple[object, ...]:
-        """Whose calls these are, while it lives: those of one owner are run one after the other."""
+        """A key for the session of these calls, valid while it lives. Calls with one key run one after the other."""
         agent = self._agent()
         return id(self._where), agent if isinstance(agent, str) else id(agent)
 
-    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
-        """Do it. Threads wait right here, so that their coroutines come to the end at once."""
+    async def _wait(self, operation: Operation, *arguments: Any) -> Any:
+        """Perform the operation. A ``Tool`` blocks here, so its coroutines never suspend."""
         raise NotImplementedError
 
-    def _judged(self, request: Request) -> tuple[Request, Ask | None]:
-        """The request as it may run, and who must say yes to it. Raises PolicyRefused."""
+    def _judge(self, request: Request) -> tuple[Request, Ask | None]:
+        """The request as it may run, and the question to ask first, if any. Raises PolicyRefused."""
         if self._policy is None:
             return request, None
         verdict = self._policy.judge(request)
@@ -443,45 +453,49 @@ class _Bound(Located[P]):
         return verdict.request, Ask(self._policy.confirm, (verdict.question, name, self._pwd()))
 
     @contextmanager
-    def _patience(self) -> Iterator[float | None]:
-        """For so many seconds somebody is waited for. Raises PolicyRefused when they have passed."""
+    def _confirmation_limit(self) -> Iterator[float | None]:
+        """Yield the time limit of a confirmation. A TimeoutError in the block becomes PolicyRefused."""
         seconds = None if self._policy is None else self._policy.confirm_timeout
         try:
             yield seconds
         except TimeoutError:
             raise refused(f"it was not confirmed within {seconds} s") from None
 
-    def _masked(self, result: Result, before: list[Mapping[str, str]]) -> Result:
-        """The result without secrets: those of now, and of before it was run."""
+    def _mask(self, result: Result, before: list[Mapping[str, str]]) -> Result:
+        """The result without secrets: the present ones, and those from before the command ran."""
         secrets = self._secrets(before)
         return result if secrets is None else secrets.mask_result(result)
 
     def _secrets(self, before: Sequence[Mapping[str, str]] = ()) -> Secrets | None:
-        """Those of now, of before, and of earlier calls, which may have written one to a file: all at once, as one may
-        begin with another."""
+        """The secrets of the present, of ``before``, and of earlier calls, which may have written one to a file.
+
+        They are masked together, as one secret may begin with another.
+        """
         if self._policy is None or not (self._policy.mask_secrets or self._policy.secrets):
             return None
         environs = [*before, *(environ for environ in self._environs() if environ not in before)]
-        known = self._known
-        if known is None or known[0] != environs:  # they take long to make
-            now = [_secret_part(environ, self._policy) for environ in environs]
-            self._past = (*(part for part in self._past if part not in now), *now)[-_PAST_MAX:]
-            self._known = known = environs, self._policy.known_secrets(*environs, *self._past)
+        known = self._cached
+        if known is None or known[0] != environs:  # cached, as making a Secrets is slow
+            now = [_secret_variables(environ, self._policy) for environ in environs]
+            self._earlier = (*(part for part in self._earlier if part not in now), *now)[-_EARLIER_MAX:]
+            self._cached = known = environs, self._policy.known_secrets(*environs, *self._earlier)
         return known[1]
 
     def _environs(self) -> list[Mapping[str, str]]:
-        """Where secrets are: the host's environment as it is now, and the session's: what the host has changed there
-        since, or taken out, its bash still has."""
+        """The environments that hold secrets: the host's present one, and the one that the session's bash started with.
+
+        The bash still has variables that the host has changed or removed since.
+        """
         if self._policy is None:
             return []
         environs: list[Mapping[str, str]] = [inherited()]
         with suppress(ShellSessionError):  # the agent is gone, or all sessions are
-            if (session := self._present()) is not None:
+            if (session := self._existing_session()) is not None:
                 environs.append(started(session))
         return environs
 
     async def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> P:
-        """What a call does, told once for threads and for asyncio; its payload."""
+        """Perform a call and return its payload. This code serves both threads and asyncio."""
         if fields:
             call = {**call, **fields} if isinstance(call, Mapping) else fields
         steps = self.contract.steps(call)
@@ -499,70 +513,73 @@ class _Bound(Located[P]):
 
     async def _perform(self, action: Action, cancel: CancelToken | None) -> Any:
         if isinstance(action, Request):
-            request = await self._approved(action, cancel)
+            request = await self._approve(action, cancel)
             before = self._environs()
             try:
                 result = await self._run(request, cancel)
             except CallCancelled as error:
-                error.result = None if error.result is None else self._masked(error.result, before)
+                error.result = None if error.result is None else self._mask(error.result, before)
                 raise
-            if isinstance(action, Dressed) and action.reads is not None:
+            if isinstance(action, WrappedRequest) and action.reads is not None:
                 result = action.reads(result)
             if not isinstance(result, Result):
                 return result
-            result = self._masked(result, before)
+            result = self._mask(result, before)
             return result if request.timeout == action.timeout else limited(result, request.timeout)
         if isinstance(action, Restart):
             if cancel is not None and cancel.cancelled:
                 raise CallCancelled
-            session = self._present()
+            session = self._existing_session()
             self._take_loss()
             return None if session is None or session.state == "new" else await self._wait("restart", session)
         if isinstance(action, Judge):
-            self._judged(action.request)
+            self._judge(action.request)
             return None
         if isinstance(action, Ask):
-            return yes(await self._asked(action, None, cancel))
+            return yes(await self._ask(action, None, cancel))
         return self._answer(action)
 
     async def _run(self, request: Request, cancel: CancelToken | None) -> Any:
         while True:
-            prepared = self._prepared(request)
+            prepared = self._prepare(request)
             if not request.isolated:
                 self._rely_on(prepared[0])
             try:
                 result = await self._wait("run", *prepared, cancel)
-                if _is_lost(request, result):
+                if _was_not_run(request, result):
                     result = await self._wait("run", *prepared, cancel)
                 return self._read(request, prepared[1], result)
             except SessionClosed:
                 if not isinstance(self._where, Agents | AsyncAgents) or not prepared[0].closed:
                     raise
-                # As in ``Agents.run``: its time was up just now, and nothing was run.
+                # As in ``Agents.run``: the session has just expired, and nothing was run. Try again with a new one.
 
     def _rely_on(self, session: Any) -> None:
-        """The model counts on what it keeps. Raises ShellUnavailable, once, where the one before it has expired."""
+        """Record that the model relies on the state of this session.
+
+        Raises ShellUnavailable, once, if the agent's previous session has expired.
+        """
         if self._take_loss():
-            raise ShellUnavailable(f"nothing was run: the session was closed, as it had been idle for too long; {LOST}")
+            raise ShellUnavailable(f"nothing was run: the session was closed after being idle for too long; {LOST}")
         session.relied_on = True
         if self.contract.lasts:
             session.lasts = True
 
     def _take_loss(self) -> bool:
-        """Has this agent's session expired, and is that yet to be told? A daemon tells it itself."""
-        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._who())
+        """True, once, if this agent's session has expired. A daemon reports this by itself."""
+        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._live_agent())
 
-    async def _approved(self, action: Request, cancel: CancelToken | None) -> Request:
-        request, question = self._judged(action)
+    async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
+        request, question = self._judge(action)
         if question is not None:
-            with self._patience() as seconds:
-                answer = await self._asked(question, seconds, cancel)
+            with self._confirmation_limit() as seconds:
+                answer = await self._ask(question, seconds, cancel)
             if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
 
-    async def _asked(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
-        """What somebody said. Raises InvalidRequest for what was raised there, and CallCancelled."""
+    async def _ask(self, question: Ask, timeout: float | None, cancel: CancelToken | None) -> Any:
+        """Ask, and return the answer. Raises CallCancelled, and InvalidRequest for an exception of ``confirm``."""
         if cancel is not None and cancel._left_queue:
             raise CallCancelled
         try:
@@ -571,8 +588,10 @@ class _Bound(Located[P]):
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and timeout is not None:
-                raise  # nobody was heard in time
-            raise InvalidRequest(f"who was asked for a yes or no raised {error!r:.200}: nothing was run") from error
+                raise  # no answer in time
+            raise InvalidRequest(
+                f"the function that confirms commands raised {error!r:.200}: nothing was run"
+            ) from error
 
     def _answer(self, action: Look | Programs | Log) -> Any:
         if isinstance(action, Programs):
@@ -590,17 +609,17 @@ class _Bound(Located[P]):
 class Tool(_Bound[P]):
     """A contract bound to a session for threads: call it with the tool call's arguments."""
 
-    _DEEDS: Final[Deeds] = {"run": cancel.run, "ask": cancel.ask, "restart": methodcaller("restart")}
+    _OPERATIONS: Final[Operations] = {"run": cancel.run, "ask": cancel.ask, "restart": methodcaller("restart")}
 
-    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
-        return self._DEEDS[deed](*arguments)
+    async def _wait(self, operation: Operation, *arguments: Any) -> Any:
+        return self._OPERATIONS[operation](*arguments)
 
     def __call__(
         self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
     ) -> P:
-        """Run the call; the contract's payload. Raises the contract's errors.
+        """Run the call and return the contract's payload. Raises the contract's errors.
 
-        ``cancel`` ends it from elsewhere, which the contract tells in its own way.
+        ``cancel`` ends the call from outside; each contract reports that in its own way.
         """
         try:
             self._call(call, cancel, fields).send(None)
@@ -613,10 +632,10 @@ class Tool(_Bound[P]):
 class AsyncTool(_Bound[P]):
     """As ``Tool``, for asyncio: await the call."""
 
-    _DEEDS: Final[Deeds] = {"run": cancel.arun, "ask": cancel.aask, "restart": methodcaller("restart")}
+    _OPERATIONS: Final[Operations] = {"run": cancel.arun, "ask": cancel.aask, "restart": methodcaller("restart")}
 
-    async def _wait(self, deed: Deed, *arguments: Any) -> Any:
-        return await self._DEEDS[deed](*arguments)
+    async def _wait(self, operation: Operation, *arguments: Any) -> Any:
+        return await self._OPERATIONS[operation](*arguments)
 
     async def __call__(
         self, call: Mapping[str, Any] | object = None, cancel: CancelToken | None = None, **fields: object
@@ -626,7 +645,7 @@ class AsyncTool(_Bound[P]):
 
 
 class Binder(Generic[P]):
-    """A contract module's ``tool``: makes the contract (``settings`` are the contract's own) and binds it."""
+    """The ``tool`` function of a contract module: it makes the contract from ``settings`` and binds it."""
 
     def __init__(self, make: Callable[..., Contract[P]]) -> None:
         self._make = make
@@ -644,11 +663,11 @@ class Binder(Generic[P]):
     def __call__(
         self, where: Any, agent: object = None, policy: Policy | None = None, **settings: Any
     ) -> Tool[P] | AsyncTool[P]:
-        """A tool that runs in ``where``: a session of any kind, or agents and which one of them.
+        """Make a tool that runs in ``where``: a session of any kind, or Agents together with ``agent``.
 
-        ``policy`` judges every command before it runs; what it refuses is told as the contract tells its errors. What
-        it hides is not in the environment of isolated calls, nor of an agent's session that this tool makes; make a
-        session of your own with ``env=policy.environment(os.environ)``.
+        ``policy`` judges every command before it runs; a refusal becomes an error of the contract. Variables that it
+        hides are missing from isolated calls, and from an agent's session that this tool makes. For a session of your
+        own, pass ``env=policy.environment(os.environ)``.
         """
         run = getattr(where, "run", None)
         if run is None:
@@ -658,14 +677,16 @@ class Binder(Generic[P]):
         return kind(contract, where, agent, policy)
 
 
-def _secret_part(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
+def _secret_variables(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
     shown = policy.environment(environ)
     return {name: value for name, value in environ.items() if name not in shown or any(secret_values({name: value}))}
 
 
-def _is_lost(request: Request, result: Result) -> bool:
-    """Was it not run, as an earlier one's doing had killed the shell? It is run in a fresh one, where nothing is kept
-    between calls. Raises ShellUnavailable where state was lost with the shell.
+def _was_not_run(request: Request, result: Result) -> bool:
+    """True if the command was not run because an earlier command had killed the shell.
+
+    An isolated call is then run again in a fresh shell, as it keeps no state. For any other call, raises
+    ShellUnavailable, as state was lost with the shell.
     """
     if not result.ran and not request.isolated:
         raise ShellUnavailable(result.reason)

@@ -1,1 +1,1 @@
-"""The agents' ecosystems: one thin file for each SDK, which is imported there and is an extra of its own."""
+"""Adapters for agent SDKs: one thin module per SDK, which it alone imports; each SDK is an optional extra."""

@@ -1,7 +1,7 @@
 """Anthropic: the ``bash_20250124`` tool over a session (extra ``anthropic`` for the SDK's tool runner).
 
-Law: the model knows this tool by heart: its calls are ``{"command": text}`` or ``{"restart": true}``, and it expects
-one bash that keeps its state.
+The model was trained on this tool: it calls it with ``{"command": text}`` or ``{"restart": true}``, and expects one
+bash that keeps its state.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..contracts.tool import AsyncTool, Binder, Tool
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Request, Result, check_seconds
 from .extras import missing
-from .toolbox import MAX_OUTPUT, limits_for, told
+from .toolbox import MAX_OUTPUT, describe, limits_for
 
-# What goes into the request's list of tools; the model brings its own description and schema.
+# The entry for the request's list of tools. The API has the description and the schema.
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}
 
 
 class BashCallError(ContractError):
-    """The call could not be done; its message is for the model, in a ``tool_result`` with ``is_error``."""
+    """The call failed. The message is for the model, in a ``tool_result`` with ``is_error``."""
 
     code = "anthropic_bash"
 
@@ -35,8 +35,10 @@ class BashInput(Input):
 
 
 class Bash(Contract[str]):
-    """``timeout``: seconds that a command may run (None: no limit). ``max_output``: characters of each stream that the
-    model sees. Raises InvalidRequest.
+    """The bash tool.
+
+    ``timeout``: seconds that a command may run (None: no limit). ``max_output``: characters of each stream that the
+    model gets. Raises InvalidRequest.
     """
 
     Input = BashInput
@@ -53,28 +55,28 @@ class Bash(Contract[str]):
 
     def parse(self, call: object) -> Request | Restart:
         """The call as a request. Raises BadCall."""
-        given = BashInput.read(call)
-        if given.restart:
+        arguments = BashInput.read(call)
+        if arguments.restart:
             return Restart()
-        if given.command is None:
-            raise BadCall("command: is missing, and so is restart")
-        return Request(to_text("command", given.command), timeout=self._timeout, tty=False, limits=self._limits)
+        if arguments.command is None:
+            raise BadCall("command: is missing, and so is restart: pass one of them")
+        return Request(to_text("command", arguments.command), timeout=self._timeout, tty=False, limits=self._limits)
 
     def steps(self, call: object) -> Steps[str]:
         try:
             result: Result | None = yield self.parse(call)
         except (BadCall, ShellSessionError) as error:
             raise BashCallError(str(error)) from None
-        return "[a fresh bash was started]" if result is None else told([result], self._max_output, jobs="")
+        return "[a fresh bash was started]" if result is None else describe([result], self._max_output, jobs="")
 
 
 tool = Binder(Bash)
 
 
 def tool_result(bash: Tool[str], block: Mapping[str, Any] | Any) -> dict[str, Any]:
-    """Run a ``tool_use`` block (the SDK's object, or its JSON); the ``tool_result`` block that answers it.
+    """Run a ``tool_use`` block (the SDK's object, or its JSON) and return the ``tool_result`` block for it.
 
-    Raises InvalidRequest for a block that is not for this tool, and for a tool for asyncio.
+    Raises InvalidRequest for a block of another tool, and for an ``AsyncTool``.
     """
     _check(bash, Tool, "atool_result")
     block_id, call = _parts(block)
@@ -95,11 +97,11 @@ async def atool_result(bash: AsyncTool[str], block: Mapping[str, Any] | Any) -> 
 
 
 def _parts(block: Mapping[str, Any] | Any) -> tuple[str, object]:
-    """Its id, by which it is answered, and the call. Raises InvalidRequest for what is no call of this tool."""
+    """The id of a ``tool_use`` block, and the arguments of the call. Raises InvalidRequest for any other block."""
     get: Callable[[str, object], Any] = block.get if isinstance(block, Mapping) else partial(getattr, block)
     block_id, name = get("id", None), get("name", None)
     if not isinstance(block_id, str) or name != TOOL["name"]:
-        raise InvalidRequest(f"a tool_use block has an id, and the name {TOOL['name']!r}: nothing was run")
+        raise InvalidRequest(f"not a tool_use block with an id and the name {TOOL['name']!r}: nothing was run")
     return block_id, get("input", None)
 
 
@@ -108,25 +110,25 @@ def _answer(block_id: str, text: str, *, is_error: bool) -> dict[str, Any]:
 
 
 def _sdk() -> Any:
-    """Where the SDK keeps what tools are made of; all else here does without it. Raises MissingExtra."""
+    """The SDK's module of tool classes. Only the two functions below need the SDK. Raises MissingExtra."""
     try:
         from anthropic.lib import tools
-        from anthropic.lib.tools import ToolError  # noqa: F401 - the youngest of what is needed
+        from anthropic.lib.tools import ToolError  # noqa: F401 - the newest name that is needed: checks the version
     except ImportError as error:
         raise missing("anthropic", error) from error
     return tools
 
 
 def _check(bash: object, kind: type, other: str) -> None:
-    """Refuse a tool that is for asyncio where threads call it, or the other way round: nothing would be run."""
+    """Refuse an ``AsyncTool`` where a ``Tool`` is needed, and the reverse: the call would run nothing."""
     if not isinstance(bash, kind):
-        raise InvalidRequest(f"this takes {kind.__name__}, not {type(bash).__name__}, for which there is {other}")
+        raise InvalidRequest(f"this takes a {kind.__name__}, not {type(bash).__name__}: use {other} instead")
 
 
 def runnable(bash: Tool[str]) -> Any:
-    """The tool for the SDK's own loop: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``.
+    """The tool for the SDK's tool runner: ``client.beta.messages.tool_runner(tools=[runnable(bash)], ...)``.
 
-    Raises InvalidRequest for a tool for asyncio.
+    Raises InvalidRequest for an ``AsyncTool``.
     """
     tools = _sdk()
     _check(bash, Tool, "async_runnable")

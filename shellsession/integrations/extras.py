@@ -1,7 +1,4 @@
-"""What is said where an SDK is not installed.
-
-Law: one line, with the command that installs it.
-"""
+"""``MissingExtra``: the error when an SDK is not installed. Its message has the command that installs it."""
 
 from __future__ import annotations
 
@@ -15,5 +12,5 @@ class MissingExtra(ShellSessionError, ImportError):
 
 
 def missing(extra: str, error: ImportError) -> MissingExtra:
-    """The error to raise from ``error``, which an SDK's import gave."""
+    """A MissingExtra for ``error``, which importing an SDK raised."""
     return MissingExtra(f"{error}: install what this needs with `pip install 'shellsession[{extra}]'`")

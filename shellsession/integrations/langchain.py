@@ -1,6 +1,6 @@
-"""LangChain 1.x: a ``StructuredTool`` for ``create_agent(model, tools=[...])``, from any bound contract tool.
+"""LangChain 1.x: turn any bound contract tool into a ``StructuredTool`` for ``create_agent(model, tools=[...])``.
 
-Law: a contract's error reaches the model, as a tool message with status "error", and the agent goes on.
+An error of the contract reaches the model as a tool message with status "error", and the agent goes on.
 """
 
 from __future__ import annotations
@@ -25,30 +25,33 @@ _OWNER: Final = "langchain"
 
 
 def bash_tool(where: Agents | AsyncAgents | None = None, agent: object = _OWNER, **settings: Any) -> StructuredTool:
-    """The tool of document 002, ready for an agent.
+    """The tool of document 002 as a LangChain tool.
 
-    ``where``: the agents in whose sessions it runs (default: some of its own, for this one tool, which go with it), and
-    ``agent``: which of them. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all. The calls of
-    one message are run in their order where the agent is awaited (``ainvoke``); with ``invoke`` LangChain begins all at
-    once, each in a thread, and any of them may be first: await it, or have the model make one call at a time.
-    Put it among an agent's tools only where bash was asked for: it runs whatever the model says, as you.
+    ``where``, ``agent``: the Agents, and the agent in it, whose session runs the calls. The default is a new Agents for
+    this tool alone. ``settings`` are the contract's: ``persistent=True`` keeps one bash for all calls.
+    With ``ainvoke``, the calls of one message run in their order. With ``invoke``, LangChain starts them all at once in
+    threads, in any order; let the model make one call at a time there.
+    Give an agent this tool only if its user asked for bash: it runs whatever the model writes, with your permissions.
     """
     return structured_tool(langchain.tool(where if where is not None else Agents(idle_ttl=None), agent, **settings))
 
 
-class _Whole(StructuredTool):
-    """Gives its functions the arguments as they came. Each on its own would meet LangChain's names: what a model calls
-    ``config`` is dropped otherwise, and ``self`` is a TypeError that ends the agent."""
+class _WholeInputTool(StructuredTool):
+    """A tool that passes its function all arguments as one mapping.
+
+    As keyword arguments they would clash with LangChain's own: it drops ``config``, and ``self`` raises a TypeError
+    that ends the agent.
+    """
 
     def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (tool_input,), {}
 
 
 def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
-    """A LangChain tool that calls ``bound``, a contract's tool over sessions, for threads and for asyncio.
+    """A LangChain tool that calls ``bound``, the tool of a contract, from threads and from asyncio.
 
-    Over an asyncio session (``AsyncAgents``, ``AsyncSession``) it can only be awaited. The arguments are checked by the
-    contract, whose error tells the model what is wrong with them. A task that is cancelled ends its command.
+    Over an asyncio session (``AsyncAgents``, ``AsyncSession``) it can only be awaited. The contract checks the
+    arguments; its error tells the model what is wrong. Cancelling the task ends the command.
     """
 
     def call(arguments: object) -> Any:
@@ -57,7 +60,7 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
         except ShellSessionError as error:
             raise ToolException(str(error)) from error
         finally:
-            _tell(tool, bound)
+            _update_description(tool, bound)
 
     async def acall(arguments: object) -> Any:
         try:
@@ -66,9 +69,9 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
         except ShellSessionError as error:
             raise ToolException(str(error)) from error
         finally:
-            _tell(tool, bound)
+            _update_description(tool, bound)
 
-    tool = _Whole(
+    tool = _WholeInputTool(
         name=bound.name,
         description=bound.description,
         args_schema=bound.definition["input_schema"],
@@ -80,8 +83,8 @@ def structured_tool(bound: Tool[Any] | AsyncTool[Any]) -> StructuredTool:
 
 
 def _content(payload: Any) -> Any:
-    """What the model is told. Raises ToolException for a payload that is an error."""
-    if isinstance(payload, dict) and list(payload) == ["error"]:  # spec's, where nothing came of the call
+    """The content of the tool message. Raises ToolException for a payload that is an error."""
+    if isinstance(payload, dict) and list(payload) == ["error"]:  # the spec contract's, if the command did not run
         raise ToolException(payload["error"])
     if not isinstance(payload, ToolResult):
         return payload
@@ -90,7 +93,7 @@ def _content(payload: Any) -> Any:
     return payload.output
 
 
-def _tell(tool: StructuredTool, bound: Tool[Any] | AsyncTool[Any]) -> None:
-    """A description may name the working directory: the model is told where it is now."""
-    with suppress(ShellSessionError):  # the session is gone, which the call has told
+def _update_description(tool: StructuredTool, bound: Tool[Any] | AsyncTool[Any]) -> None:
+    """Refresh the description, which may name the working directory."""
+    with suppress(ShellSessionError):  # the session is gone; the call has reported that
         tool.description = bound.description

@@ -1,6 +1,6 @@
-"""MCP: a session's verbs as the tools of a Model Context Protocol server, over stdio (extra ``mcp``).
+"""MCP: a Model Context Protocol server over stdio whose tools are a session's verbs (extra ``mcp``).
 
-Law: standard input and output belong to the protocol; bash, and what it runs, never hold them.
+Standard input and output carry the protocol. Bash and its commands never inherit them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..daemon.client.async_session import AsyncRemoteSession, aconnect
 from ..errors import ShellSessionError
 from ..models import VERSION
 from .extras import missing
-from .toolbox import PROGRESS, Command, Interactive, Patience, Timeout, Toolbox, Typed
+from .toolbox import PROGRESS, Command, Interactive, Patience, TextToType, Timeout, Toolbox
 
 try:
     import anyio
@@ -38,18 +38,21 @@ One bash that stays open. `bash` runs a command in it; directory, variables and 
 command that takes long is handed back running: `wait` for it, `send` it input, or `interrupt` it."""
 
 _UNREADABLE: Final = (
-    "the request is no JSON of whole characters (half of a surrogate pair? a byte that is no UTF-8?): nothing was run"
+    "the request is not valid JSON in UTF-8 (half of a surrogate pair? an invalid byte?): nothing was run"
 )
 _MALFORMED: Final = (
-    'the request is no JSON-RPC 2.0 ("jsonrpc": "2.0", its method a string, its params an object): nothing was run'
+    'the request is not JSON-RPC 2.0 ("jsonrpc": "2.0", its method a string, its params an object): nothing was run'
 )
 
 
 def server(toolbox: Toolbox) -> MCPServer:
     """A server whose tools are the toolbox's verbs: ``server(Toolbox(session)).run("stdio")``."""
 
-    class Checking(MCPServer):
-        """The SDK passes over unknown arguments and unreadable requests, and tells of the rest in pydantic's words."""
+    class CheckedServer(MCPServer):
+        """Adds checks to the SDK's server.
+
+        The SDK ignores unknown arguments and unreadable requests, and words other errors as pydantic does.
+        """
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             if name in toolbox.VERBS:
@@ -62,50 +65,50 @@ def server(toolbox: Toolbox) -> MCPServer:
         async def run_stdio_async(self) -> None:
             core = self._lowlevel_server
             with _stdin() as file:
-                lines: Any = _Lines(file)
-                async with stdio_server(lines) as (arriving, writing), anyio.create_task_group() as group:
-                    passing, passed = anyio.create_memory_object_stream[Any](0)
-                    group.start_soon(_answer_unread, lines, arriving, passing, writing)
-                    await core.run(passed, writing, core.create_initialization_options())
+                lines: Any = _LineReader(file)
+                async with stdio_server(lines) as (incoming, outgoing), anyio.create_task_group() as group:
+                    sender, receiver = anyio.create_memory_object_stream[Any](0)
+                    group.start_soon(_refuse_unreadable, lines, incoming, sender, outgoing)
+                    await core.run(receiver, outgoing, core.create_initialization_options())
                     group.cancel_scope.cancel()
 
-    made = Checking("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
-    acts = ToolAnnotations(destructive_hint=True, open_world_hint=True)
-    looks = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    mcp_server = CheckedServer("shellsession", instructions=_INSTRUCTIONS, version=VERSION, log_level="WARNING")
+    destructive = ToolAnnotations(destructive_hint=True, open_world_hint=True)
+    read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 
-    @made.tool(description=inspect.getdoc(toolbox.bash), annotations=acts, structured_output=False)
+    @mcp_server.tool(description=inspect.getdoc(toolbox.bash), annotations=destructive, structured_output=False)
     async def bash(
         command: Command, context: Context, timeout: Timeout = None, interactive: Interactive = False
     ) -> str:
         return await _answer(toolbox.bash(command, timeout, interactive), context)
 
-    @made.tool(description=inspect.getdoc(toolbox.send), annotations=acts, structured_output=False)
-    async def send(text: Typed, context: Context) -> str:
+    @mcp_server.tool(description=inspect.getdoc(toolbox.send), annotations=destructive, structured_output=False)
+    async def send(text: TextToType, context: Context) -> str:
         return await _answer(toolbox.send(text), context)
 
-    @made.tool(description=inspect.getdoc(toolbox.wait), annotations=looks, structured_output=False)
+    @mcp_server.tool(description=inspect.getdoc(toolbox.wait), annotations=read_only, structured_output=False)
     async def wait(context: Context, seconds: Patience = None) -> str:
         return await _answer(toolbox.wait(seconds), context)
 
-    @made.tool(description=inspect.getdoc(toolbox.interrupt), annotations=acts, structured_output=False)
+    @mcp_server.tool(description=inspect.getdoc(toolbox.interrupt), annotations=destructive, structured_output=False)
     async def interrupt() -> str:
         return await _answer(toolbox.interrupt())
 
-    @made.tool(description=inspect.getdoc(toolbox.restart), annotations=acts, structured_output=False)
+    @mcp_server.tool(description=inspect.getdoc(toolbox.restart), annotations=destructive, structured_output=False)
     async def restart() -> str:
         return await _answer(toolbox.restart())
 
-    @made.tool(description=inspect.getdoc(toolbox.jobs), annotations=looks, structured_output=False)
+    @mcp_server.tool(description=inspect.getdoc(toolbox.jobs), annotations=read_only, structured_output=False)
     async def jobs() -> str:
         return await _answer(toolbox.jobs())
 
-    return made
+    return mcp_server
 
 
 def serve(agent: str | None = None, socket: str | None = None, **settings: Any) -> None:
-    """Serve on stdin and stdout until the client closes them; ``settings`` are the Toolbox's.
+    """Serve on stdin and stdout until the client closes them. ``settings`` are those of ``Toolbox``.
 
-    Without ``agent`` the session is this server's own; with one it is that agent's, held by the daemon.
+    Without ``agent``, the server has a session of its own; with it, the session is that agent's in the daemon.
     """
 
     async def main() -> None:
@@ -119,19 +122,25 @@ def serve(agent: str | None = None, socket: str | None = None, **settings: Any) 
 
 @contextmanager
 def _stdin() -> Iterator[Any]:
-    """Standard input, where a byte that is no UTF-8 stays one, so that its line is not read: the SDK would put U+FFFD
-    there, and run that. As with the SDK, who else reads descriptor 0 meanwhile reads nothing."""
+    """Yield standard input as a file that keeps invalid UTF-8 bytes, so that a line with one is refused.
+
+    The SDK would replace such a byte by U+FFFD and run the result. Within the block, descriptor 0 is /dev/null, as with
+    the SDK.
+    """
     wire, empty = os.dup(0), os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    try:  # it is not closed: a thread may still read it, and another file get its number
+    try:  # not closed at the end: a thread may still be reading it, and another file could get its number
         yield anyio.wrap_file(os.fdopen(wire, encoding="utf-8", errors="surrogateescape", closefd=False))
     finally:
         os.dup2(wire, 0)
 
 
-class _Lines:
-    """The lines of a file, for the SDK: of each it makes one message, or one error, and these come in order."""
+class _LineReader:
+    """Reads the lines of a file for the SDK, and remembers them.
+
+    The SDK turns each line into one message or one error, in order.
+    """
 
     def __init__(self, file: Any) -> None:
         self._file, self._read = file, deque[str]()
@@ -142,13 +151,16 @@ class _Lines:
             yield line
 
     def take(self) -> str:
-        """That of the next message or error."""
+        """The line of the next message or error."""
         return self._read.popleft()
 
 
 def _refusal(line: str, error: Exception) -> JSONRPCError | None:
-    """What is said to a request that the SDK could not read; None to what has no id that could be written back (it may
-    be half of a surrogate pair), and to an answer: its id is ours, and may be that of a request of the client, too."""
+    """The reply to a request that the SDK could not read, or None if there can be none.
+
+    There is none if the id cannot be written back (it may be half of a surrogate pair). There is none to a response,
+    either: the server chose its id, and a request of the client may have the same one.
+    """
     try:
         message = json.loads(line)
         number = message["id"]
@@ -158,21 +170,24 @@ def _refusal(line: str, error: Exception) -> JSONRPCError | None:
     is_answer = "method" not in message and ("result" in message or "error" in message)
     if is_answer or type(number) not in (int, str):
         return None
-    # Of what is no JSON to pydantic it names no place.
+    # For text that is not JSON, pydantic's error has no location.
     is_json = bool(cast(Any, error).errors(include_url=False)[0]["loc"])
     code, said = (INVALID_REQUEST, _MALFORMED) if is_json else (PARSE_ERROR, _UNREADABLE)
     return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=said))
 
 
-async def _answer_unread(lines: _Lines, arriving: Any, passing: Any, writing: Any) -> None:
-    """Pass on what arrives; the SDK would only drop what it cannot read, and who has asked would wait for ever."""
-    async with passing:
-        async for item in arriving:
+async def _refuse_unreadable(lines: _LineReader, incoming: Any, sender: Any, outgoing: Any) -> None:
+    """Forward messages to the server, and answer those that the SDK could not read.
+
+    The SDK would drop them without a reply, and the client would wait forever.
+    """
+    async with sender:
+        async for item in incoming:
             line = lines.take()
             if not isinstance(item, Exception):
-                await passing.send(item)
+                await sender.send(item)
             elif (refusal := _refusal(line, item)) is not None:
-                await writing.send(SessionMessage(refusal))
+                await outgoing.send(SessionMessage(refusal))
 
 
 async def _connect(agent: str, socket: str | None) -> AsyncRemoteSession:
@@ -180,8 +195,8 @@ async def _connect(agent: str, socket: str | None) -> AsyncRemoteSession:
 
 
 async def _answer(verb: Awaitable[str], context: Context | None = None) -> str:
-    """What a verb says; its refusals are for the model to read."""
-    PROGRESS.set(context.report_progress if context is not None else None)  # in the task of this request alone
+    """Await a verb and return its text. An error becomes a ToolError, which the model reads."""
+    PROGRESS.set(context.report_progress if context is not None else None)  # only in the task of this request
     try:
         return await verb
     except ShellSessionError as error:

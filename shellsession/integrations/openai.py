@@ -1,6 +1,7 @@
-"""OpenAI: a session's verbs as function tools of the Agents SDK, and its shell tool (extra ``openai``).
+"""OpenAI Agents SDK: a session's verbs as function tools, and the shell tool of the Responses API (extra ``openai``).
 
-Law: the shell tool's calls are taken as the Responses API words them: several commands in a row, one limit for each.
+A call of the shell tool has the shape that the Responses API defines: several commands in order, and one time limit
+that holds for each.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from ..contracts.contract import notice, on_its_own
+from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result
 from .extras import missing
@@ -33,7 +34,7 @@ try:
 except ImportError as error:
     raise missing("openai", error) from error
 
-# What is shown of each stream where the call names no limit: both ends of a build, and bounded.
+# How much of each stream is returned if the call names no limit: enough for both ends of a build.
 _MAX_OUTPUT: Final = 1 << 16  # characters
 _LONGEST: Final = int(LONGEST) * 1000  # milliseconds
 
@@ -41,14 +42,14 @@ _LONGEST: Final = int(LONGEST) * 1000  # milliseconds
 def function_tools(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> list[FunctionTool]:
     """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(tools=function_tools(session))``.
 
-    ``settings`` are the Toolbox's. A session is one agent's: its calls are made one after the other.
+    ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
     """
     toolbox = Toolbox(session, **settings)
     return [_function_tool(toolbox, name) for name in Toolbox.VERBS]
 
 
 def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
-    """The SDK's own, but that the model is told what was wrong with its arguments, which the SDK keeps to itself."""
+    """The SDK's function tool, except that the model gets the reason why its arguments are wrong."""
 
     async def invoke(context: ToolContext[Any], text: str) -> str:
         try:
@@ -63,10 +64,10 @@ def _function_tool(toolbox: Toolbox, name: str) -> FunctionTool:
 
 
 def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.0) -> ShellTool:
-    """The Responses API's shell tool, run here: ``Agent(tools=[shell_tool(session)])``.
+    """The shell tool of the Responses API, run in this session: ``Agent(tools=[shell_tool(session)])``.
 
-    ``timeout``: seconds for each command where the call names none. After one that timed out, or ended its bash (they
-    were meant for its directory and variables), the rest are not run.
+    ``timeout``: seconds for each command if the call names no limit. If a command times out or ends its bash, the
+    following commands are not run, as they may depend on its directory and variables.
     """
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
@@ -84,14 +85,14 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
                 outputs.append(ShellCommandOutput(stderr=str(error), outcome=_exited(1), command=command))
             if outputs[-1].status == "timeout":
                 break
-        # With a limit the SDK keeps so much from the start of all outputs together: only where the call wants that.
+        # Given a limit, the SDK keeps that much from the start of all outputs together. Pass it only if the call does.
         return ShellResult(output=outputs, max_output_length=action.max_output_length)
 
     return ShellTool(executor=execute)
 
 
 def _seconds(timeout_ms: object, usual: float) -> float:
-    """The time limit of a call; the SDK takes whole numbers of any size. Raises InvalidRequest."""
+    """The time limit of a call in seconds. Raises InvalidRequest, as the SDK accepts integers of any size."""
     if not timeout_ms:
         return usual
     if type(timeout_ms) is not int or not 0 < timeout_ms <= _LONGEST:
@@ -103,7 +104,7 @@ def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
     stdout, stderr = streams([result], limit)
-    stderr = on_its_own(stderr, notice(result, stateful=True))
+    stderr = append_line(stderr, notice(result, stateful=True))
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 
 

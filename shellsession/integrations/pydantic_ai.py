@@ -1,7 +1,6 @@
 """pydantic-ai: a session's verbs as a toolset (extra ``pydantic-ai``).
 
-Law: what the toolbox or the session refuses is told to the model in a sentence, as a tool call that failed; nothing
-else is added.
+An error of the toolbox or of the session reaches the model as a failed tool call with that message alone.
 """
 
 from __future__ import annotations
@@ -29,18 +28,23 @@ except ImportError as error:
 def toolset(session: AsyncSession | AsyncRemoteSession, **settings: Any) -> FunctionToolset[Any]:
     """The tools bash, send, wait, interrupt, restart and jobs: ``Agent(model, toolsets=[toolset(session)])``.
 
-    ``settings`` are the Toolbox's. A session is one agent's: its calls are made one after the other.
+    ``settings`` are those of ``Toolbox``. A session belongs to one agent; its calls run one after the other.
     """
     toolbox = Toolbox(session, **settings)
     made: FunctionToolset[Any] = FunctionToolset()
     for name in Toolbox.VERBS:
-        own = Tool(getattr(toolbox, name), takes_ctx=False).tool_def
-        made.add_function(_failing(toolbox, name), False, name=name, sequential=True, prepare=_telling(own))
+        verb_tool = Tool(getattr(toolbox, name), takes_ctx=False).tool_def
+        made.add_function(
+            _verb_function(toolbox, name), False, name=name, sequential=True, prepare=_definition_of(verb_tool)
+        )
     return made
 
 
-def _failing(toolbox: Toolbox, name: str) -> Callable[..., Awaitable[str]]:
-    """The verb, with its refusals as pydantic-ai wants them, which gives up a model that is wrong twice otherwise."""
+def _verb_function(toolbox: Toolbox, name: str) -> Callable[..., Awaitable[str]]:
+    """A function that calls the verb and raises ToolFailed for its errors.
+
+    With any other exception, pydantic-ai gives up on a model that is wrong twice.
+    """
 
     async def call(**arguments: Any) -> str:
         try:
@@ -51,11 +55,11 @@ def _failing(toolbox: Toolbox, name: str) -> Callable[..., Awaitable[str]]:
     return call
 
 
-def _telling(own: Any) -> Callable[..., Any]:
-    """The model is told of the verb itself, with its arguments."""
+def _definition_of(verb_tool: Any) -> Callable[..., Any]:
+    """A ``prepare`` function that gives the model the description and the arguments of the verb itself."""
 
     def prepare(_: Any, definition: Any) -> Any:
-        schema = own.parameters_json_schema
-        return replace(definition, description=own.description, parameters_json_schema=schema)
+        schema = verb_tool.parameters_json_schema
+        return replace(definition, description=verb_tool.description, parameters_json_schema=schema)
 
     return prepare

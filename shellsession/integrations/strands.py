@@ -1,6 +1,7 @@
-"""Strands Agents: a ``bash`` tool for ``Agent(tools=[bash])``, which is the tool of document 001.
+"""Strands Agents: the tool of document 001 as a ``bash`` tool for ``Agent(tools=[bash])``.
 
-Law: each agent has one session, made at its first command; the agent is held weakly, and its session goes with it.
+Each agent has one session, made at its first command. Only a weak reference to the agent is kept: when the agent is
+collected, its session is closed.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ except ImportError as error:
 def make_bash(agents: Agents | None = None, *, name: str = "bash") -> Any:
     """A tool for any number of agents, each with a session of its own.
 
-    ``agents``: who holds their sessions (default: an ``Agents`` of this tool, in which they stay until their agent is
-    collected). Errors of the contract (BashInputError, BashTimeoutError, BashSessionError) come to the model as error
-    results, with what the command had printed; ``agent.cancel()`` ends the command. ``name``: what the model calls it.
+    ``agents``: the ``Agents`` that holds the sessions (default: one of this tool's own, which keeps each session until
+    its agent is collected). ``name``: the tool's name for the model.
+    Errors of the contract (BashInputError, BashTimeoutError, BashSessionError) reach the model as error results, with
+    what the command had printed. ``agent.cancel()`` ends the command.
     """
     sessions = Agents(idle_ttl=None) if agents is None else agents
-    told = definition(strands.Strands())
+    contract = definition(strands.Strands())
 
     async def bash(tool_context: ToolContext) -> Any:
-        """Run the call; its arguments are read by the contract, to the letter."""
+        """Run the call. The contract validates the arguments, not the SDK."""
         bound = strands.tool(sessions, agent=tool_context.agent)
         return await call_in_thread(bound, tool_context.tool_use["input"], tool_context.cancel_signal.is_set)
 
-    bash.__annotations__["tool_context"] = ToolContext  # the SDK resolves names in the module, and this is no string
-    make = tool(name=name, description=told["description"], inputSchema={"json": told["input_schema"]}, context=True)
+    bash.__annotations__["tool_context"] = ToolContext  # the SDK needs the class here, not its name as a string
+    schema = {"json": contract["input_schema"]}
+    make = tool(name=name, description=contract["description"], inputSchema=schema, context=True)
     return make(bash)
 
 

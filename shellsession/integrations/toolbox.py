@@ -1,7 +1,10 @@
-"""Toolbox: a session's verbs as a model calls them; what several SDKs' tools are made of.
+"""``Toolbox``: a session's verbs as a model calls them, which the tools of several SDKs are built on.
 
-Law: no call outlasts ``patience``; a command that does is handed back running, and its own time limit still holds.
-Only what other tasks of this process run in an ``AsyncSession`` is waited for to its end.
+A call waits for its command for ``patience`` seconds at most. If the command still runs then, the call hands it back
+running: it returns the output so far, and later calls go on with the command. The command's own time limit still holds.
+Commands that other tasks of this process run in an ``AsyncSession`` are waited for to their end.
+
+First come functions that write results as text, then ``in_turn``, then the class.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from pydantic import Field, create_model
 
 from ..async_session import Turns
 from ..base import Base
-from ..contracts.contract import KEPT, LOST, BadCall, Input, ending, shown
+from ..contracts.contract import KEPT, LOST, BadCall, Input, describe_ending, output_texts
 from ..daemon.client import admin
 from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
@@ -33,30 +36,30 @@ if TYPE_CHECKING:
     from ..engine.verbs.command import Call, Job
 
 
-# About 8 000 tokens: what models are given elsewhere, too, before it crowds out the task.
+# About 8 000 tokens. Other agents give models about as much; more would crowd out the task.
 MAX_OUTPUT: Final = 30_000  # characters, of each stream
 JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 
 
 def limits_for(max_output: object) -> Limits:
-    """What is kept where so many characters of each stream are shown. Raises InvalidRequest."""
+    """The output limit of a session for a model that gets so many characters of each stream. Raises InvalidRequest."""
     if isinstance(max_output, bool) or not isinstance(max_output, int) or max_output < 0:
         raise InvalidRequest(f"max_output is a number of characters, 0 or more, not {max_output!r:.100}")
     return Limits(max_output=4 * max_output)  # a character is at most four bytes
 
 
-def told(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -> str:
-    """What a command did, as one text: the pieces of its output in their order, and how the last of them ended.
+def describe(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -> str:
+    """A command's results as one text: its output in order, how it ended, and what it left running.
 
-    ``jobs``: where the model may look for what was left running; "" where it has no such tool.
+    ``jobs``: names the tool that lists running jobs; "" if the model has none.
     """
     last = results[-1]
     stdout, stderr = streams(results, limit)
     parts = [stdout.removesuffix("\n")] if stdout else []
     if stderr:
         parts.append("[stderr]\n" + stderr.removesuffix("\n"))
-    if said := _how(last):
+    if said := _describe_end(last):
         parts.append(f"[{said}]")
     if last.background:
         pids = ", ".join(str(pid) for pid in last.background)
@@ -64,8 +67,8 @@ def told(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -
     return "\n".join(parts) or "[no output]"
 
 
-def _how(result: Result) -> str:
-    """How a command ended, where it did not simply succeed; "" where it did."""
+def _describe_end(result: Result) -> str:
+    """How a command ended; "" if it succeeded."""
     if not result.ran:
         return f"not run: {result.reason}"
     match result.outcome:
@@ -78,45 +81,47 @@ def _how(result: Result) -> str:
         case "timed_out" | "idle":
             kept = KEPT if result.state_kept else LOST
             return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
-    return ending(result)
+    return describe_ending(result)
 
 
 def _rounded(seconds: float) -> str:
-    """The seconds as people read them; never 0 for what took some time."""
+    """The seconds as text for people; never 0 for a time that is not."""
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
 
 
-def seen(job: Job) -> dict[str, Any]:
-    """A job of this process as ``control.jobs`` tells of a daemon's."""
+def job_fields(job: Job) -> dict[str, Any]:
+    """A job of this process in the form in which ``admin.jobs`` returns those of a daemon."""
     omitted = {f"{name}_omitted": job.output(name)[1] for name in ("stdout", "stderr")}
     printed = {"stdout": job.stdout, "stderr": job.stderr}
     return {"status": job.status, "pids": job.pids, "command": job.command, **printed, **omitted}
 
 
-def listed(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
-    """What runs in the background, or did, as one text; of each the output, up to so many characters."""
+def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
+    """The jobs as one text, each with up to ``limit`` characters of its output."""
     lines = []
     for job in jobs:
         pids = ", ".join(map(str, job["pids"]))
         lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
         omitted = job["stdout_omitted"] + job["stderr_omitted"]
-        if output := clipped(job["stdout"] + job["stderr"], limit, omitted).removesuffix("\n"):
+        if output := clip(job["stdout"] + job["stderr"], limit, omitted).removesuffix("\n"):
             lines.append(output)
     return "\n".join(lines) or "[no jobs]"
 
 
 def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:
-    """stdout and stderr of a command, each without its middle where that is longer than so many characters."""
-    stdout, stderr = ("".join(pieces) for pieces in zip(*map(shown, results), strict=True))
+    """The stdout and stderr of a command, each clipped to ``limit`` characters."""
+    stdout, stderr = ("".join(pieces) for pieces in zip(*map(output_texts, results), strict=True))
     return (
-        clipped(stdout, limit, sum(one.stdout_omitted for one in results)),
-        clipped(stderr, limit, sum(one.stderr_omitted for one in results)),
+        clip(stdout, limit, sum(one.stdout_omitted for one in results)),
+        clip(stderr, limit, sum(one.stderr_omitted for one in results)),
     )
 
 
-def clipped(text: str, limit: int, omitted: int) -> str:
-    """The text, without its middle where it is longer than so many characters. ``omitted`` bytes were missing there
-    before: what said so may go with it."""
+def clip(text: str, limit: int, omitted: int) -> str:
+    """The text without its middle if it is longer than ``limit`` characters.
+
+    ``omitted`` bytes were missing there before. The line that said so may be cut out, too, so the new one counts them.
+    """
     if len(text) <= limit:
         return text
     head, tail = limit // 2, limit - limit // 2
@@ -125,19 +130,19 @@ def clipped(text: str, limit: int, omitted: int) -> str:
 
 
 Progress = Callable[[float], Awaitable[object]]
-# Who is told, every few seconds, for how many seconds the call of this task has waited.
+# A function that this task's call awaits every few seconds with the seconds it has waited so far.
 PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
-_PAUSE: Final = 0.2  # seconds between two looks at whether a command still runs
+_PAUSE: Final = 0.2  # seconds between two checks whether a command still runs
 
 
 async def in_turn(
     session: AsyncSession | AsyncRemoteSession, run: Callable[[], Awaitable[Result]], until: float, tick: float
 ) -> Result:
-    """What comes of ``run``, which may begin until that moment. Raises SessionBusy where its turn does not come.
+    """Await ``run`` as soon as the session is free. Raises SessionBusy if it is not free at the time ``until``.
 
-    The session is ours to wait for while somebody is with a command there; one that was handed back, for a moment or
-    for long, makes it refuse what comes.
+    While another caller waits for its command, the session queues ``run`` by itself. While a command is handed back
+    running, the session refuses ``run``; this function then waits and tries again.
     """
     begun = time.monotonic()
     while True:
@@ -151,25 +156,25 @@ async def in_turn(
 
 
 async def _until_free(session: AsyncSession | AsyncRemoteSession, begun: float, until: float, tick: float) -> None:
-    told = time.monotonic()
+    reported = time.monotonic()
     while session.state == "running":
         if (now := time.monotonic()) >= until:
             raise SessionBusy(STILL_RUNS)
-        if now - told >= tick and (tell := PROGRESS.get()) is not None:
-            await tell(now - begun)
-            told = now
+        if now - reported >= tick and (report := PROGRESS.get()) is not None:
+            await report(now - begun)
+            reported = now
         await asyncio.sleep(min(_PAUSE, tick, max(until - now, 0.001)))
 
 
-# The arguments as models are told of them; SDKs read these texts from the signatures.
+# The types of the verbs' arguments. SDKs read the descriptions from the signatures and give them to the model.
 Command = Annotated[str, Field(description="The bash command or script to run")]
 Timeout = Annotated[float | None, Field(description="Seconds after which the command is ended")]
 Interactive = Annotated[bool, Field(description="Give the command a terminal as its input, to be answered with send")]
 Patience = Annotated[float | None, Field(description="How many seconds to wait at most")]
-Typed = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
+TextToType = Annotated[str, Field(description="What to type; end it with a newline for Enter")]
 
 _EARLIER: Final = "nothing was run, as an earlier command still runs: `wait` for it, `send` it input, or `interrupt` it"
-# What to do about it by these verbs; of all else (a person sits there) the session says it itself.
+# Replaces messages of a busy session, to name the verbs of this toolbox. Others (a person is attached) stay.
 _BUSY: Final = {STILL_RUNS: _EARLIER, LATE: _EARLIER}
 
 
@@ -182,7 +187,7 @@ def _arguments(verb: Callable[..., Awaitable[str]]) -> type[Input]:
 
 
 def _check(name: str, seconds: object, more: str = "") -> None:
-    """Refuse what is no time limit; a command that nobody waits for has one, so None is refused, too."""
+    """Refuse a value that is not a time limit. None is refused, too, as a handed-back command needs a limit."""
     with suppress(InvalidRequest):
         check_seconds(name, seconds)
         if seconds is not None:
@@ -191,7 +196,7 @@ def _check(name: str, seconds: object, more: str = "") -> None:
 
 
 class Toolbox:
-    """The verbs of one session, each a coroutine function that takes what a model sends and returns text for it."""
+    """The verbs of one session as coroutine functions that take a model's arguments and return text for it."""
 
     VERBS: Final = ("bash", "send", "wait", "interrupt", "restart", "jobs")
 
@@ -205,235 +210,244 @@ class Toolbox:
         tick: float = 5.0,
         connect: Callable[[], Awaitable[AsyncRemoteSession]] | None = None,
     ) -> None:
-        """``patience``: for how many seconds a call waits before it hands its command back (clients give up after about
-        60). ``timeout``: seconds a command may run where the model names none. ``max_output``: characters of each
-        stream that the model is shown. ``tick``: seconds between two words of progress. ``connect``: to have another
-        session where somebody has closed this one; the call that finds that is told. Raises InvalidRequest.
+        """``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
+        ``timeout``: seconds that a command may run if the model names no limit. ``max_output``: characters of each
+        stream that the model gets. ``tick``: seconds between two progress reports. ``connect``: makes a new session
+        when somebody has closed this one; the call that meets the closed session still fails. Raises InvalidRequest.
         """
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
-        self._brief = min(tick, patience / 2)  # how long a command runs at first: until then it waits for its turn
+        self._first_wait = min(tick, patience / 2)  # part of the patience reserved for the first wait for a new command
         self._max_output = max_output
         self._limits = limits_for(max_output)
-        self._mine: Call | str | None = None  # the command that was handed back here: no other is ended for it
-        self._deadline: float | None = None  # when that is to be ended
+        self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
+        self._deadline: float | None = None  # when the time limit of that command ends it
         self._connect = connect
-        self._turns: Turns | None = None  # of calls, in the loop of now: models make several at once
-        self._alarm: asyncio.TimerHandle | None = None
-        self._late: asyncio.Task[Result | None] | None = None  # ends it then, for who asks afterwards
+        self._turns: Turns | None = None  # the queue of calls in the current loop: models make several at once
+        self._alarm: asyncio.TimerHandle | None = None  # goes off at the deadline while no call waits
+        # Ends the handed-back command at the deadline; the next call takes its result.
+        self._time_out_task: asyncio.Task[Result | None] | None = None
 
     def checked(self, verb: str, call: object) -> dict[str, Any]:
-        """The arguments of a call of this verb. Raises InvalidRequest, which says what is wrong and what is allowed."""
+        """The validated arguments of a call. Raises InvalidRequest, which says what is wrong and what is allowed."""
         try:
             return dict(_arguments(getattr(type(self), verb)).read(call))
         except BadCall as error:
             raise InvalidRequest(str(error)) from None
 
     async def call(self, verb: str, call: object) -> str:
-        """One of the verbs, with the arguments that a model sent. Raises ShellSessionError."""
-        said: str = await getattr(self, verb)(**self.checked(verb, call))
-        return said
+        """Call a verb with the arguments that a model sent. Raises ShellSessionError."""
+        text: str = await getattr(self, verb)(**self.checked(verb, call))
+        return text
 
     async def bash(self, command: Command, timeout: Timeout = None, interactive: Interactive = False) -> str:
         """Run a command in a bash that stays open: directory, variables and functions persist between calls.
 
-        Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running: go on
-        with `wait`, `send` or `interrupt`.
+        Returns its output and, unless it is 0, its exit status. A command that takes long is handed back running:
+        continue with `wait`, `send` or `interrupt`.
         """
         seconds = self._timeout if timeout is None else timeout
-        _check("timeout", seconds, f"; where none is named it is {self._timeout:g}")
+        _check("timeout", seconds, f"; by default it is {self._timeout:g}")
         stdin = TTY if interactive else None
-        brief = min(self._brief, seconds)
-        async with self._alone(brief) as until:
+        first_wait = min(self._first_wait, seconds)
+        async with self._exclusive(first_wait) as until:
             options: dict[str, Any] = {"stdin": stdin, "tty": interactive, "limits": self._limits}
-            run = partial(self._session.run, command, timeout=brief, on_timeout="yield", **options)
-            return await self._stay(self._begun(run, until, seconds), until, begins=True)
+            run = partial(self._session.run, command, timeout=first_wait, on_timeout="yield", **options)
+            return await self._follow(self._run_first(run, until, seconds), until, begins=True)
 
     async def wait(self, seconds: Patience = None) -> str:
-        """Stay with the command that was handed back running, until it ends or needs input, or some time passes."""
+        """Wait until the command that was handed back running ends or needs input, or until some time has passed."""
         if seconds is not None:
             _check("seconds", seconds)
-        async with self._alone() as until:
+        async with self._exclusive() as until:
             if seconds is not None:
                 until = min(until, time.monotonic() + seconds)
-            return await self._stay(self._late_or(lambda: self._session.wait(self._next(until))), until)
+            return await self._follow(self._timed_out_or(lambda: self._session.wait(self._next_wait(until))), until)
 
-    async def send(self, text: Typed) -> str:
-        """Type into the running command's terminal, then stay with it as `wait` does."""
-        async with self._alone() as until:
-            return await self._stay(self._late_or(lambda: self._session.send(text, self._next(until))), until)
+    async def send(self, text: TextToType) -> str:
+        """Type into the running command's terminal, then wait for it as `wait` does."""
+        async with self._exclusive() as until:
+            return await self._follow(
+                self._timed_out_or(lambda: self._session.send(text, self._next_wait(until))), until
+            )
 
     async def interrupt(self) -> str:
         """End the running command; the shell, its directory and its variables are kept."""
-        self._here()
-        self._relax()
+        self._loop_turns()
+        self._cancel_alarm()
         self._deadline = None
         try:
-            return told([await self._late_or(self._interrupt)], self._max_output)
+            return describe([await self._timed_out_or(self._interrupt)], self._max_output)
         finally:
-            self._mine = None
+            self._handed_back = None
 
     async def restart(self) -> str:
-        """Start a fresh bash: first directory and environment, nothing that was set before."""
-        self._forget()
-        if not await self._is_another():
+        """Start a fresh bash, in the first directory and with the first environment; nothing set since then is kept."""
+        self._forget_command()
+        if not await self._reconnect_if_closed():
             await self._session.restart()
         return "[a fresh bash was started]"
 
     async def jobs(self) -> str:
-        """List what earlier commands left running in the background, and what that printed."""
-        return listed(await self._jobs(), self._max_output // 10)
+        """List what earlier commands left running in the background, and what it has printed."""
+        return list_jobs(await self._jobs(), self._max_output // 10)
 
-    def _forget(self) -> None:
-        self._relax()
-        self._deadline = self._late = self._mine = None
+    def _forget_command(self) -> None:
+        self._cancel_alarm()
+        self._deadline = self._time_out_task = self._handed_back = None
 
-    async def _is_another(self) -> bool:
-        """Has somebody closed the session, as an earlier call was told? Then this one has another."""
+    async def _reconnect_if_closed(self) -> bool:
+        """If somebody has closed the session, connect to a new one. Returns True if it did."""
         if self._connect is None or not self._session.closed:
             return False
-        self._forget()
+        self._forget_command()
         self._session = await self._connect()
         return True
 
     async def _jobs(self) -> list[dict[str, Any]]:
         session = self._session
         if isinstance(session, Base):
-            return [seen(job) for job in session.jobs()]
+            return [job_fields(job) for job in session.jobs()]
         with suppress(NoSuchAgent):  # its session has expired, and its jobs with it
-            # Many questions, each of which would keep the loop from all others.
+            # In a thread: this makes many blocking requests.
             return await asyncio.to_thread(admin.jobs, session.agent, output=True, transport=session._transport)
         return []
 
     @asynccontextmanager
-    async def _alone(self, least: float = 0.0) -> AsyncIterator[float]:
-        """When the calls before it have been answered, and so many seconds are left; the moment at which its own
-        patience ends."""
-        until, turns = time.monotonic() + self._patience, self._here()
+    async def _exclusive(self, least: float = 0.0) -> AsyncIterator[float]:
+        """Wait until earlier calls are done, then run the block alone. Yields the moment when the patience ends.
+
+        ``least``: seconds of the patience that must be left. Raises SessionBusy if they are not.
+        """
+        until, turns = time.monotonic() + self._patience, self._loop_turns()
         try:
             async with asyncio.timeout(self._patience - least):
                 await turns.take()
         except TimeoutError:
-            raise SessionBusy("the command of another call still runs: ask again when that is answered") from None
+            raise SessionBusy(
+                "another call still waits for its command: call again when that one has returned"
+            ) from None
         try:
-            await self._is_another()
-            await self._overdue()
+            await self._reconnect_if_closed()
+            await self._end_if_overdue()
         except BaseException:
             turns.give_up()
             raise
-        # In a daemon it is behind other clients, too: what has not begun by then never does.
-        token = TURN_WITHIN.set(max(until - self._brief - time.monotonic(), 0.001))
+        # In a daemon the call queues behind other clients, too. If it has not begun by then, it never does.
+        token = TURN_WITHIN.set(max(until - self._first_wait - time.monotonic(), 0.001))
         try:
             yield until
         finally:
-            with suppress(ValueError):  # collected long after its loop was closed, where the context is another
+            with suppress(ValueError):  # the generator was collected after its loop was closed, in another context
                 TURN_WITHIN.reset(token)
             turns.give_up()
             if self._turns is turns and not turns.loop.is_closed():
-                self._watch(turns.loop)  # also where it was refused, or its progress not told: the command may run on
+                self._set_alarm(turns.loop)  # also after an error of this call: an earlier command may still run
 
-    def _here(self) -> Turns:
-        """Whose turn it is in this loop. What another one was to do, and has not, is to be done in this one."""
+    def _loop_turns(self) -> Turns:
+        """The queue of calls in this loop. A time limit that a closed loop should have enforced becomes due now."""
         loop = asyncio.get_running_loop()
         if self._turns is None or self._turns.loop is not loop:
             self._turns = Turns(loop)
-            self._relax()
-        late = self._late
-        if late is not None and (late.cancelled() or not (late.done() or late.get_loop() is loop)):
-            self._late, self._deadline = None, time.monotonic()
+            self._cancel_alarm()
+        task = self._time_out_task
+        if task is not None and (task.cancelled() or not (task.done() or task.get_loop() is loop)):
+            self._time_out_task, self._deadline = None, time.monotonic()
         return self._turns
 
-    async def _begun(self, run: Callable[[], Awaitable[Result]], until: float, seconds: float) -> Result:
-        """The first result of a command; its time limit counts from when its turn came."""
-        if self._mine:  # the model is to say what becomes of it
+    async def _run_first(self, run: Callable[[], Awaitable[Result]], until: float, seconds: float) -> Result:
+        """Start a command and return its first result. Its time limit counts from its start, not from the call."""
+        if self._handed_back:  # do not wait for that command: the model must decide about it, so this call is refused
             result = await run()
         else:
-            result = await in_turn(self._session, run, until - self._brief, self._tick)
+            result = await in_turn(self._session, run, until - self._first_wait, self._tick)
         self._deadline = time.monotonic() - result.duration + seconds
         return result
 
-    async def _stay(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
-        """Stay with a command until it ends or patience does; where its time limit passes, it is ended."""
-        self._relax()
+    async def _follow(self, first: Awaitable[Result], until: float, begins: bool = False) -> str:
+        """Wait for a command until it ends or the patience does. At its time limit, end it. Returns the text."""
+        self._cancel_alarm()
         begun, results = time.monotonic(), list[Result]()
         try:
-            self._take(results, await first)
-            deadline, self._late = self._deadline, None
+            self._add_result(results, await first)
+            deadline, self._time_out_task = self._deadline, None
             while results[-1].outcome == "running" and (now := time.monotonic()) < until:
                 if deadline is not None and now >= deadline:
-                    self._take(results, await self._time_out())
+                    self._add_result(results, await self._time_out())
                     break
-                if (tell := PROGRESS.get()) is not None:
-                    await tell(now - begun)
-                self._take(results, await self._session.wait(self._next(until)))
+                if (report := PROGRESS.get()) is not None:
+                    await report(now - begun)
+                self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
-            return told(results, self._max_output)
+            return describe(results, self._max_output)
         except SessionBusy as error:
             raise SessionBusy(_BUSY.get(str(error), str(error))) from None
-        except asyncio.CancelledError:  # a client that gives up leaves nothing running
-            if results or not begins:  # else what was handed back before is not what it gives up
+        except asyncio.CancelledError:  # when a client gives up, its command must not run on
+            if results or not begins:  # otherwise an earlier command is handed back, which this call must not end
                 self._deadline = None
-                # What its own verb has ended already is not to be asked for: the next command is told of the shell.
-                if self._session._handed == self._mine:
+                # If the verb has ended the command already, do not: the next command reports what became of the shell.
+                if self._session._handed == self._handed_back:
                     await to_its_end(self._end())
             raise
 
-    def _take(self, results: list[Result], result: Result) -> None:
+    def _add_result(self, results: list[Result], result: Result) -> None:
         results.append(result)
-        self._mine = self._session._handed if result.runs_on else None
+        self._handed_back = self._session._handed if result.runs_on else None
 
-    async def _late_or(self, verb: Callable[[], Awaitable[Result]]) -> Result:
-        """The end of the command that its time limit has ended, while nobody was told of that; or what the verb gives,
-        which may be about another one by now."""
-        late = None if self._late is None else await asyncio.shield(self._late)
-        self._late = None
-        return await verb() if late is None else late
+    async def _timed_out_or(self, verb: Callable[[], Awaitable[Result]]) -> Result:
+        """The result of a command that ended at its time limit while no call waited, or else the result of ``verb``.
 
-    def _next(self, until: float) -> float:
+        The verb is not called in the first case, as it might act on another command.
+        """
+        ended = None if self._time_out_task is None else await asyncio.shield(self._time_out_task)
+        self._time_out_task = None
+        return await verb() if ended is None else ended
+
+    def _next_wait(self, until: float) -> float:
         moment = until if self._deadline is None else min(until, self._deadline)
         return max(min(self._tick, moment - time.monotonic()), 0.001)
 
-    async def _overdue(self) -> None:
-        """End it now, where its time limit has passed while no loop ran."""
+    async def _end_if_overdue(self) -> None:
+        """End the handed-back command now if its time limit has passed while no loop ran."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
-            self._relax()
-            self._strike()
-        if self._late is not None:
-            await asyncio.shield(self._late)
+            self._cancel_alarm()
+            self._start_time_out()
+        if self._time_out_task is not None:
+            await asyncio.shield(self._time_out_task)
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody may come back for it: its time limit holds all the same."""
-        self._relax()
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the handed-back command at its time limit, even if no call comes before."""
+        self._cancel_alarm()
         if self._deadline is not None:
-            self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._strike)
+            self._alarm = loop.call_later(max(self._deadline - time.monotonic(), 0), self._start_time_out)
 
-    def _relax(self) -> None:
+    def _cancel_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
 
-    def _strike(self) -> None:
+    def _start_time_out(self) -> None:
         self._deadline = None
-        self._late = asyncio.get_running_loop().create_task(self._end())
+        self._time_out_task = asyncio.get_running_loop().create_task(self._end())
 
     async def _end(self) -> Result | None:
         try:
-            return await self._time_out() if self._mine else None
+            return await self._time_out() if self._handed_back else None
         except ShellSessionError:
-            return None  # it has ended meanwhile, or its shell, or the session
+            return None  # the command, its shell or the session has ended meanwhile
 
     async def _time_out(self) -> Result:
         last = await self._interrupt()
         return replace(last, outcome="timed_out") if last.outcome == "interrupted" else last
 
     async def _interrupt(self) -> Result:
-        """End the command that was handed back here; whichever runs, where none was. Raises NotRunning."""
-        session, mine = self._session, self._mine
+        """Interrupt the command that was handed back here or, if there is none, the running one. Raises NotRunning."""
+        session, handed_back = self._session, self._handed_back
         if isinstance(session, Base):
-            if mine and session._handed is not mine:
+            if handed_back and session._handed is not handed_back:
                 raise NotRunning("there is no running command to interrupt: the one that was handed back has ended")
-        elif mine:
-            return await session._interrupt(str(mine))
+        elif handed_back:
+            return await session._interrupt(str(handed_back))
         return await session.interrupt()

@@ -1,6 +1,6 @@
-"""What a text of bash runs: the commands in it, and those that they start (``env``, ``sudo``, ``bash -c``).
+"""Find the commands that a bash text runs, and the commands that these start (``env``, ``sudo``, ``bash -c``).
 
-What is known only at run time is noted as unknown, and never taken for nothing.
+A part that is known only at run time is recorded as unknown; it is never ignored.
 """
 
 from __future__ import annotations
@@ -11,69 +11,71 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from .grammar import UNKNOWN, Document, TooMuch, parse
+from .grammar import UNKNOWN, HereDocument, TextTooLong, parse
 from .programs import ASSIGNMENT, SHELLS, Starter, base_name, option_of, starter_of
 
-# Texts in texts (bash -c "bash -c ..."), and characters of all texts and commands together.
-_DEEPEST: Final = 8
-_MOST: Final = 1 << 20
+# Limits: how deeply texts may nest (bash -c "bash -c ..."), and how long all texts and commands are together.
+_MAX_DEPTH: Final = 8
+_MAX_CHARACTERS: Final = 1 << 20
 
-# Keywords that the grammar takes for names, if it does not know what stands before them (time if a; then b; fi).
+# Keywords that the grammar takes for command names after a word it does not know (time if a; then b; fi).
 _BEFORE_COMMAND: Final = frozenset({"{", "!", "if", "then", "elif", "else", "while", "until", "do"})
 _NO_COMMAND: Final = frozenset({"}", "fi", "done", "esac", "for", "case", "select", "function"})
 _ASSIGNING: Final = frozenset({"export", "declare", "typeset", "local", "readonly", "env"})
 # These variables change which program a name means.
-_RENAMING: Final = re.compile(r"PATH|ENV|BASH_ENV|LD_\w+")
+_LOOKUP_VARIABLE: Final = re.compile(r"PATH|ENV|BASH_ENV|LD_\w+")
 _STDIN: Final = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
 @dataclass(slots=True)
-class Run:
+class Analysis:
     """What a text runs, as far as the text says.
 
-    ``commands``: the words of each command; ``UNKNOWN`` stands for what is known only at run time. ``unknown``: what
-    runs and is not in the text. ``fault``: where the text could not be read as bash. ``unread``: why it was not read to
-    its end. ``renaming``: a variable in it that changes what names mean. The last three are "" if there is none.
+    ``commands``: the words of each command; ``UNKNOWN`` stands for a part that is known only at run time.
+    ``unknown``: a description of each thing that runs and is not in the text.
+    ``fault``: where the text could not be parsed as bash, or "".
+    ``unread``: why the text was not read to its end, or "".
+    ``lookup_variable``: a variable the text sets that changes which program a name means (PATH), or "".
     """
 
     commands: list[tuple[str, ...]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     fault: str = ""
     unread: str = ""
-    renaming: str = ""
+    lookup_variable: str = ""
 
 
-def run_of(text: str) -> Run:
-    """What the text runs. Raises InvalidRequest if the parser is not installed."""
+def analyze(text: str) -> Analysis:
+    """Analyze a bash text. Raises InvalidRequest if the parser is not installed."""
     reader = _Reader()
     try:
         reader.read(text, 0)
-    except TooMuch as reason:
-        reader.run.unread = str(reason)
-    return reader.run
+    except TextTooLong as reason:
+        reader.analysis.unread = str(reason)
+    return reader.analysis
 
 
-def shown(words: Sequence[str]) -> str:
-    """A command in one line for messages and patterns; ``?`` is what is known only at run time."""
+def one_line(words: Sequence[str]) -> str:
+    """The command in one line, for messages and patterns; ``?`` stands for each part known only at run time."""
     return " ".join(words).replace(UNKNOWN, "?")
 
 
 class _Reader:
-    """Follows a text into all that it runs."""
+    """Reads a text, and every text and command that it runs, into one ``Analysis``."""
 
     def __init__(self) -> None:
-        self.run = Run()
-        self._documents: dict[str, Document] = {}
+        self.analysis = Analysis()
+        self._documents: dict[str, HereDocument] = {}
         self._spent = 0
 
     def read(self, text: str, depth: int, stdin: str | None = None) -> None:
-        """Add what the text runs. ``stdin``: what its commands read if it gives them nothing else. Raises TooMuch."""
+        """Add what the text runs. ``stdin``: the input its commands inherit, if known. Raises TextTooLong."""
         self._spend(len(text))
-        if depth > _DEEPEST:
-            raise TooMuch(f"over {_DEEPEST} texts, one within the other")
+        if depth > _MAX_DEPTH:
+            raise TextTooLong(f"over {_MAX_DEPTH} texts nested in each other")
         script = parse(text, self._documents)
-        self.run.fault = self.run.fault or script.fault
-        self._assigned(script.assigned)
+        self.analysis.fault = self.analysis.fault or script.fault
+        self._note_assignments(script.assigned)
         for words, own in script.commands:
             todo: list[Sequence[str]] = [words]
             while todo:
@@ -81,50 +83,50 @@ class _Reader:
 
     def _spend(self, size: int) -> None:
         self._spent += size
-        if self._spent > _MOST:
-            raise TooMuch(f"over {_MOST} characters, with the texts within it")
+        if self._spent > _MAX_CHARACTERS:
+            raise TextTooLong(f"over {_MAX_CHARACTERS} characters, nested texts included")
 
-    def _assigned(self, names: Sequence[str]) -> None:
+    def _note_assignments(self, names: Sequence[str]) -> None:
         for name in names:
-            if _RENAMING.fullmatch(name):
-                self.run.renaming = self.run.renaming or name
+            if _LOOKUP_VARIABLE.fullmatch(name):
+                self.analysis.lookup_variable = self.analysis.lookup_variable or name
 
     def _started(self, words: Sequence[str], stdin: str | None, depth: int) -> Iterator[Sequence[str]]:
-        """Add a command and the texts that it runs; the commands that it starts."""
+        """Add a command and the texts that it runs; yield the commands that it starts."""
         while words and (words[0] in _BEFORE_COMMAND or ASSIGNMENT.match(words[0])):
             words = words[1:]
         if not words or words[0] in _NO_COMMAND:
             return
         self._spend(sum(map(len, words)))
-        self.run.commands.append(tuple(words))
+        self.analysis.commands.append(tuple(words))
         if UNKNOWN in words[0]:
-            self.run.unknown.append("the name of a command")
+            self.analysis.unknown.append("the name of a command")
         name = base_name(words[0])
         if name in _ASSIGNING:
-            self._assigned([word.partition("=")[0] for word in words[1:] if "=" in word])
+            self._note_assignments([word.partition("=")[0] for word in words[1:] if "=" in word])
         for found in started_by(words):
             if isinstance(found, tuple):
                 yield found
             elif found is not None:
-                self._text(name, found, depth, stdin)
+                self._read_inner(name, found, depth, stdin)
             elif stdin is not None:
-                self._text(name, stdin, depth)
+                self._read_inner(name, stdin, depth)
             else:
-                self.run.unknown.append(f"what {name} reads")
+                self.analysis.unknown.append(f"what {name} reads")
 
-    def _text(self, name: str, text: str, depth: int, stdin: str | None = None) -> None:
+    def _read_inner(self, name: str, text: str, depth: int, stdin: str | None = None) -> None:
         if UNKNOWN in text:
-            self.run.unknown.append(f"the text that {name} runs")
+            self.analysis.unknown.append(f"the text that {name} runs")
         if text.strip() != UNKNOWN:
             self.read(text, depth + 1, stdin)
 
 
-# The words of a command, a text for a shell, or None for a shell that reads its input.
-Started = tuple[str, ...] | str | None
+# What a command starts: the words of another command, a text for a shell, or None for a shell that reads its stdin.
+Inner = tuple[str, ...] | str | None
 
 
-def started_by(words: Sequence[str]) -> Iterator[Started]:
-    """What a command of these words starts."""
+def started_by(words: Sequence[str]) -> Iterator[Inner]:
+    """Yield what a command of these words starts."""
     name = base_name(words[0])
     if name in SHELLS:
         yield from _by_shell([*words[1:]])
@@ -141,7 +143,7 @@ def started_by(words: Sequence[str]) -> Iterator[Started]:
             yield from _by_words(starter, words) if starter.begins else _by_options(starter, words)
 
 
-def _by_shell(words: list[str]) -> Iterator[Started]:
+def _by_shell(words: list[str]) -> Iterator[Inner]:
     letters = ""
     while words and words[0][:1] in ("-", "+") and words[0] != "-":
         option = words.pop(0)
@@ -153,7 +155,7 @@ def _by_shell(words: list[str]) -> Iterator[Started]:
             del words[: option in ("--rcfile", "--init-file")]
         else:
             letters += option[1:]
-            del words[: option.count("o") + option.count("O")]  # each takes a word
+            del words[: option.count("o") + option.count("O")]  # each of these letters takes a word
     if "c" in letters:
         yield from words[:1]
     elif "s" in letters or not words:
@@ -162,8 +164,8 @@ def _by_shell(words: list[str]) -> Iterator[Started]:
         yield from _by_file(words)
 
 
-def _by_file(operands: Sequence[str]) -> Iterator[Started]:
-    """What a shell runs from a file. A file with a name is not looked into."""
+def _by_file(operands: Sequence[str]) -> Iterator[Inner]:
+    """Yield what a shell runs when it is given these operands. A named file is not opened."""
     for path in operands[:1]:
         if path in _STDIN:
             yield None
@@ -171,7 +173,7 @@ def _by_file(operands: Sequence[str]) -> Iterator[Started]:
             yield UNKNOWN
 
 
-def _by_words(starter: Starter, words: Sequence[str]) -> Iterator[Started]:
+def _by_words(starter: Starter, words: Sequence[str]) -> Iterator[Inner]:
     begins, rest = starter.begins.split(), iter(words)
     for word in rest:
         if word in begins:
@@ -179,7 +181,7 @@ def _by_words(starter: Starter, words: Sequence[str]) -> Iterator[Started]:
             yield tuple(one.replace("{}", UNKNOWN) for one in command)
 
 
-def _by_options(starter: Starter, words: Sequence[str]) -> Iterator[Started]:
+def _by_options(starter: Starter, words: Sequence[str]) -> Iterator[Inner]:
     texts, idle = {*starter.texts.split()}, {*starter.idle.split()}
     takes = {*starter.takes.split()} | texts
     operands, at, is_option, has_text = starter.operands, 1, True, False
@@ -203,7 +205,7 @@ def _by_options(starter: Starter, words: Sequence[str]) -> Iterator[Started]:
     if not command:
         yield from (None,) if starter.shell and not has_text else ()
     elif starter.joined:
-        yield " ".join(takewhile(lambda word: word != ":::", command))  # behind which parallel has its arguments
+        yield " ".join(takewhile(lambda word: word != ":::", command))  # the arguments of parallel follow ":::"
     elif starter.appends:
         yield (*(word.replace("{}", UNKNOWN) for word in command), UNKNOWN)
     else:

@@ -1,7 +1,6 @@
-"""Programs that start other commands, and options of programs that take a word.
+"""Two tables: the programs that start other commands, and the options of programs that take a word.
 
-Both tables are data: to teach a policy another program, add a row. A program without a row starts nothing, as far as a
-policy knows.
+To teach a policy another program, add a row. A policy assumes that a program without a row starts nothing.
 """
 
 from __future__ import annotations
@@ -13,18 +12,22 @@ from typing import Final, NamedTuple
 
 from .grammar import UNKNOWN
 
-_ALL: Final = 1 << 30  # operands: the other command does not stand among them
+_ALL: Final = 1 << 30  # every word is an operand: the other command is never among them
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Where a program's words say which command it starts. Options are letters and names without dashes.
+    """Where in a program's words the command stands that it starts. Options are written without dashes.
 
-    ``takes``: options that take a word. ``operands``: how many words of its own stand before the command.
-    ``assigns``: ``NAME=value`` may stand there, too. ``texts``: options whose word is a text for a shell.
-    ``joined``: all words of the command are one text for a shell. ``shell``: without a command it starts a shell, which
-    reads its input. ``idle``: options with which it starts nothing. ``appends``: it adds words to the command.
-    ``begins``: words behind each of which a command stands, up to ``;`` or ``+``.
+    ``takes``: options that take a word.
+    ``operands``: how many words of its own come before the command.
+    ``assigns``: ``NAME=value`` may come before the command, too.
+    ``texts``: options whose word is a text for a shell.
+    ``joined``: all words of the command form one text for a shell.
+    ``shell``: without a command, the program starts a shell that reads its standard input.
+    ``idle``: options with which the program starts nothing.
+    ``appends``: the program appends words to the command.
+    ``begins``: words that are each followed by a command, up to ``;`` or ``+``.
     """
 
     takes: str = ""
@@ -94,7 +97,7 @@ STARTERS: Final[dict[str, Starter]] = {
         for verb in ("new", "new-session", "neww", "new-window", "splitw", "split-window", "send", "send-keys")
     },
     "screen": Starter("c e h p S s t T", idle="r x X ls list"),
-    # again and again, or watched
+    # repeatedly, or under observation
     "find": Starter(begins="-exec -execdir -ok -okdir"),
     **dict.fromkeys(("fd", "fdfind"), Starter(begins="-x -X --exec --exec-batch", appends=True)),
     "xargs": Starter("a d E I L n P s arg-file delimiter max-args max-procs max-chars process-slot-var", appends=True),
@@ -115,7 +118,7 @@ STARTERS: Final[dict[str, Starter]] = {
 }
 
 _CONTAINERS: Final = "c config context H host l log-level"
-# Options before the subcommand that take a word. Of a program that is not here, each option may take one.
+# Options before the subcommand that take a word. Any option of a program that is not in this table may take one.
 OPTIONS: Final[dict[str, frozenset[str]]] = {
     name: frozenset(options.split())
     for name, options in {
@@ -136,9 +139,9 @@ OPTIONS: Final[dict[str, frozenset[str]]] = {
         "tmux": "L S f T c",
     }.items()
 }
-# What stands before a subcommand in ``STARTERS``.
+# Every proper prefix of a key of ``STARTERS``: "docker" and "docker container" of "docker container exec".
 _GROUPS: Final = {" ".join(words[:at]) for words in map(str.split, STARTERS) for at in range(1, len(words))}
-# Begins an assignment, as bash reads it.
+# The beginning of an assignment in bash.
 ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=", re.ASCII)
 
 
@@ -148,7 +151,7 @@ def base_name(word: str) -> str:
 
 
 def starter_of(words: Sequence[str]) -> tuple[Starter | None, Sequence[str]]:
-    """The row of a command, and its words from the name of the program, or from its subcommand, on."""
+    """The row of a command (None: it has none), and its words from the program's name or its subcommand on."""
     name = base_name(words[0])
     while name not in STARTERS:
         if name not in _GROUPS:
@@ -161,11 +164,11 @@ def starter_of(words: Sequence[str]) -> tuple[Starter | None, Sequence[str]]:
 
 
 def subcommands(name: str, words: Sequence[str]) -> Iterator[int]:
-    """Where the subcommand of this program can stand among its words, the likeliest place first.
+    """Yield each index at which the program's subcommand can be, the likeliest first.
 
-    It is the first word that is no option, no word of an option and no ``NAME=value``. The options of a program that is
-    not in the table may take a word: then the word behind one may be the subcommand, and so may the next one. A word
-    that is known only at run time may be anything.
+    The subcommand is the first word that is neither an option, nor the word of an option, nor ``NAME=value``. An option
+    of a program that is not in the table may take a word: then the word after it may be the subcommand, and so may the
+    next one. A word that is known only at run time may be anything.
     """
     takes = OPTIONS.get(name)
     at, may_be_taken = 1, False
@@ -185,8 +188,11 @@ def subcommands(name: str, words: Sequence[str]) -> Iterator[int]:
 
 
 class Option(NamedTuple):
-    """An option word: the letters in it that take nothing, its name or last letter, the word that it takes, if that is
-    joined to it, and whether that word follows instead."""
+    """A parsed option word.
+
+    ``flags``: the letters in it that take no word. ``name``: its long name, or the letter that takes a word.
+    ``value``: the word it takes, if that is joined to it. ``follows``: that word is the next one instead.
+    """
 
     flags: str
     name: str
@@ -195,7 +201,7 @@ class Option(NamedTuple):
 
 
 def option_of(word: str, takes: Set[str]) -> Option:
-    """How a program reads this word, if these of its options take a word."""
+    """Parse an option word. ``takes``: the options that take a word."""
     if word.startswith("--"):
         name, is_here, value = word[2:].partition("=")
         return Option("", name, value, name in takes and not is_here)

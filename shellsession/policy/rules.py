@@ -1,6 +1,6 @@
-"""Policy: what may run and for how long, what it sees of the environment, and what is shown of that.
+"""``Policy``: which commands may run and for how long, what environment they get, and which secrets are masked.
 
-A command is refused before it runs or not at all. Nothing here touches the system.
+A policy decides before a command runs; it never stops a running one. Nothing here touches the system.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from typing import Any, Final
 
 from ..errors import InvalidRequest, ShellSessionError
 from ..models import Request, check_flag, check_seconds, to_bytes
-from .commands import Run, run_of, shown
+from .commands import Analysis, analyze, one_line
 from .grammar import UNKNOWN
 from .programs import base_name, subcommands
 from .secrets import Secrets, secret_values
 
 Pattern = str | re.Pattern[str]
 UNCONFIRMED: Final = "it was not confirmed"
-_COROUTINE: Final = "a coroutine function can be asked only by an async tool: bind it to AsyncSession or AsyncAgents"
+_COROUTINE: Final = (
+    "confirm is a coroutine function, which only an async tool can call: bind the tool to AsyncSession or AsyncAgents"
+)
 _REWRITE: Final = "split it, or write it more simply"
 _QUOTES: Final = re.compile(r"[\\'\"]")
-_BETWEEN: Final = re.compile(r"[\s;&|<>(){}`$=]+")
-_SHOWN: Final = 80  # characters of a command that a reason quotes
+_SEPARATORS: Final = re.compile(r"[\s;&|<>(){}`$=]+")
+_QUOTED_LENGTH: Final = 80  # characters of a command that a reason quotes
 
 
 class PolicyRefused(ShellSessionError):
-    """The policy does not let this command run. Nothing was run; the message says why."""
+    """The policy refuses this command. Nothing was run; the message says why."""
 
     code = "policy_refused"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The request as it may run. If ``question`` is not empty, ``confirm`` must say yes to it first."""
+    """The request as it may run. If ``question`` is not empty, ``confirm`` must return True for it first."""
 
     request: Request
     question: str = ""
@@ -45,42 +47,44 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What may run. A policy catches mistakes and asks people; it is no security boundary.
+    """Rules for the commands of tools. A policy catches mistakes and can ask people; it is not a security boundary.
 
-    **Rules about commands.** ``deny_commands`` and ``allow`` hold commands by name, as ``"sudo"`` or ``"git push"``.
-    Each word may be a pattern (``*``, ``?``, ``[...]``). A name without a slash means every path to it. The rules are
-    about all that a text runs: in ``a && b``, ``$(b)``, loops and functions, here-documents that a shell reads, and
-    behind programs that start others (``env X=1 b``, ``bash -c 'b'``, ``ssh host b``; ``policy.programs`` lists them).
-    They are not about what a text only mentions, in quotes or comments. They do not see into files, interpreters
-    (``python -c``, ``awk``, ``make``), and words that are put together at run time.
+    **Rules about commands.** ``deny_commands`` and ``allow`` name commands, such as ``"sudo"`` or ``"git push"``.
+    Each word may be a pattern (``*``, ``?``, ``[...]``). A name without a slash matches the program in any directory.
+    The rules cover everything that a text runs: in ``a && b``, ``$(b)``, loops and functions, and in here-documents
+    that a shell reads. They cover the commands of programs that start others (``env X=1 b``, ``bash -c 'b'``,
+    ``ssh host b``; ``policy.programs`` lists them). They ignore text in comments and in quotes that does not run. They
+    do not see into files, interpreters (``python -c``, ``awk``, ``make``), or words that are put together at run time.
 
     * ``deny_commands``: commands that must not run. A second word that begins with a letter is the subcommand, the
-      first word that is no option: "git push" matches ``git -C x push``, and not ``git stash push``. Other words
-      (``--force``, ``/etc``, ``*``) may stand anywhere behind it, in the order of the rule.
-    * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other is refused,
-      or asked about if there is a ``confirm``. So is a text that sets PATH, ENV or LD_*, which change what names mean.
-    * ``strict``: refuse a text that cannot be read as bash, and one that runs what it does not say (``$CMD x``,
-      ``curl x | bash``). Without it such parts are not denied. They are never allowed.
+      first word that is not an option: "git push" matches ``git -C x push`` but not ``git stash push``. Other words
+      (``--force``, ``/etc``, ``*``) may come anywhere after it, in the order of the rule.
+    * ``allow``: the only commands that may run; a command must begin with the words of a rule. Any other command is
+      refused, or put to ``confirm`` if there is one. The same goes for a text that sets PATH, ENV or LD_*, as these
+      change which program a name means.
+    * ``strict``: refuse a text that cannot be parsed as bash, and one that runs something it does not spell out
+      (``$CMD x``, ``curl x | bash``). Without ``strict``, ``deny_commands`` ignores such parts. ``allow`` never allows
+      them.
     * ``deny``: texts that a command must not contain, also in quotes; and regular expressions (``re.compile(...)``).
-      These are searched in the text and, with any of the rules above, in each command of it.
+      The expressions are searched for in the text and, with any of the rules above, in each command of it.
 
-    ``allow`` and ``strict`` refuse a text that cannot be read as bash; ``deny_commands`` refuses it if one of its rules
-    stands anywhere in it. All three refuse a text of over 65536 bytes without its here-documents, or 2^20 in all.
+    ``allow`` and ``strict`` refuse a text that cannot be parsed as bash. ``deny_commands`` refuses it if the words of
+    a rule occur anywhere in it. All three refuse a text of over 65536 bytes without its here-documents, or 2^20 in all.
 
     **Questions.** ``confirm`` is a function of (command, agent, cwd), or for async tools a coroutine function. It is
-    asked about every command, or with ``allow`` about those that are not allowed. The command is refused unless it
-    returns True within ``confirm_timeout`` seconds (None: no limit).
+    called for every command; with ``allow``, only for those that are not allowed. The command is refused unless
+    ``confirm`` returns True within ``confirm_timeout`` seconds (None: no limit).
 
-    **Limits.** ``max_command``: bytes of a command. ``min_timeout``, ``max_timeout``: bounds of every time limit, in
-    seconds.
+    **Limits.** ``max_command``: the most bytes a command may have. ``min_timeout``, ``max_timeout``: bounds for every
+    time limit, in seconds.
 
     **Environment.** ``hide_prefixes``, ``hide_names``, ``hide_values``: variables that an agent's bash does not get, by
-    the beginning of a name, and by patterns in names and in values.
+    the beginning of a name, by patterns in names, and by patterns in values.
 
-    **Secrets.** ``mask_secrets``: results and logs of tools show ``***`` for hidden values and for secrets of the
-    host's environment (by names, as TOKEN, and passwords in URLs), if they have six characters or more. ``secrets``:
-    values that are masked always, however short. Files keep what is written to them, also the output file of a phoenix
-    command in the background.
+    **Secrets.** ``mask_secrets``: results and logs of tools show ``***`` for hidden values, and for secrets of the
+    host's environment: values of variables such as TOKEN, and passwords in URLs. Values shorter than six characters are
+    not masked. ``secrets``: values that are always masked, however short. Files are not masked, nor is the output file
+    of a phoenix command in the background.
 
     Raises InvalidRequest, also if a parser of bash is needed and not installed (the extra ``policy``).
     """
@@ -109,7 +113,7 @@ class Policy:
             _check_texts("allow", self.allow, (str,))
         for rule in (*self.deny_commands, *(self.allow or ())):
             if not rule.split():
-                raise InvalidRequest(f"{rule!r} names no command")
+                raise InvalidRequest(f"{rule!r} names no command: write one, like 'git push'")
         for secret in self.secrets:
             to_bytes("secrets", secret)
         for name in ("strict", "mask_secrets"):
@@ -126,18 +130,18 @@ class Policy:
         for name in ("hide_names", "hide_values"):
             object.__setattr__(self, name, tuple(_compiled(name, one) for one in getattr(self, name)))
         if self._reads:
-            run_of("")  # raises if the parser is missing
+            analyze("")  # raises if the parser is missing
 
     @property
     def _reads(self) -> bool:
         return bool(self.deny_commands) or self.allow is not None or self.strict
 
     def check(self, request: Request, agent: str = "", cwd: str = "") -> Request:
-        """The request as it may run, with its time limit. For sessions without a tool:
+        """Return the request as it may run, with its time limit. For sessions without a tool:
 
             session.run((request := policy.check(Request(b"make"))).command, timeout=request.timeout)
 
-        Calls ``confirm``, and waits for it without a limit. Raises PolicyRefused; InvalidRequest if ``confirm`` is a
+        It calls ``confirm`` and waits for it without a limit. Raises PolicyRefused; InvalidRequest if ``confirm`` is a
         coroutine function, which only async tools can call.
         """
         verdict = self.judge(request)
@@ -146,55 +150,56 @@ class Policy:
         return verdict.request
 
     def judge(self, request: Request) -> Verdict:
-        """The verdict of the rules, before ``confirm`` is called. Raises PolicyRefused."""
+        """Apply the rules, without calling ``confirm``. Raises PolicyRefused."""
         if self.max_command is not None and len(request.command) > self.max_command:
             raise refused(f"it is {len(request.command)} bytes long, over {self.max_command}: put it into a file")
         limited = replace(request, timeout=self._limit(request.timeout))
         text = request.command.decode("utf-8", "surrogateescape")
         if not text:
             return Verdict(limited)  # it runs nothing
-        run = run_of(text) if self._reads else Run()
-        self._deny(text, run)
-        objection = self._objection(run)
+        analysis = analyze(text) if self._reads else Analysis()
+        self._deny(text, analysis)
+        objection = self._objection(analysis)
         if objection and self.confirm is None:
             raise refused(objection)
         asks = self.confirm is not None and (self.allow is None or bool(objection))
         return Verdict(limited, text if asks else "")
 
-    def _deny(self, text: str, run: Run) -> None:
-        lines = [text, *map(shown, run.commands)]
+    def _deny(self, text: str, analysis: Analysis) -> None:
+        lines = [text, *map(one_line, analysis.commands)]
         for pattern in self.deny:
             if isinstance(pattern, str):
                 if pattern in text:
                     raise refused(f"it contains {pattern!r}")
             elif any(map(pattern.search, lines)):
                 raise refused(f"it matches {pattern.pattern!r}")
-        if run.unread and (self.strict or self.deny_commands):
-            raise refused(f"it is too long to be read ({run.unread}): put it into a file")
-        if self.strict and run.fault:
-            raise refused(f"{_unreadable(run)}: {_REWRITE}")
-        if self.strict and run.unknown:
-            raise refused(f"{run.unknown[0]} is known only at run time: write it out")
+        if analysis.unread and (self.strict or self.deny_commands):
+            raise refused(f"it is too long to be parsed ({analysis.unread}): put it into a file")
+        if self.strict and analysis.fault:
+            raise refused(f"{_unreadable(analysis)}: {_REWRITE}")
+        if self.strict and analysis.unknown:
+            raise refused(f"{analysis.unknown[0]} is known only at run time: write it out")
         for rule in self.deny_commands:
-            if any(_denies(rule.split(), words, self.strict) for words in run.commands):
+            if any(_denies(rule.split(), words, self.strict) for words in analysis.commands):
                 raise refused(f"{rule!r} is denied")
-            if run.fault and _is_mentioned(rule.split(), text):
-                raise refused(f"{_unreadable(run)}, and it names {rule!r}, which is denied: {_REWRITE}")
+            if analysis.fault and _is_mentioned(rule.split(), text):
+                raise refused(f"{_unreadable(analysis)}, and it names {rule!r}, which is denied: {_REWRITE}")
 
-    def _objection(self, run: Run) -> str:
-        """Why not all of it is allowed, or ""."""
+    def _objection(self, analysis: Analysis) -> str:
+        """Why ``allow`` does not cover the whole text, or ""."""
         if self.allow is None:
             return ""
-        if run.fault:
-            return f"{_unreadable(run)}: {_REWRITE}"
-        for words in run.commands:
+        if analysis.fault:
+            return f"{_unreadable(analysis)}: {_REWRITE}"
+        for words in analysis.commands:
             if not any(_allows(rule.split(), words) for rule in self.allow):
-                return f"{shown(words)[:_SHOWN]!r} is not allowed; {', '.join(self.allow) or 'nothing'} is"
-        if run.renaming:
-            return f"{run.renaming} changes what names mean"
-        if run.unread:
-            return f"it is too long to be read: {run.unread}"
-        return f"{run.unknown[0]} is known only at run time" if run.unknown else ""
+                allowed = ", ".join(self.allow) or "nothing"
+                return f"{one_line(words)[:_QUOTED_LENGTH]!r} is not allowed; allowed: {allowed}"
+        if analysis.lookup_variable:
+            return f"{analysis.lookup_variable} changes which program a name means"
+        if analysis.unread:
+            return f"it is too long to be parsed: {analysis.unread}"
+        return f"{analysis.unknown[0]} is known only at run time" if analysis.unknown else ""
 
     def _limit(self, timeout: float | None) -> float | None:
         if self.max_timeout is not None:
@@ -202,7 +207,7 @@ class Policy:
         return timeout if timeout is None or self.min_timeout is None else max(timeout, self.min_timeout)
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The environment without hidden variables, as tools over Agents give it to an agent's bash."""
+        """The environment without hidden variables. A tool bound to Agents starts an agent's bash with it."""
         return {name: value for name, value in environ.items() if not self._hides(name, value)}
 
     def _hides(self, name: str, value: str) -> bool:
@@ -213,7 +218,7 @@ class Policy:
         )
 
     def known_secrets(self, *environs: Mapping[str, str]) -> Secrets:
-        """What is masked in results and logs, for these environments."""
+        """The secrets to mask in results and logs, for these environments."""
         if not self.mask_secrets:
             return Secrets({}, named=self.secrets)
         hidden = [value for environ in environs for name, value in environ.items() if self._hides(name, value)]
@@ -221,26 +226,28 @@ class Policy:
 
 
 def ask(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """Call ``confirm`` and return its answer. Raises InvalidRequest for a coroutine function: a coroutine would count
-    as a yes."""
+    """Call ``confirm`` and return its answer.
+
+    Raises InvalidRequest for a coroutine function, as a coroutine object would count as a yes.
+    """
     if not inspect.iscoroutinefunction(function):
         answer = function(*arguments)
         if not inspect.isawaitable(answer):
             return answer
         if inspect.iscoroutine(answer):
-            answer.close()  # else Python warns that it was never awaited
+            answer.close()  # otherwise Python warns that it was never awaited
     raise InvalidRequest(_COROUTINE)
 
 
 def yes(answer: object) -> bool:
-    """The answer as a bool. Raises InvalidRequest for other values: the text "no" would count as a yes."""
+    """The answer as a bool. Raises InvalidRequest for a true value other than True, such as the text "no"."""
     if answer and answer is not True:
         raise InvalidRequest(f"confirm returned {answer!r:.60}: return True or False")
     return bool(answer)
 
 
 def refused(reason: str) -> PolicyRefused:
-    """The error to raise, with this reason."""
+    """A PolicyRefused with this reason."""
     return PolicyRefused(f"refused by policy: {reason}")
 
 
@@ -248,28 +255,28 @@ def _compiled(name: str, pattern: Pattern) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise InvalidRequest(f"{name}: {pattern!r} is no regular expression: {error}") from None
+        raise InvalidRequest(f"{name}: {pattern!r} is not a regular expression: {error}") from None
 
 
 def _check_texts(name: str, values: object, kinds: tuple[type, ...]) -> None:
     if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-        raise InvalidRequest(f"{name} is a list, not {type(values).__name__}")
+        raise InvalidRequest(f"{name} is a list of texts, not {type(values).__name__}")
     for value in values:
-        if not isinstance(value, kinds) or value == "":  # not shown, as it may be a secret of the wrong type
-            found = "one that is empty" if value == "" else type(value).__name__
+        if not isinstance(value, kinds) or value == "":  # the value may be a secret: do not print it
+            found = "an empty one" if value == "" else type(value).__name__
             raise InvalidRequest(f"{name} are texts{' or patterns' if re.Pattern in kinds else ''}, not {found}")
         if isinstance(value, re.Pattern) and not isinstance(value.pattern, str):
-            raise InvalidRequest(f"{name}: {value!r} is a pattern of bytes, not of text")
+            raise InvalidRequest(f"{name}: {value!r} is a pattern for bytes: pass one for text")
 
 
 def _is_named(pattern: str, word: str) -> bool:
-    """Does this word name the program? A pattern without a slash means every path to it."""
+    """Does this word name the program? A pattern without a slash matches in any directory."""
     name = word if "/" in pattern else base_name(word)
     return UNKNOWN not in name and fnmatch.fnmatchcase(name, pattern)
 
 
 def _denies(rule: list[str], words: Sequence[str], strict: bool) -> bool:
-    """Is this the command? If strict, a word that is not known may be any."""
+    """Does the rule deny this command? If ``strict``, a word known only at run time matches any pattern."""
     if not _is_named(rule[0], words[0]):
         return False
     if len(rule) == 1 or not rule[1][0].isalpha():
@@ -281,7 +288,7 @@ def _denies(rule: list[str], words: Sequence[str], strict: bool) -> bool:
 
 
 def _follow(wanted: Sequence[str], words: Sequence[str], strict: bool) -> bool:
-    """Do these stand among the words, in this order?"""
+    """Do words that match these patterns follow in this order, perhaps with others between them?"""
     others = iter(words)
     return all(any(_may_be(word, one, strict) for word in others) for one in wanted)
 
@@ -291,17 +298,17 @@ def _may_be(word: str, pattern: str, strict: bool) -> bool:
 
 
 def _allows(rule: list[str], words: Sequence[str]) -> bool:
-    """Does the command begin with these words?"""
+    """Does the command begin with the words of the rule?"""
     if len(words) < len(rule) or UNKNOWN in words[0] or not _is_named(rule[0], words[0]):
         return False
     return all(_may_be(word, one, False) for one, word in zip(rule[1:], words[1:], strict=False))
 
 
 def _is_mentioned(rule: list[str], text: str) -> bool:
-    """Do the words of the rule stand in the text, in this order, whatever they are there?"""
-    words = iter(_BETWEEN.split(_QUOTES.sub("", text)))
+    """Do the words of the rule occur in the text in this order, whatever their role there?"""
+    words = iter(_SEPARATORS.split(_QUOTES.sub("", text)))
     return any(_is_named(rule[0], word) for word in words if word) and _follow(rule[1:], [*words], strict=False)
 
 
-def _unreadable(run: Run) -> str:
-    return f"it cannot be read as bash ({run.fault})"
+def _unreadable(analysis: Analysis) -> str:
+    return f"it cannot be parsed as bash ({analysis.fault})"

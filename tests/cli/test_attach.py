@@ -189,7 +189,7 @@ def test_ctrl_c_drops_what_was_typed_ahead(sits: Sits, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_command_that_cannot_be_run_is_told(sits: Sits, daemon: Daemon, agent: str, tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_run_is_reported(sits: Sits, daemon: Daemon, agent: str, tmp_path: Path) -> None:
     bash = tmp_path / "its-bash"
     bash.symlink_to(shutil.which("bash") or "")
     with connect(agent, daemon.socket, cwd=tmp_path, bash=str(bash)):
@@ -242,7 +242,7 @@ def test_the_agent_may_wait_for_what_the_person_left(sits: Sits, client: RemoteS
 
 @pytest.mark.parametrize("command", ["", "echo u''p; sleep 100"], ids=["at the prompt", "while a command runs"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
-def test_the_terminal_is_given_back_at_a_signal(
+def test_the_terminal_is_restored_at_a_signal(
     sits: Sits, client: RemoteSession, command: str, number: signal.Signals
 ) -> None:
     person = sits()
@@ -256,7 +256,7 @@ def test_the_terminal_is_given_back_at_a_signal(
 
 
 @pytest.mark.parametrize("command", ["", "echo u''p; sleep 100"], ids=["at the prompt", "while a command runs"])
-def test_the_terminal_is_given_back_when_the_daemon_dies(sits: Sits, tmp_path: Path, command: str) -> None:
+def test_the_terminal_is_restored_when_the_daemon_dies(sits: Sits, tmp_path: Path, command: str) -> None:
     with running(tmp_path / "daemon") as daemon:
         person = sits(socket=daemon.socket)
         person.prompt()

@@ -95,7 +95,7 @@ def test_ctrl_c_interrupts_the_agents_command(
     person.sees(r"agent\$ ")
     person.types(typed)
     if typed:
-        person.sees("reads no keys")
+        person.sees("does not read the terminal")
     person.types(CTRL_C)
     person.sees("agent: interrupted on request")
     person.prompt()
@@ -146,7 +146,7 @@ def test_keys_that_the_agents_command_did_not_read_are_not_run(sits: Sits, clien
     assert person.runs("echo th''is") == "this\r\n"
 
 
-def test_a_refused_command_of_the_agents_is_told(sits: Sits, client: RemoteSession) -> None:
+def test_a_refused_command_of_the_agent_is_shown(sits: Sits, client: RemoteSession) -> None:
     client.run("sleep 100", timeout=0.05, on_timeout="yield")
     watcher = sits("--read-only")
     watcher.sees(r"agent\$ sleep 100")
@@ -236,7 +236,7 @@ def test_our_own_lines_are_dim_where_colour_is_wanted(sits: Sits, client: Remote
 # -- who ends something
 
 
-def test_a_restart_is_told_at_once(sits: Sits, client: RemoteSession, tmp_path: Path) -> None:
+def test_a_restart_is_shown_at_once(sits: Sits, client: RemoteSession, tmp_path: Path) -> None:
     """At the prompt, where the line that is being typed is kept, and to watchers."""
     person, watcher = sits(), sits("--read-only")
     watcher.sees("watching")
@@ -274,7 +274,7 @@ def test_a_session_that_is_closed_ends_it(sits: Sits, client: RemoteSession, com
     ],
     ids=["restart", "interrupt", "kill"],
 )
-def test_the_end_of_a_command_by_another_is_told(
+def test_a_command_that_another_client_ended_says_so(
     sits: Sits, client: RemoteSession, end: Callable[[RemoteSession], object], told: str, comes_back: bool
 ) -> None:
     person = sits()
@@ -300,7 +300,7 @@ def test_a_daemon_that_is_stopped_traps_nobody(sits: Sits, daemon: Daemon) -> No
     watcher.sees("watching")
     with stopped(daemon.pid):
         person.types("echo la''ter\r")
-        person.sees("has not answered yet: Ctrl-\\] leaves")
+        person.sees("has not replied yet: Ctrl-\\] leaves")
         watcher.leaves()
     person.sees("later\r\n")
     person.prompt()

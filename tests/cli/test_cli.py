@@ -74,7 +74,7 @@ def test_run_starts_a_daemon_and_stop_leaves_nothing(tmp_path: Path) -> None:
         (["stop"], 0),
     ],
 )
-def test_who_looks_starts_no_daemon(tmp_path: Path, words: list[str], status: int) -> None:
+def test_queries_start_no_daemon(tmp_path: Path, words: list[str], status: int) -> None:
     socket = str(tmp_path / "run" / "socket")
     done = cli("", words[0], "--socket", socket, *words[1:])
     hint = ", so no agent has a session there: `shellsession run` starts one"
@@ -109,7 +109,7 @@ def test_no_socket_is_not_the_usual_one(daemon: Daemon, words: list[str]) -> Non
     assert (done.returncode, done.stdout, done.stderr.decode()) == (125, b"", said)
 
 
-def test_status_tells_people(daemon: Daemon) -> None:
+def test_status_prints_text_for_people(daemon: Daemon) -> None:
     done = cli(daemon.socket, "status")
     assert done.returncode == 0
     lines = dict(re.split(r"\s{2,}", entry, maxsplit=1) for entry in done.stdout.decode().splitlines())
@@ -227,7 +227,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
 
 
 @pytest.mark.parametrize(("words", "status", "code"), FAILURES.values(), ids=FAILURES)
-def test_errors_are_told_as_json_too(daemon: Daemon, words: list[str], status: int, code: str) -> None:
+def test_errors_are_also_printed_as_json(daemon: Daemon, words: list[str], status: int, code: str) -> None:
     done = cli(daemon.socket, *words)
     assert done.returncode == status
     told = json.loads(done.stdout)["error"] if code else {}
@@ -237,7 +237,7 @@ def test_errors_are_told_as_json_too(daemon: Daemon, words: list[str], status: i
 
 
 @pytest.mark.parametrize("words", [["wait"], ["interrupt"], ["send"], ["jobs"], ["restart"], ["kill"]])
-def test_an_agent_that_is_not_there_is_not_made(daemon: Daemon, words: list[str]) -> None:
+def test_a_query_makes_no_agent(daemon: Daemon, words: list[str]) -> None:
     done = cli(daemon.socket, *words, "nobody", *(["x"] if words == ["send"] else []))
     assert (done.returncode, done.stdout) == (125, b"")
     assert done.stderr.startswith(b"shellsession: agent 'nobody' has no session")
@@ -249,10 +249,10 @@ def test_an_agent_that_is_not_there_is_not_made(daemon: Daemon, words: list[str]
 def test_nothing_runs(daemon: Daemon, agent: str, words: list[str]) -> None:
     done = cli(daemon.socket, *words, agent, *(["x"] if words == ["send"] else []))
     assert (done.returncode, done.stdout) == (125, b"")
-    assert done.stderr.endswith(b"; `shellsession ls` shows what runs, `shellsession log` how it ended\n")
+    assert done.stderr.endswith(b"; `shellsession ls` shows what runs, `shellsession log` how commands ended\n")
 
 
-def test_ctrl_c_before_the_verb_is_known_is_told_as_json(
+def test_ctrl_c_before_the_verb_is_known_is_reported_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def struck(*_: object) -> None:

@@ -18,7 +18,7 @@ from daemons import Daemon
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import TTY, Result
-from shellsession.cli.output import Passed
+from shellsession.cli.output import OutputRelay
 from shellsession.daemon.client.admin import stats
 
 
@@ -37,7 +37,7 @@ def test_ctrl_c_ends_the_command_and_keeps_the_state(daemon: Daemon, agent: str,
 _COUNTS: Final = "(trap 'echo cleaned up; exit' INT; i=0; while :; do echo $((i++)); done)"
 
 
-def test_ctrl_c_brings_what_a_command_prints_while_it_ends(daemon: Daemon, agent: str) -> None:
+def test_after_ctrl_c_the_output_of_the_ending_command_is_shown(daemon: Daemon, agent: str) -> None:
     text = "echo begun; (trap 'echo cleaned up; echo badly >&2; exit' INT; echo on; while :; do sleep 0.05; done)"
     with running(daemon.socket, "run", "-s", agent, "--", text) as process:
         assert (line(process), line(process)) == (b"begun\n", b"on\n")
@@ -67,10 +67,10 @@ def test_what_is_left_to_pass_on_has_the_gap_where_it_was(
     capfdbinary: pytest.CaptureFixture[bytes], written: int
 ) -> None:
     """Of 20 bytes those from 5 to 11 were not kept."""
-    whole, passed = bytes(range(65, 85)), Passed()
-    passed("stdout", (whole + b"more!")[:written])
+    whole, relay = bytes(range(65, 85)), OutputRelay()
+    relay("stdout", (whole + b"more!")[:written])
     kept = whole[:5] + whole[12:]
-    passed.rest(Result(kept, b"", 130, 2, "/", 0.0, "interrupted", stdout_omitted=7, stdout_cut=5))
+    relay.write_rest(Result(kept, b"", 130, 2, "/", 0.0, "interrupted", stdout_omitted=7, stdout_cut=5))
     out, said = capfdbinary.readouterr()
     lost = max(0, 12 - max(5, written))
     assert out[written:] == whole[written:5] + whole[max(12, written) :]
@@ -114,7 +114,7 @@ def test_ctrl_c_has_a_result_as_json(daemon: Daemon, agent: str, place: Path, en
 
 @pytest.mark.parametrize("words", [["wait"], ["wait", "--json"], ["send"], ["send", "--json"]], ids=" ".join)
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
-def test_ctrl_c_on_who_stays_with_a_command_brings_what_it_printed(
+def test_ctrl_c_in_wait_and_send_shows_the_output(
     daemon: Daemon, agent: str, place: Path, endless: str, words: list[str], kept: bool
 ) -> None:
     asks = f"X=kept; {'' if kept else _DEAF}echo begun; read line; echo got $line"
@@ -140,7 +140,7 @@ def test_ctrl_c_on_who_stays_with_a_command_brings_what_it_printed(
 
 
 @pytest.mark.parametrize("words", [["wait"], ["send"]], ids=" ".join)
-def test_who_leaves_what_another_runs_has_not_ended_it(daemon: Daemon, agent: str, words: list[str]) -> None:
+def test_leaving_does_not_end_the_command_of_another(daemon: Daemon, agent: str, words: list[str]) -> None:
     """Nor has a line that waits for its turn been typed."""
     with running(daemon.socket, "run", "-s", agent, "--", "echo on; sleep 100") as first:
         assert line(first) == b"on\n"

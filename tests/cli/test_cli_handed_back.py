@@ -39,7 +39,7 @@ def test_wait_has_the_rest_and_the_status(daemon: Daemon, agent: str, tmp_path: 
         sh.run(f"echo told; cat {fifo}; (exit 6)", timeout=0.05, on_timeout="yield", tty=False)
     still = cli(daemon.socket, "wait", "--timeout", "0.05", agent)
     assert (still.returncode, still.stdout) == (124, b"")
-    assert f"it runs on: `shellsession wait {agent}`".encode() in still.stderr
+    assert f"it is still running: `shellsession wait {agent}`".encode() in still.stderr
     with running(daemon.socket, "wait", agent) as process:
         fifo.write_bytes(b"\xff\x00rest")
         assert process.stdout is not None
@@ -90,11 +90,11 @@ def test_send_passes_on_what_is_printed(daemon: Daemon, agent: str, fifos: list[
 
 
 @pytest.mark.parametrize("behind", ["a person", "another client"])
-def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, behind: str) -> None:
+def test_send_tells_a_person_what_it_waits_for(daemon: Daemon, agent: str, behind: str) -> None:
     with Raw(daemon.socket) as other:
         if behind == "a person":
             other.ask("hold", agent=agent, holder="me")
-            waits_for = b"nothing runs there; somebody sits there (`shellsession attach`)"
+            waits_for = b"nothing runs there; a person is attached (`shellsession attach`)"
         else:
             other.say("run", b"sleep 1000", agent=agent, stdin="tty")
             with session(agent, daemon) as sh:
@@ -107,7 +107,7 @@ def test_what_send_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, beh
             assert finish(process, signal.SIGINT)[0] == 130
 
 
-def test_who_reads_wait_may_go_and_the_command_runs_on(daemon: Daemon, agent: str) -> None:
+def test_the_command_goes_on_when_the_reader_of_wait_is_gone(daemon: Daemon, agent: str) -> None:
     with session(agent, daemon) as sh:
         sh.run("while :; do echo tick; sleep 0.01; done", timeout=0.05, on_timeout="yield", tty=False)
     with running(daemon.socket, "wait", agent) as process:

@@ -41,7 +41,7 @@ def running(place: Path, socket: str, command: str, *wrapper: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_no_command_writes_to_who_waits_for_its_result() -> None:
+def test_no_command_can_write_to_the_reader_of_its_result() -> None:
     with ordinary.home() as place, serving(place) as socket:
         reading, writing = ordinary.pipe()
         words = ordinary.shellsession(

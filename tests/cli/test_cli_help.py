@@ -47,7 +47,7 @@ def test_help_in_colours_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(("word", "meant"), [("rn", "did you mean run? "), ("ruN", "did you mean run? "), ("xyz", "")])
-def test_a_verb_that_there_is_not_may_be_another(word: str, meant: str) -> None:
+def test_an_unknown_verb_suggests_a_similar_one(word: str, meant: str) -> None:
     said = f"shellsession: there is no verb '{word}': {meant}`shellsession --help` lists them\n"
     assert cli("", word).stderr.decode() == said
 
@@ -86,14 +86,14 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("verb", "said"),
     [
-        ("wait", "handed back for its --idle-timeout is handed back so again"),
-        ("send", "waits for its turn, and --timeout counts from then"),
+        ("wait", "handed back because of --idle-timeout is handed back again"),
+        ("send", "waits until they leave; --timeout starts only then"),
         ("run", "together 1 MiB at most unless"),
-        ("run", "stdout_base64 and stderr_base64 (exact bytes) where they are no UTF-8"),
-        ("attach", "An agent that has none gets one (not with --read-only)."),
+        ("run", "stdout_base64 and stderr_base64 (exact bytes) if they are not UTF-8"),
+        ("attach", "If the agent has no session, one is opened (not with --read-only)."),
         ("attach", "A second person who attaches sees what runs, and is next when you leave."),
         ("attach", "Programs see the TERM of the session"),
-        ("attach", "are kept as they are, secrets too, in attach_history"),
+        ("attach", "keeps commands unmasked, secrets included, in attach_history"),
     ],
 )
 def test_help_says_what_else_would_surprise(verb: str, said: str) -> None:
@@ -101,7 +101,7 @@ def test_help_says_what_else_would_surprise(verb: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["ls"]])
-def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
+def test_output_without_a_reader_ends_quietly(daemon: Daemon, words: list[str]) -> None:
     connect("unread", daemon.socket, False).disconnect()
     with running(daemon.socket, *words) as process:
         assert process.stdout is not None
@@ -115,7 +115,7 @@ def test_what_nobody_reads_is_quiet(daemon: Daemon, words: list[str]) -> None:
 def test_help_that_cannot_be_written_is_no_success(words: list[str], unbuffered: str) -> None:
     with open("/dev/full", "wb") as full, running("", *words, stdout=full, env={"PYTHONUNBUFFERED": unbuffered}) as one:
         status, said = finish(one)
-    assert (status, said.startswith(b"shellsession: No space left on device: see ")) == (125, True)
+    assert (status, said.startswith(b"shellsession: No space left on device: check ")) == (125, True)
 
 
 LOADING = """
@@ -257,7 +257,7 @@ def test_a_plain_run_loads_next_to_nothing(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize(("words", "used"), [("log --audit /dev/null", "json"), ("--help", "argparse")])
-def test_what_asks_no_daemon_loads_no_client(words: str, used: str) -> None:
+def test_verbs_without_a_daemon_load_no_client(words: str, used: str) -> None:
     loaded = modules("", words.split())
     assert used in loaded
     assert loaded & {*HEAVY, "socket", "_socket", "shellsession.daemon.client.session"} == set()

@@ -39,7 +39,7 @@ def test_the_log_shows_who_ran_what(daemon: Daemon, agent: str) -> None:
     assert (last["agent"], last["command"], last["outcome"]) == (agent, "exit 9", "shell_exited")
     nobody = cli("", *log[:-1], "nosuch")
     assert (nobody.returncode, nobody.stdout) == (0, b"")
-    assert nobody.stderr == b"shellsession: the log has nothing of agent 'nosuch'\n"
+    assert nobody.stderr == b"shellsession: the log has no command of agent 'nosuch'\n"
 
 
 def test_a_log_of_anything_is_shown(tmp_path: Path) -> None:
@@ -63,19 +63,17 @@ def test_no_log_is_an_error(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / "fifo")
     done = cli("", "log", "--audit", str(tmp_path / name))
     assert (done.returncode, done.stdout) == (125, b"")
-    assert done.stderr.decode().endswith("; --audit names another\n")
+    assert done.stderr.decode().endswith("; use --audit to name another\n")
     assert b"status" not in done.stderr
 
 
-def test_who_has_another_home_than_the_daemon_hears_where_its_log_is(
-    daemon: Daemon, agent: str, tmp_path: Path
-) -> None:
+def test_with_another_home_the_error_says_where_the_log_is(daemon: Daemon, agent: str, tmp_path: Path) -> None:
     assert cli(daemon.socket, "run", "-s", agent, "--", "true").returncode == 0
     wait_until(daemon.audit.exists, "the line")  # it may come after the answer
     elsewhere = cli(daemon.socket, "log", env={"XDG_STATE_HOME": str(tmp_path)})
     assert elsewhere.returncode == 125
     assert elsewhere.stderr.decode().endswith(
-        "; `shellsession status` says where a daemon's own is; --audit names another\n"
+        "; `shellsession status` shows where the daemon writes it; use --audit to name another\n"
     )
     told = json.loads(cli(daemon.socket, "status", "--json").stdout)["audit"]
     assert (told, cli("", "log", "--audit", told).returncode) == (str(daemon.audit), 0)

@@ -34,7 +34,7 @@ _WORDS: Final = st.sampled_from(
 
 @given(st.lists(_WORDS, max_size=7))
 def test_what_it_understands_the_parser_understands_so(words: list[str]) -> None:
-    call = plain.understood(words)
+    call = plain.parse(words)
     if call is None:
         return
     usual = vars(own_parser().parse_args(["--", "x"]))
@@ -50,7 +50,7 @@ def test_what_it_understands_the_parser_understands_so(words: list[str]) -> None
     "line", ["true", "-- true", "-s a -- make test", "--timeout 5 -s a -- -x", "-- ''", "a --json"]
 )
 def test_it_understands_the_common_call(line: str) -> None:
-    assert plain.understood(shlex.split(line)) is not None
+    assert plain.parse(shlex.split(line)) is not None
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])), min_size=2))
@@ -75,13 +75,13 @@ def test_it_sends_what_run_sends(daemon: Daemon, agent: str, monkeypatch: pytest
     words = ["run", "-s", agent, *shlex.split(line)]
     status = main(words)
     plainly, sent[:] = sent.copy(), []
-    monkeypatch.setattr(plain, "understood", lambda words: None)
+    monkeypatch.setattr(plain, "parse", lambda words: None)
     assert main(words) == status
     assert plainly == sent
     assert [request.header["verb"] for _, request, *_ in sent] == ["open", "run"]
 
 
-def test_a_result_that_comes_once_the_command_is_left_is_not_shown(
+def test_a_late_result_of_a_cancelled_command_is_not_shown(
     daemon: Daemon, agent: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """To load what would show it takes long enough for that, and a second Ctrl-C has said that nobody waits for it."""

@@ -72,8 +72,8 @@ def test_the_status_is_the_commands_or_says_what_we_did(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *((["--timeout", bad], f"--timeout: '{bad}' is no number of seconds") for bad in ("soon", "-1", "1e400", "")),
-        (["--idle-timeout", "nan"], "--idle-timeout: 'nan' is no number of seconds, or too large; 0 is no limit"),
+        *((["--timeout", bad], f"--timeout: '{bad}' is not a number of") for bad in ("soon", "-1", "1e400", "")),
+        (["--idle-timeout", "nan"], "--idle-timeout: 'nan' is not a number of seconds, or too large; 0 means no limit"),
         (["--tmeout"], "unrecognized arguments: --tmeout"),
     ],
 )
@@ -86,10 +86,10 @@ def test_a_usage_error_exits_with_125(daemon: Daemon, words: list[str], said: st
 
 @pytest.mark.parametrize("words", [["log", "-n"], ["serve", "--max-sessions"]], ids=lambda words: words[0])
 @pytest.mark.parametrize("number", ["-1", "x", "9" * 30, "9" * 5000, "1.5", "nan"])
-def test_what_is_no_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
+def test_an_invalid_number_is_a_usage_error(daemon: Daemon, words: list[str], number: str) -> None:
     done = cli(daemon.socket, *words, number)
     assert (done.returncode, done.stdout) == (125, b"")
-    assert re.search(r"is no whole number from [01] to \d{19}\n\Z", done.stderr.decode())
+    assert re.search(r"is not a whole number from [01] to \d{19}\n\Z", done.stderr.decode())
 
 
 def test_an_agent_has_one_name_in_every_locale(daemon: Daemon) -> None:
@@ -104,7 +104,7 @@ def test_an_agent_has_one_name_in_every_locale(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("started", ["", "C", "POSIX"], ids=["unset", "C", "POSIX"])
-def test_a_locale_that_python_has_put_there_is_not_the_sessions(daemon: Daemon, agent: str, started: str) -> None:
+def test_a_session_does_not_inherit_the_locale_that_python_sets(daemon: Daemon, agent: str, started: str) -> None:
     """PEP 538: it sets LC_CTYPE for itself and all that it starts, where the locale is C."""
     env = {"LC_CTYPE": started} if started else {}
     words = [*PROGRAM, "run", "--socket", daemon.socket, "-s", agent, "--", "echo ${LC_CTYPE-unset}"]
@@ -148,7 +148,7 @@ def test_a_session_that_is_there_needs_no_directory(daemon: Daemon, agent: str, 
         assert (done.returncode, done.stdout, done.stderr) == (0, b"/\n", b"")
         done = cli(daemon.socket, "run", "-s", agent, "--cwd", "/tmp", "pwd")
     assert (done.returncode, done.stdout) == (0, b"/\n")
-    assert done.stderr.endswith(b"has a session, which stays where it is: --cwd is for a new one\n")
+    assert done.stderr.endswith(b"has a session already, whose directory is kept: --cwd is only for a new session\n")
 
 
 def test_an_output_limit_of_the_session_ends_the_command(daemon: Daemon, agent: str) -> None:

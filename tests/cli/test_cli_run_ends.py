@@ -20,7 +20,7 @@ from shellsession import TTY, SessionClosed, connect
 from shellsession.daemon.client.admin import stats
 
 
-def test_what_a_command_waits_for_is_told_to_a_person(daemon: Daemon, agent: str, place: Path) -> None:
+def test_run_tells_a_person_what_it_waits_for(daemon: Daemon, agent: str, place: Path) -> None:
     os.mkfifo(place / "gate")
     text = f"read x <{place}/gate # \33[31mred\n: and more"
     with opened(agent, daemon) as session, running(daemon.socket, "run", "-s", agent, "--", text) as first:
@@ -39,12 +39,12 @@ def test_what_a_command_waits_for_is_told_to_a_person(daemon: Daemon, agent: str
             assert (finish(second)[0], finish(quiet), finish(first)) == (0, (0, b""), (0, b""))
 
 
-def test_who_gives_up_waiting_has_run_nothing(daemon: Daemon, agent: str, place: Path) -> None:
+def test_ctrl_c_while_queued_runs_nothing(daemon: Daemon, agent: str, place: Path) -> None:
     with Raw(daemon.socket) as holder, opened(agent, daemon):
         holder.ask("hold", agent=agent, holder="me")
         with seen_on_stderr(daemon, "run", "-s", agent, "--", f"touch {place}/never") as (process, screen):
             told = screen.readline()
-            assert b"nothing runs there; somebody sits there (`shellsession attach`); Ctrl-C gives up" in told
+            assert b"nothing runs there; a person is attached (`shellsession attach`); Ctrl-C gives up" in told
             assert finish(process, signal.SIGINT)[0] == 130
     assert cli(daemon.socket, "run", "-s", agent, "--", f"echo {place}/*").stdout.decode() == f"{place}/*\n"
 
@@ -99,14 +99,14 @@ def test_a_reader_that_leaves_ends_the_command_quietly(daemon: Daemon, agent: st
     assert (again.stdout, again.stderr) == (b"kept\n", b"")
 
 
-def test_a_full_disk_is_told_and_ends_the_command(daemon: Daemon, agent: str) -> None:
+def test_a_full_disk_is_reported_and_ends_the_command(daemon: Daemon, agent: str) -> None:
     with (
         open("/dev/full", "wb") as full,
         running(daemon.socket, "run", "-s", agent, "--", "while :; do echo y; done", stdout=full) as process,
     ):
         assert finish(process) == (
             125,
-            b"shellsession: stdout cannot be written (No space left on device): see where it goes\n",
+            b"shellsession: stdout cannot be written (No space left on device): check where it goes\n",
         )
     assert cli(daemon.socket, "run", "-s", agent, "--", "echo there").stdout == b"there\n"
 
@@ -149,7 +149,7 @@ def test_a_pipe_that_does_not_block_loses_nothing(daemon: Daemon, agent: str) ->
         assert finish(process) == (0, b"")
 
 
-def test_who_gives_up_waiting_is_told_as_json(daemon: Daemon, agent: str, place: Path) -> None:
+def test_ctrl_c_while_queued_is_reported_as_json(daemon: Daemon, agent: str, place: Path) -> None:
     with Raw(daemon.socket) as holder, opened(agent, daemon):
         holder.ask("hold", agent=agent, holder="me")
         words = "run", "--json", "-s", agent, "--", f"touch {place}/never"
@@ -163,7 +163,7 @@ def test_who_gives_up_waiting_is_told_as_json(daemon: Daemon, agent: str, place:
     assert not (place / "never").exists()
 
 
-def test_a_command_whose_session_is_killed_before_its_turn_says_what_to_do(daemon: Daemon, agent: str) -> None:
+def test_a_queued_command_whose_session_is_killed_says_what_to_do(daemon: Daemon, agent: str) -> None:
     with (
         running(daemon.socket, "run", "-s", agent, "--", "echo first; sleep 100") as first,
         connect(agent, daemon.socket, False) as client,

@@ -19,7 +19,7 @@ def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> Non
     with opened(agent, daemon, on_timeout="yield"):
         done = cli(daemon.socket, "run", "-s", agent, "--timeout", "0.2", "--", "echo on; sleep 99")
     assert (done.returncode, done.stdout) == (124, b"on\n")
-    assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
+    assert f"it is still running: `shellsession wait {agent}` waits for it" in done.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_a_command_that_is_handed_back_is_124(daemon: Daemon, agent: str) -> Non
     [
         ("interrupt", "; the session's state is kept"),
         ("kill", "; the session's state is lost"),
-        ("yield", "it runs on: `shellsession wait "),
+        ("yield", "it is still running: `shellsession wait "),
     ],
 )
 def test_what_a_time_limit_does(daemon: Daemon, agent: str, then: str, said: str) -> None:
@@ -41,14 +41,14 @@ def test_a_silent_command_that_is_handed_back_is_not_over(daemon: Daemon, agent:
     words = ["--idle-timeout", "0.2", "--on-timeout", "yield", "--", f"echo on; read word <{place}/gate; (exit 3)"]
     done = cli(daemon.socket, "run", "-s", agent, *words)
     assert (done.returncode, done.stdout) == (124, b"on\n")
-    assert f"it runs on: `shellsession wait {agent}` stays with it" in done.stderr.decode()
+    assert f"it is still running: `shellsession wait {agent}` waits for it" in done.stderr.decode()
     (place / "gate").write_text("go\n")
     assert cli(daemon.socket, "wait", agent).returncode == 3
     logged = wait_until(lambda: daemon.logged(agent), "the line of the log")
     assert [(entry["outcome"], entry["exit_code"]) for entry in logged] == [("exited", 3)]
 
 
-def test_what_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:
+def test_a_command_that_asks_is_handed_back_and_answered(daemon: Daemon, agent: str) -> None:
     asks = "read -p 'name? ' name; echo hello $name; (exit 3)"
     first = cli(daemon.socket, "run", "-i", "-s", agent, "--", asks)
     assert (first.returncode, first.stdout) == (124, b"")

@@ -97,7 +97,7 @@ def test_a_log_file_that_cannot_be(tmp_path: Path, name: str) -> None:
 def test_an_audit_log_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", "--audit", name)
     assert done.returncode == 125
-    assert "; --audit names another" in done.stderr.decode()
+    assert "; use --audit to name another" in done.stderr.decode()
     assert mentioning(str(tmp_path)) == []
 
 
@@ -116,10 +116,10 @@ def test_the_limits_of_serve_are_the_daemons(tmp_path: Path) -> None:
         assert cli(path, "run", "-s", "one", "--", "true").returncode == 0
         refused = cli(path, "run", "-s", "two", "--", "true")
         assert refused.returncode == 125
-        assert b"close one of the idle ones (one)" in refused.stderr
+        assert b"close an idle one (one)" in refused.stderr
 
 
-def test_patience_is_what_running_commands_get(tmp_path: Path) -> None:
+def test_running_commands_get_the_patience_to_end(tmp_path: Path) -> None:
     path, log = str(tmp_path / "run" / "socket"), tmp_path / "log"
     options = ["--audit", "", "--patience", "0", "--log-file", str(log), "--log-level", "info"]
     with detached(path, *options), running(path, "run", "--", "echo ready; sleep 99") as process:

@@ -70,8 +70,8 @@ def test_it_is_what_bash_c_runs(bash: Bash) -> None:
         ({"command": float("nan")}, "command: should be a valid string; the arguments are command"),
         ({"cmd": "ls"}, "command: is missing; the arguments are command"),
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
-        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
         ("ls", "the arguments are an object with fields, not str"),
         (None, "the arguments are an object with fields, not NoneType"),
     ],
@@ -98,7 +98,9 @@ def test_it_runs_in_the_directory_that_is_named(
 
 
 @pytest.mark.parametrize("before", [None, "/usr"])
-def test_how_it_got_there_is_not_seen(agents: Agents, monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+def test_a_command_does_not_see_how_it_was_started(
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
     if before is None:
         monkeypatch.delenv("OLDPWD", raising=False)
     else:
@@ -109,9 +111,7 @@ def test_how_it_got_there_is_not_seen(agents: Agents, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("name", "reason"), [("gone", "No such file or directory"), ("file", "Not a directory")])
-def test_a_directory_that_is_none_is_a_failure_to_execute(
-    agents: Agents, tmp_path: Path, name: str, reason: str
-) -> None:
+def test_an_invalid_cwd_fails_to_execute(agents: Agents, tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "file").touch()
     bash = bashtool.tool(agents, agent="cwd", cwd=str(tmp_path / name))
     with pytest.raises(Failed) as raised:

@@ -53,7 +53,7 @@ def test_what_is_not_denied_runs(agents: Agents) -> None:
 
 
 @pytest.mark.parametrize("answer", ["no", "n", 1, [False]], ids=repr)
-def test_what_is_neither_true_nor_false_is_no_yes(tmp_path: Path, answer: object) -> None:
+def test_an_answer_other_than_true_or_false_is_refused(tmp_path: Path, answer: object) -> None:
     with Session() as session:
         bash = bashtool.tool(session, confirm=lambda _: answer)
         with pytest.raises(bashtool.Failed, match="return True or False"):
@@ -70,7 +70,7 @@ def test_unless_it_is_confirmed_nothing_runs(agents: Agents, tmp_path: Path, ans
     assert not (tmp_path / "ran").exists()
 
 
-def test_who_confirms_sees_the_command_as_the_model_gave_it(agents: Agents) -> None:
+def test_confirm_gets_the_command_as_the_model_wrote_it(agents: Agents) -> None:
     asked: list[str] = []
 
     def confirm(command: str) -> bool:
@@ -82,12 +82,14 @@ def test_who_confirms_sees_the_command_as_the_model_gave_it(agents: Agents) -> N
     assert asked == ["echo 'é'; :"]
 
 
-def test_who_fails_to_answer_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path) -> None:
+def test_an_exception_of_confirm_is_reported_and_nothing_is_run(agents: Agents, tmp_path: Path) -> None:
     def confirm(command: str) -> bool:
         raise LookupError(command)
 
     bash = bashtool.tool(agents, agent="confirm", confirm=confirm)
-    with pytest.raises(Failed, match=r"^Failed to execute: who was asked for a yes or no raised LookupError\('touch "):
+    with pytest.raises(
+        Failed, match=r"^Failed to execute: the function that confirms commands raised LookupError\('touch "
+    ):
         bash({"command": f"touch {tmp_path}/ran"})
     assert not (tmp_path / "ran").exists()
 
@@ -107,5 +109,7 @@ def test_a_coroutine_function_confirms_for_async_tools() -> None:
     asyncio.run(main())
     with Session() as session:
         for function in (confirm, lambda command: confirm(command)):
-            with pytest.raises(Failed, match=r"^Failed to execute: a coroutine function can be asked only by an async"):
+            with pytest.raises(
+                Failed, match=r"^Failed to execute: confirm is a coroutine function, which only an async"
+            ):
                 bashtool.tool(session, confirm=function)({"command": "echo yes"})

@@ -98,7 +98,7 @@ def test_an_option_that_no_session_knows_is_refused_before_anything_runs() -> No
 
 
 @pytest.mark.parametrize("contract", [spec, phoenix])
-def test_who_looks_on_sees_the_models_command_first(contract: Any, tmp_path: Path) -> None:
+def test_a_list_shows_the_command_of_the_model_first(contract: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
     first = f"echo 'it''s' $(id -u) >>{log}"
     with Session() as session:
@@ -163,7 +163,9 @@ def test_an_isolated_call_runs_where_the_host_is_now(
         assert bash({"command": 'printf %s "$PWD"'})["stdout"] == str(tmp_path / name)
 
 
-def test_a_removed_working_directory_is_told(agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_working_directory_is_reported(
+    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "gone").mkdir()
     bash = spec.tool(agents, agent="a1")
     bash({"command": "true"})
@@ -171,7 +173,7 @@ def test_a_removed_working_directory_is_told(agents: Agents, tmp_path: Path, mon
     (tmp_path / "gone").rmdir()
     told = bash({"command": "touch here"})
     assert list(told) == ["error"]
-    assert told["error"].endswith("gone does not exist: nothing was run; go to another")
+    assert told["error"].endswith("gone does not exist: nothing was run; change to another directory")
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -230,7 +232,7 @@ def test_agents_need_an_agent_and_a_session_needs_none(agents: Agents) -> None:
     nobody: Any = None
     with pytest.raises(InvalidRequest, match="needs its agent"):
         spec.tool(agents, agent=nobody)
-    with pytest.raises(InvalidRequest, match="held weakly, not 5"):
+    with pytest.raises(InvalidRequest, match="allows weak references, not 5"):
         spec.tool(agents, agent=5)
     with Session() as session, pytest.raises(InvalidRequest, match="already"):
         spec.tool(session, agent="a1")

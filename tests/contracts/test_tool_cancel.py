@@ -24,7 +24,7 @@ from shellsession.integrations import anthropic
 from shellsession.models import Result
 
 
-def test_before_nothing_runs_and_what_comes_first_is_told_first(agents: Agents, tmp_path: Path) -> None:
+def test_a_call_cancelled_before_runs_nothing_and_reports_earlier_errors_first(agents: Agents, tmp_path: Path) -> None:
     token = CancelToken()
     token.cancel()
     assert token.cancelled
@@ -72,7 +72,7 @@ def test_after_the_result_stands(agents: Agents) -> None:
         bash({"command": "echo again"}, token)
 
 
-def test_cancelled_while_somebody_is_asked_it_does_not_run(agents: Agents, tmp_path: Path) -> None:
+def test_a_call_cancelled_during_confirmation_does_not_run(agents: Agents, tmp_path: Path) -> None:
     token = CancelToken()
 
     def confirm(command: str) -> bool:
@@ -144,7 +144,7 @@ def test_no_thread_of_ours_goes_on_after_the_call(pool: ThreadPoolExecutor, star
         assert helpers() == []
 
 
-def test_who_listens_too_late_is_told_all_the_same() -> None:
+def test_a_late_listener_is_called_at_once() -> None:
     token, told = CancelToken(), list[str]()
     with token.calling(lambda: told.append("first")):
         token.cancel()
@@ -175,7 +175,7 @@ def test_from_a_signal_handler(agents: Agents, started: Path) -> None:
     assert bash({"command": "echo again"}) == OK
 
 
-def test_a_signal_handler_within_a_call_is_told_that_the_session_is_busy(agents: Agents, started: Path) -> None:
+def test_a_call_from_a_signal_handler_within_a_call_is_refused_as_busy(agents: Agents, started: Path) -> None:
     token, bash = CancelToken(), bashtool.tool(agents, agent="a1")
     told: list[str] = []
 
@@ -215,14 +215,14 @@ def test_one_token_cancels_many_calls(agents: Agents, pool: ThreadPoolExecutor, 
             call.result(20)
 
 
-def test_a_contract_that_knows_no_cancellation_tells_it_as_an_error(agents: Agents) -> None:
+def test_a_contract_without_cancellation_reports_it_as_an_error(agents: Agents) -> None:
     token = CancelToken()
     token.cancel()
     error = {"error": "Failed to execute: the call was cancelled"}
     assert spec.tool(agents, agent="a1")({"command": "true"}, cancel=token) == error
 
 
-def test_who_interrupts_without_the_token_gets_a_result(pool: ThreadPoolExecutor, started: Path) -> None:
+def test_an_interrupt_without_the_token_gives_a_result(pool: ThreadPoolExecutor, started: Path) -> None:
     with Session() as session:
         call = pool.submit(bashtool.tool(session), endless(started), CancelToken())
         begun(started)

@@ -34,7 +34,7 @@ _SAID = (
 )
 
 
-def test_strands_tells_what_was_printed_until_then_and_that_state_is_kept(
+def test_strands_reports_the_output_of_a_cancelled_command_and_that_state_is_kept(
     agents: Agents, pool: ThreadPoolExecutor, started: Path
 ) -> None:
     token, bash = CancelToken(), strands.tool(agents, agent="a1")
@@ -160,7 +160,7 @@ def test_what_came_of_a_cancelled_command_is_not_kept_for_nobody(daemon: Daemon,
 
 
 @pytest.mark.parametrize("kind", [Agents, AsyncAgents])
-def test_a_policy_masks_what_was_printed_until_then(kind: Any, started: Path) -> None:
+def test_a_policy_masks_the_output_of_a_cancelled_command(kind: Any, started: Path) -> None:
     policy = Policy(secrets=["s3cr3t-t0ken"])
 
     async def main() -> None:
@@ -282,7 +282,7 @@ def test_async_just_then(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_async_while_somebody_is_asked(tmp_path: Path) -> None:
+def test_async_cancelled_during_confirmation(tmp_path: Path) -> None:
     async def main() -> None:
         asked, token = asyncio.Event(), CancelToken()
 

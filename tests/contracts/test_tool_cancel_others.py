@@ -87,7 +87,7 @@ class Unheard(CancelToken):
         self._cancelled = True
 
 
-def test_a_turn_is_not_lost_with_who_was_cancelled_just_then(
+def test_the_queue_goes_on_when_the_next_call_is_cancelled_at_that_moment(
     agents: Agents, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
     bash, token, go = bashtool.tool(agents, agent="a1"), Unheard(), tmp_path / "go"

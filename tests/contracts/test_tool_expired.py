@@ -47,7 +47,7 @@ STATEFUL: Final = [(strands, {}), *((contract, {"persistent": True}) for contrac
 @pytest.mark.parametrize("looked", [False, True], ids=["at once", "when somebody has looked"])
 @pytest.mark.parametrize("agent", ["a", Person()], ids=["a name", "an object"])
 @pytest.mark.parametrize(("contract", "settings"), STATEFUL)
-def test_a_stateful_tool_tells_it_once(
+def test_a_stateful_tool_reports_the_loss_once(
     new_agents: NewAgents, place: Path, contract: Any, settings: dict[str, bool], agent: object, looked: bool
 ) -> None:
     agents = new_agents()
@@ -65,7 +65,7 @@ def test_a_stateful_tool_tells_it_once(
     assert TOLD in says(bash, GONE), "another loss"
 
 
-def test_it_is_told_where_time_has_passed(new_agents: NewAgents) -> None:
+def test_the_loss_is_reported_if_the_session_expired(new_agents: NewAgents) -> None:
     agents = new_agents(idle_ttl=0.05)
     bash = strands.tool(agents, agent="a")
     says(bash, "KEPT=kept")
@@ -95,7 +95,7 @@ def test_what_strands_keeps_expires_only_where_that_was_asked_for(monkeypatch: p
     asyncio.run(main())
 
 
-def test_it_is_told_with_asyncio() -> None:
+def test_the_loss_is_reported_with_asyncio() -> None:
     async def main() -> None:
         async with AsyncAgents() as agents:
             bash = strands.tool(agents, agent="a")
@@ -125,7 +125,7 @@ WAYS: Final[dict[str, Callable[[Agents, Any], object]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("expires", ["before", "never"])
-def test_not_told_is_an_end_that_was_wanted(new_agents: NewAgents, way: str, expires: str) -> None:
+def test_an_end_that_was_requested_is_not_reported_as_a_loss(new_agents: NewAgents, way: str, expires: str) -> None:
     agents = new_agents()
     bash = strands.tool(agents, agent="a")
     says(bash, "KEPT=kept")
@@ -136,7 +136,7 @@ def test_not_told_is_an_end_that_was_wanted(new_agents: NewAgents, way: str, exp
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
-def test_one_shot_calls_lose_nothing_and_take_the_news_from_nobody(new_agents: NewAgents, name: str) -> None:
+def test_one_shot_calls_do_not_consume_the_report_of_a_loss(new_agents: NewAgents, name: str) -> None:
     agents = new_agents()
     bash, kept = ONE_SHOT[name].tool(agents, agent="a"), strands.tool(agents, agent="a")
     says(bash, "true")
@@ -161,7 +161,7 @@ def test_what_was_prepared_and_never_used_is_no_loss(new_agents: NewAgents) -> N
 def test_the_names_that_are_kept_are_bounded_and_objects_are_not_kept(
     new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "_LOSSES", 2)
+    monkeypatch.setattr(registry, "_LOST_MAX", 2)
     agents = new_agents()
     for name in ("first", "second", "third"):
         says(strands.tool(agents, agent=name), "true")

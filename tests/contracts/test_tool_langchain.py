@@ -164,7 +164,7 @@ def test_nothing_is_kept_between_calls(bash: Bash) -> None:
     assert bash({"command": "echo $PWD ${KEPT-no}"}) == f"{Path.cwd()} no\n"
 
 
-def test_with_persistent_state_is_kept_and_the_model_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_persistent_state_is_kept_and_the_description_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with Agents() as agents:
         bash = langchain.tool(agents, agent="a1", persistent=True)
         assert "persist between calls" in bash.description
@@ -179,7 +179,7 @@ def test_with_persistent_state_is_kept_and_the_model_is_told(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("status", [0, 3])
-def test_with_persistent_the_end_of_the_shell_is_told(status: int) -> None:
+def test_with_persistent_the_end_of_the_shell_is_reported(status: int) -> None:
     with Agents() as agents:
         bash = langchain.tool(agents, agent="a1", persistent=True)
         bash({"command": "KEPT=1"})
@@ -203,8 +203,8 @@ def test_errors_cross_processes() -> None:
         ({"command": None}, "command: should be a valid string; the arguments are command"),
         ({"command": 7}, "command: should be a valid string; the arguments are command"),
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
-        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"command": "\udfff"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"command": "\udfff"}, "command: contains half of a surrogate pair, which is not text"),
         ("ls", "the arguments are an object with fields, not str"),
         ([], "the arguments are an object with fields, not list"),
     ],

@@ -17,7 +17,7 @@ from one_shots import CONTRACTS, plain
 
 from shellsession import Agents, Session, connect
 from shellsession.contracts import bashtool, phoenix, spec
-from shellsession.contracts.one_shot import ended
+from shellsession.contracts.one_shot import read_report
 from shellsession.engine.verbs.ending import LEFT_RUNNING
 from shellsession.models import Result
 from shellsession.policy.rules import Policy
@@ -186,9 +186,9 @@ def test_a_policy_sees_the_command_alone(agents: Agents) -> None:
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60), st.none() | st.integers(0, 255))
-def test_only_what_was_said_of_the_end_is_taken_away(stdout: bytes, stderr: bytes, status: int | None) -> None:
+def test_only_the_report_of_the_end_is_removed(stdout: bytes, stderr: bytes, status: int | None) -> None:
     result = Result(stdout, stderr, status, None, "/", 0.0, "exited")
-    assert ended(result, b"0123456789abcdef") == result
+    assert read_report(result, b"0123456789abcdef") == result
 
 
 def test_it_is_the_bash_of_the_session(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_command_of_documents_003_and_004_leads_a_process_group(agents: Agents
 
 
 @pytest.mark.parametrize("signal", ["INT", "TERM"])
-def test_who_strikes_his_whole_group_is_waited_for(agents: Agents, signal: str) -> None:
+def test_a_command_that_signals_its_whole_group_is_waited_for(agents: Agents, signal: str) -> None:
     bash = bashtool.tool(agents, agent="a1")
     command = f"trap 'echo struck' {signal}; kill -{signal} 0; echo on; exit 3"
     assert _bashtool(bash, command) == ("struck\non\n", "", 3)

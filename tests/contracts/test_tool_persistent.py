@@ -38,7 +38,7 @@ def agents() -> Iterator[Agents]:
         ("echo err >&2; exec true", f"err\n[the command ended the session's bash, with exit status 0; {TOLD}]\n"),
     ],
 )
-def test_lost_state_is_told(agents: Agents, name: str, command: str, said: str) -> None:
+def test_lost_state_is_reported(agents: Agents, name: str, command: str, said: str) -> None:
     contract, read = CONTRACTS[name]
     bash: Tool[Any] = contract.tool(agents, agent=name, persistent=True)
     bash({"command": "KEPT=1"})
@@ -58,7 +58,7 @@ def test_nothing_is_said_where_nothing_was_promised(agents: Agents, name: str) -
 
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_a_command_that_reads_the_terminal_is_told_why_it_was_ended(
+def test_the_result_of_a_command_that_reads_the_terminal_says_why_it_was_ended(
     agents: Agents, name: str, persistent: bool
 ) -> None:
     contract, read = CONTRACTS[name]
@@ -89,6 +89,6 @@ def test_a_command_that_would_have_the_terminal_to_itself_does_not_hang(
 
 
 @pytest.mark.parametrize("make", [spec.tool, langchain.tool, bashtool.tool, phoenix.tool])
-def test_what_is_no_yes_or_no_is_refused(make: Any) -> None:
+def test_an_answer_of_confirm_that_is_not_a_bool_is_refused(make: Any) -> None:
     with Agents() as agents, pytest.raises(InvalidRequest, match="persistent is True or False, not 'no'"):
         make(agents, agent="flag", persistent="no")

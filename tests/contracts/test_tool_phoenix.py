@@ -67,7 +67,7 @@ def test_the_definition_is_the_documents(bash: Bash, tmp_path: Path, monkeypatch
     json.dumps(bash.definition)
 
 
-def test_a_directory_whose_name_is_no_text_is_told_as_one(bash: Bash, tmp_path: Path) -> None:
+def test_a_directory_name_that_is_not_utf_8_is_shown_as_text(bash: Bash, tmp_path: Path) -> None:
     """A provider's SDK could not send it, and that would be the end of the agent's run."""
     for name, shown in ((os.fsdecode(b"\xff\xfea"), "\ufffd\ufffda"), ("\ud800", "\ufffd")):
         with Agents() as agents:
@@ -152,7 +152,7 @@ def test_a_bash_that_a_signal_ended_has_no_exit_code() -> None:
     assert found == ToolResult(f"[command failed: exit code -1]\nhi\n{told}", True, "command_failed")
 
 
-def test_null_is_what_the_model_left_out(bash: Bash) -> None:
+def test_null_means_that_the_model_left_a_field_out(bash: Bash) -> None:
     assert bash({"command": "echo hi", "slow_ok": None, "background": None}) == ToolResult("hi\n")
     assert phoenix.Phoenix().parse({"command": "true", "slow_ok": None}).timeout == 30
 
@@ -229,7 +229,7 @@ def test_no_half_character_stands_at_the_snip(bash: Bash) -> None:
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_a_missing_working_directory_is_told(tmp_path: Path, background: bool) -> None:
+def test_a_missing_working_directory_is_reported(tmp_path: Path, background: bool) -> None:
     with Agents() as agents:
         bash = phoenix.tool(agents, agent="a1", working_dir=f"{tmp_path}/gone")
         found = bash({"command": "rm -rf /", "background": background})
@@ -237,7 +237,7 @@ def test_a_missing_working_directory_is_told(tmp_path: Path, background: bool) -
     assert found == ToolResult(said, True, "invalid_working_dir")
 
 
-def test_a_working_directory_that_is_none_is_told(tmp_path: Path) -> None:
+def test_a_working_directory_that_is_not_a_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with Agents() as agents:
         found = phoenix.tool(agents, agent="a1", working_dir=f"{tmp_path}/file")({"command": "rm -rf /"})

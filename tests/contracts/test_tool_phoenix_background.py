@@ -108,13 +108,13 @@ def test_output_is_combined_in_true_order(bash: Bash) -> None:
         ("nonexistent_command", "failed: exit status: 127"),
     ],
 )
-def test_the_end_is_told_in_the_file(bash: Bash, command: str, line: str) -> None:
+def test_the_end_is_written_to_the_file(bash: Bash, command: str, line: str) -> None:
     started = start(bash, command)
     assert started.ended().endswith(f"\n\n[background process {line}]\n")
     wait_until(lambda: os.listdir(started.path.parent) == ["output"], "nothing but the output stays")
 
 
-def test_a_core_dump_is_told(bash: Bash, tmp_path: Path) -> None:
+def test_a_core_dump_is_reported(bash: Bash, tmp_path: Path) -> None:
     command = f"cd {tmp_path}; ulimit -c unlimited; kill -ABRT $BASHPID"
     told = subprocess.run(["bash", "-c", f"({command}); :"], capture_output=True, text=True, check=False).stderr
     dumped = " (core dumped)" if "core dumped" in told else ""

@@ -159,7 +159,7 @@ def test_a_commit_whose_message_an_editor_writes_gets_the_trailer_once(
 
 
 @pytest.mark.parametrize("command", MADE, ids=range(len(MADE)))
-def test_a_commit_is_made_once_and_told_with_its_hash(isolated: Bash, twin: Twin, command: str) -> None:
+def test_a_commit_is_made_once_and_its_hash_is_printed(isolated: Bash, twin: Twin, command: str) -> None:
     code, told = twin.ask(command)
     found = isolated({"command": command})
     head = f"[command failed: exit code {code}]\n" if code else ""

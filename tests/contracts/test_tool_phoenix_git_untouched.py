@@ -113,9 +113,7 @@ def test_the_environment_has_the_setting_and_nothing_else(isolated: Bash, reposi
 @pytest.mark.parametrize(
     "command", ["git commit -qm '' -m x", ": >x; echo x >repository/x; git -C repository commit -qFx"]
 )
-def test_a_message_with_something_in_it_is_none_of_the_empty_ones(
-    bash: Bash, repository: Repository, command: str
-) -> None:
+def test_a_message_with_any_text_is_not_empty(bash: Bash, repository: Repository, command: str) -> None:
     assert bash({"command": f"{'cd ..; ' if '-C' in command else ''}{command}"}) == ToolResult("")
     assert [bare(message) for message in repository.messages()] == ["x"]
 

@@ -228,7 +228,7 @@ def test_a_bash_that_cannot_be_prepared_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_policy_judges_what_the_model_said(persistent: bool) -> None:
+def test_a_policy_judges_the_command_of_the_model(persistent: bool) -> None:
     asked: list[str] = []
 
     def confirm(command: str, agent: str, cwd: str) -> bool:

@@ -40,7 +40,7 @@ def test_one_that_was_removed_is_made_anew() -> None:
     assert Path(tool.directory(WANTED), "one").exists()
 
 
-def test_it_goes_with_its_process_and_not_with_a_forked_one() -> None:
+def test_the_directory_is_removed_with_its_process_and_not_by_a_forked_child() -> None:
     script = (
         "import os; from shellsession.contracts import tool; from shellsession.contracts.contract import Programs\n"
         "path = tool.directory(Programs('programs-test.', ('one',), '#!/bin/sh\\n'))\n"

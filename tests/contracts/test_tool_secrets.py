@@ -89,7 +89,7 @@ def test_a_secret_that_was_rotated_stays_one_whatever_else_changes(
     for number in range(100):
         monkeypatch.setenv(name, f"other-{number}")
         bash._secrets()
-    assert len(bash._past) < 50
+    assert len(bash._earlier) < 50
 
 
 def test_the_secrets_are_looked_for_once_for_each_environment(agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

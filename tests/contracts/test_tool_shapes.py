@@ -78,7 +78,7 @@ def test_it_is_called_with_a_mapping_or_with_its_fields(name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), (None,), (7,), ("ls",), ([],)])
-def test_what_is_no_call_is_the_contracts_own_error(name: str, arguments: tuple[object, ...]) -> None:
+def test_wrong_arguments_are_an_error_of_the_contract(name: str, arguments: tuple[object, ...]) -> None:
     module: Any = CONTRACTS[name]
     with Agents() as agents:
         try:

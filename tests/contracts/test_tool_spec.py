@@ -72,8 +72,8 @@ def test_examples(bash: Bash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ({"command": "ls", "timeout": 1e400}, "timeout: is unknown; the arguments are command"),
         ({"command": "ls", "timeout": None}, "timeout: is unknown; the arguments are command"),
         ({"command": "ls", "x" * 9999: 1}, f"{'x' * 40}...: is unknown; the arguments are command"),
-        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
         ("ls", "the arguments are an object with fields, not str"),
         (None, "the arguments are an object with fields, not NoneType"),
     ],
@@ -114,7 +114,7 @@ def test_nothing_is_kept_between_calls(bash: Bash) -> None:
     assert "u" not in found["stdout"].split()[-1]
 
 
-def test_with_persistent_state_is_kept_and_the_model_is_told() -> None:
+def test_with_persistent_state_is_kept_and_the_description_says_so() -> None:
     with Agents() as agents:
         bash = spec.tool(agents, agent="a1", persistent=True)
         bash({"command": "cd /; KEPT=1"})

@@ -49,8 +49,8 @@ TAKES = "; the arguments are mode, command (optional), timeout (optional)"
             {"mode": "execute", "command": b"ls"},
             "command: should be a valid string" + TAKES,
         ),
-        ({"mode": "execute", "command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"mode": "execute", "command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"mode": "execute", "command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"mode": "execute", "command": "\ud800"}, "command: contains half of a surrogate pair, which is not text"),
         (
             {"mode": "execute", "command": "ls", "timeout": 0},
             "timeout: should be greater than 0" + TAKES,
@@ -111,7 +111,7 @@ def test_fields_that_nobody_knows_are_ignored(bash: Bash) -> None:
     assert bash({"mode": "restart", "cwd": "/nowhere"}) == "Bash session restarted"
 
 
-def test_restart_does_not_look_at_what_execute_takes(bash: Bash, tmp_path: Path) -> None:
+def test_restart_ignores_the_fields_of_execute(bash: Bash, tmp_path: Path) -> None:
     for others in ({"command": "touch here", "timeout": None}, {"command": "", "timeout": 0}, {"command": 7}):
         assert bash({"mode": "restart", **others}) == "Bash session restarted"
     assert list(tmp_path.iterdir()) == []

@@ -42,7 +42,7 @@ def test_a_command_that_ends_the_shell_is_a_session_error(
     assert output(bash, "echo ${X-gone}; pwd") == f"gone\n{tmp_path}"
 
 
-def test_a_shell_that_dies_between_calls_is_told(bash: Bash, agents: Agents) -> None:
+def test_a_shell_that_died_between_calls_is_reported(bash: Bash, agents: Agents) -> None:
     execute(bash, "X=1")
     (info,) = agents.list()
     assert info.pid is not None
@@ -80,7 +80,7 @@ def test_sessions_start_at_the_first_command(agents: Agents, tmp_path: Path, mon
     assert output(bash, "pwd") == str(tmp_path)
 
 
-def test_a_session_goes_with_its_agent(agents: Agents) -> None:
+def test_a_session_is_closed_when_its_agent_is_collected(agents: Agents) -> None:
     agent = Agent()
     bash = strands.tool(agents, agent=agent)
     pid = int(output(bash, "echo $$"))

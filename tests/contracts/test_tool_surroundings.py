@@ -117,7 +117,7 @@ def said(bash: Any, command: str) -> str:
 
 @pytest.mark.parametrize("state", ["true", "set -xv", "readonly PWD"])
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_what_cannot_be_begun_is_no_commands_end(
+def test_a_call_that_cannot_begin_is_an_error_not_a_result(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, state: str
 ) -> None:
     contract, told = CONTRACTS[name]
@@ -166,11 +166,11 @@ def test_a_bash_that_cannot_be_started_any_more_is_no_commands_end(
     ],
 )
 @pytest.mark.parametrize("name", CONTRACTS)
-def test_a_session_whose_builtin_is_none_runs_nothing_and_says_so(tmp_path: Path, name: str, state: str) -> None:
+def test_a_session_with_a_replaced_builtin_runs_nothing_and_says_so(tmp_path: Path, name: str, state: str) -> None:
     with Session() as session:
         session.run(state)
         found = said(CONTRACTS[name][0].tool(session), f":>{tmp_path}/ran")
-    assert "nothing was run: a command has put something in place of the session's `builtin`" in found
+    assert "nothing was run: a command has replaced `builtin` in this session: restart it" in found
     assert not (tmp_path / "ran").exists()
 
 

@@ -29,7 +29,7 @@ def execute(command: str) -> dict[str, str]:
 
 
 def queue(session: Session) -> list[int]:
-    return cancel._turn(session).line
+    return cancel._queue_of(session).line
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_task_that_is_cancelled_in_the_queue_asks_nobody_and_lets_the_next_one
 
 
 @pytest.mark.parametrize("call", [execute("echo no"), {"mode": "restart"}], ids=["execute", "restart"])
-def test_one_that_is_told_to_end_in_the_queue_says_so_at_once_and_as_its_contract_does(
+def test_a_queued_call_that_is_cancelled_reports_it_at_once_in_the_words_of_its_contract(
     place: Path, call: dict[str, str]
 ) -> None:
     asked = list[str]()

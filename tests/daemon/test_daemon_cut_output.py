@@ -226,4 +226,4 @@ def test_output_that_was_told_is_kept_once_when_its_command_has_ended(tmp_path: 
         assert to_the_end(raw)[-1] == len("".join(f"{number}\n" for number in range(1, 100_001)))
         listeners = [one for one in gc.get_objects() if isinstance(one, Listener)]
         assert listeners
-        assert not any(listener._told for listener in listeners)
+        assert not any(listener._sent for listener in listeners)

@@ -1,4 +1,4 @@
-"""What is told of a command that was handed back: each byte once, whoever leaves, comes back, or asks in between."""
+"""Of a command that was handed back each byte is delivered once, whoever leaves, comes back, or asks in between."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from shellsession import NotRunning, Result
 from shellsession.daemon.server.outcomes import Outcomes
 
 OURS, NEXT = "5f.1.1", "5f.1.2"  # the requests that ran the command, and another after it
-BESIDE = "5f.3.1"  # an interrupt() that is told of the end which run() brings
+BESIDE = "5f.3.1"  # an interrupt() that shares the ending which run() brings
 
 
 class Command:
-    """One that prints a digit before each step, and what came of it. Who asks may be gone when it is to be told."""
+    """One that prints a digit before each step, and what came of it. A client may be gone when it asks."""
 
     def __init__(self) -> None:
         self.outcomes = Outcomes()
-        self.outcomes.begin(OURS)
-        self.outcomes.current = OURS
-        self.heard = b""
+        self.outcome = self.outcomes.begin(OURS)
+        self.outcome.hand_back()
+        self.got = b""
         self.omitted = 0
         self._printed = self._asked = 0
         self._untaken = b""
@@ -34,69 +34,73 @@ class Command:
         self._untaken = b""
         return result
 
-    def _hear(self, result: Result) -> None:
-        self.heard += result.stdout_bytes
+    def _get(self, result: Result) -> None:
+        self.got += result.stdout_bytes
         self.omitted += result.stdout_omitted
 
     def _take(self, ends: bool) -> Result:
         result, self._end = self._end or self._print(ends), None
         if not result.runs_on:
-            self.outcomes.keep(OURS, result)
+            self._note(result)
         return result
 
+    def _note(self, end: Result) -> None:
+        self.outcome.end(end)
+        self.outcomes.keep(self.outcome)
+
     def asked(self, ends: bool = False) -> None:
-        self._gone = None  # it may still come back, but another one is told in its place
-        if self.outcomes.current:
-            self._hear(self.outcomes.tell(OURS, self._take(ends)))
-        elif (end := self.outcomes.end_of(None)) is not None:
-            self._hear(end)
+        self._gone = None  # it may still come back, but another one gets it in its place
+        if self.outcome.handed_back:
+            self._get(self.outcomes.send(self.outcome, self._take(ends)))
+        elif (end := self.outcomes.take(None)) is not None:
+            self._get(end)
 
     def missed(self, ends: bool = False) -> None:
-        if self.outcomes.current:
+        if self.outcome.handed_back:
             self._asked += 1
             request = f"5f.2.{self._asked}"
-            self._gone = request, self.outcomes.tell(OURS, self._take(ends), request)
+            self._gone = request, self.outcomes.send(self.outcome, self._take(ends), request)
 
     def back(self) -> None:
         if self._gone is not None:
             request, answer = self._gone
-            self.outcomes.hear(request)
-            self._hear(answer)
+            self.outcomes.acknowledge(request)
+            self._get(answer)
         self._gone = None
 
     def seen(self) -> None:
-        if self.outcomes.current and self._end is None:
+        if self.outcome.handed_back and self._end is None:
             self._end = self._print(ends=True)
-            self.outcomes.keep(OURS, self._end)
+            self._note(self._end)
 
-    def told_at_last(self, named: bool) -> None:
+    def asked_at_last(self, named: bool) -> None:
         """It ends, if it has not; then who has it asks, or after another one's begin names it."""
-        if self.outcomes.current and self._end is None:
+        if self.outcome.handed_back and self._end is None:
             self.missed(ends=True)
         if not named:
             self.asked()
             return
         self.outcomes.begin(NEXT)
-        end = self.outcomes.end_of(OURS)
+        end = self.outcomes.take(OURS)
         assert end is not None
         assert end.exit_code == 7
-        self._hear(end) if end.stdout_bytes else None
+        self._get(end) if end.stdout_bytes else None
         with pytest.raises(NotRunning):
-            self.outcomes.end_of(OURS)
+            self.outcomes.take(OURS)
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_each_byte_is_told_once(named: bool) -> None:
+def test_each_byte_is_delivered_once(named: bool) -> None:
     """Every story of six steps, of which the last may end it."""
     for steps in product(("asked", "missed", "back", "seen"), repeat=6):
         command = Command()
         for step in steps:
             getattr(command, step)()
-        command.told_at_last(named)
+        command.asked_at_last(named)
         printed = "".join(map(str, range(command._printed))).encode()
-        assert len(command.heard) + command.omitted == len(printed), steps
+        assert len(command.got) + command.omitted == len(printed), steps
         if "missed missed" not in " ".join(one for one in steps if one != "seen"):
-            assert command.heard == printed, steps
+            assert command.got == printed, steps
 
 
 def ended(output: bytes) -> Result:
@@ -104,23 +108,40 @@ def ended(output: bytes) -> Result:
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["there", "gone"])
-def test_who_is_told_of_an_end_after_the_next_command_has_begun_changes_nothing_of_that(gone: bool) -> None:
+def test_an_ending_that_is_sent_after_the_next_command_has_begun_changes_nothing_of_that(gone: bool) -> None:
     outcomes = Outcomes()
-    outcomes.begin(OURS)
-    assert outcomes.tell(OURS, first := ended(b"first")) is first
-    outcomes.begin(NEXT)
-    assert outcomes.tell(OURS, first, BESIDE if gone else "") is first
-    assert outcomes.end_of(None) is None
-    assert outcomes.tell(NEXT, second := ended(b"second")) is second
+    ours = outcomes.begin(OURS)
+    assert outcomes.send(ours, first := ended(b"first")) is first
+    following = outcomes.begin(NEXT)
+    assert outcomes.send(ours, first, BESIDE if gone else "") is first
+    assert outcomes.take(None) is None
+    assert outcomes.send(following, second := ended(b"second")) is second
 
 
 @pytest.mark.parametrize("runner_gone", [False, True], ids=["runner there", "runner gone"])
 @pytest.mark.parametrize("other_gone", [False, True], ids=["other there", "other gone"])
-def test_an_end_that_two_are_told_of_is_kept_where_both_have_gone(runner_gone: bool, other_gone: bool) -> None:
+def test_an_ending_that_two_wait_for_is_kept_where_both_have_gone(runner_gone: bool, other_gone: bool) -> None:
     outcomes = Outcomes()
-    outcomes.begin(OURS)
+    ours = outcomes.begin(OURS)
     end = ended(b"out")
-    outcomes.tell(OURS, end, OURS if runner_gone else "")
-    assert outcomes.tell(OURS, end, BESIDE if other_gone else "") is end
-    assert outcomes.misses(end) is (runner_gone and other_gone)
-    assert outcomes.end_of(None) is (end if runner_gone and other_gone else None)
+    outcomes.send(ours, end, OURS if runner_gone else "")
+    assert outcomes.send(ours, end, BESIDE if other_gone else "") is end
+    assert ours.is_due is (runner_gone and other_gone)
+    assert outcomes.take(None) is (end if runner_gone and other_gone else None)
+
+
+def test_of_many_endings_the_latest_are_known_and_the_last_has_its_output() -> None:
+    outcomes = Outcomes()
+    for number in range(20):
+        outcome = outcomes.begin(f"5f.1.{number}")
+        outcome.hand_back()
+        outcome.end(ended(b"out"))
+        outcomes.keep(outcome)
+    outcomes.release()
+    with pytest.raises(NotRunning):
+        outcomes.take("5f.1.3")
+    earlier, last = outcomes.take("5f.1.4"), outcomes.take("5f.1.19")
+    assert earlier is not None
+    assert last is not None
+    assert (earlier.stdout_bytes, earlier.stdout_omitted) == (b"", 3)
+    assert last.stdout_bytes == b"out"

@@ -33,7 +33,7 @@ class Agent:
     """Any object may be an agent."""
 
 
-def test_who_cannot_be_opened_takes_no_place() -> None:
+def test_a_session_that_cannot_be_opened_does_not_count() -> None:
     with Agents(max_sessions=1, bash="/nonexistent/bash") as agents:
         for name in ("one", "two"):
             with pytest.raises(ShellUnavailable, match="bash"):
@@ -43,7 +43,7 @@ def test_who_cannot_be_opened_takes_no_place() -> None:
         assert agents.list() == []
 
 
-def test_who_is_being_opened_by_another_keeps_its_place(new_agents: NewAgents, tmp_path: Path) -> None:
+def test_a_session_that_another_caller_is_opening_is_kept(new_agents: NewAgents, tmp_path: Path) -> None:
     fails_once = f"if mkdir {tmp_path}/first; then until [ -e {tmp_path}/go ]; do sleep 0.01; done; exit; fi"
     agents = new_agents(startup=[fails_once])
     with ThreadPoolExecutor() as pool:

@@ -54,7 +54,7 @@ def test_one_that_fails_to_end_keeps_no_other_from_it(
 
 
 @pytest.mark.parametrize("named", [("a",), ()], ids=["one", "all"])
-def test_who_is_cancelled_while_it_closes_them_leaves_none_open(place: Path, named: tuple[str, ...]) -> None:
+def test_a_cancelled_close_still_closes_all(place: Path, named: tuple[str, ...]) -> None:
     async def main() -> list[bool]:
         agents = AsyncAgents(cwd=place)
         sessions = [await agents.session(name).open() for name in "ab"]
@@ -166,9 +166,7 @@ def is_in(thread: threading.Thread, name: str) -> bool:
     return frame is not None
 
 
-def test_who_closes_them_while_one_expires_waits_for_its_end(
-    new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_waits_for_a_session_that_is_expiring(new_agents: NewAgents, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, done = threading.Event(), threading.Event(), threading.Event()
     retire = Session._close_if_idle
 

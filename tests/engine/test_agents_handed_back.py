@@ -33,7 +33,7 @@ def states(agents: Agents | AsyncAgents) -> list[str]:
     return [info.state for info in agents.list()]
 
 
-def test_it_is_idle_and_still_told_of(new_agents: NewAgents, place: Path) -> None:
+def test_an_idle_agent_is_still_listed(new_agents: NewAgents, place: Path) -> None:
     agents = new_agents(1)
     handed_back(agents, place)
     wait_until(lambda: states(agents) == ["idle"], "its end")
@@ -84,7 +84,7 @@ def test_what_it_has_left_running_keeps_it(new_agents: NewAgents, place: Path) -
     wait_until(lambda: agents.list() == [], "its end")
 
 
-def test_who_iterates_over_it_keeps_it(new_agents: NewAgents, place: Path) -> None:
+def test_an_iteration_over_a_stream_keeps_the_session(new_agents: NewAgents, place: Path) -> None:
     agents = new_agents(idle_ttl=0.05)
     pieces = agents.session("a").stream(f"echo begun; {COMMAND}")
     assert next(pieces) == ("stdout", b"begun\n")

@@ -41,7 +41,7 @@ async def test_a_paused_command_still_has_its_time_limit(place: Path) -> None:
     take, seconds = Taker(), unique_seconds()
     async with AsyncSession(cwd=place) as session:
         run = asyncio.create_task(session.run(f"yes; sleep {seconds}", timeout=0.2, on_output=take))
-        await until(lambda: session._engine.last and session._engine.last.result)
+        await until(lambda: session._engine.last and session._engine.last.delivery.result)
         assert not run.done()  # what was printed is still to be taken
         take.gate.set()
         assert (await run).outcome == "timed_out"

@@ -49,7 +49,7 @@ def test_a_command_whose_hand_back_nobody_hears_of_is_ended(place: Path, ends: s
             text = f"X=1; echo a; bash -c 'read x' {seconds}"
             on_output = take if ends == "cancelled" else fail
             run = asyncio.create_task(session.run(text, stdin=TTY, on_output=on_output))
-            await until(lambda: session._engine.call)  # handed back, and `run` waits for the callback
+            await until(lambda: session._engine.handed_back)  # handed back, and `run` waits for the callback
             if ends == "cancelled":
                 run.cancel()
             else:
@@ -103,7 +103,7 @@ def test_the_end_of_a_handed_back_command_is_told_once_all_is_taken(
             if verb is interrupt:
                 await until(lambda: session._engine.callback_tasks)
             asked = asyncio.create_task(verb(session))
-            await until(lambda: session._engine.last and session._engine.last.result)
+            await until(lambda: session._engine.last and session._engine.last.delivery.result)
             assert not asked.done()  # what was printed is still to be taken
             if last == "cancelled":
                 asked.cancel()
@@ -170,7 +170,7 @@ async def test_the_end_of_the_session_frees_who_waits_for_a_callback(place: Path
     await session.type("\n")
     await until(lambda: session._engine.callback_tasks)
     waits = asyncio.create_task(session.wait(None))
-    await until(lambda: session._engine.last and session._engine.last.result)
+    await until(lambda: session._engine.last and session._engine.last.delivery.result)
     await session.close()
     assert (await waits).stdout == "a\n"
 

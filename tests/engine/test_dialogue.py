@@ -10,6 +10,7 @@ import pytest
 
 from shellsession import TTY, InvalidRequest, NotRunning, Session
 from shellsession.engine.verbs import collect
+from shellsession.errors import GONE
 
 pytestmark = pytest.mark.usefixtures("company")
 
@@ -77,6 +78,23 @@ def test_the_end_of_the_command_is_an_end_of_file(sh: Session) -> None:
     assert sh.wait().stdout == "bye\n"
     with pytest.raises(NotRunning):
         sh.expect("x")
+
+
+def test_a_shell_whose_end_expect_saw_is_reported_by_the_next_command_once(sh: Session) -> None:
+    assert sh.run("X=kept; read x; exit 3", stdin=TTY).outcome == "input"
+    sh.type("go\n")
+    assert sh.expect(pexpect.EOF) == 0
+    lost = sh.run("echo [$X]")
+    assert (lost.outcome, lost.exit_code, lost.ran, lost.reason) == ("shell_exited", 3, False, GONE)
+    assert sh.run("echo [$X]").stdout == "[]\n"
+
+
+def test_a_shell_whose_end_wait_delivered_is_not_reported_again(sh: Session) -> None:
+    assert sh.run("read x; exit 3", stdin=TTY).outcome == "input"
+    sh.type("go\n")
+    assert sh.expect(pexpect.EOF) == 0
+    assert not sh.wait().state_kept
+    assert sh.run("echo next").stdout == "next\n"
 
 
 def test_the_first_of_several_wins(sh: Session) -> None:

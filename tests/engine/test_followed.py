@@ -82,7 +82,7 @@ def test_one_that_is_just_being_ended_by_another_has_its_result(sh: Session) -> 
     pieces = sh.stream(f"trap '' INT; echo begun; sleep {unique_seconds()}")
     assert next(pieces) == ("stdout", b"begun\n")
     thread, ended = in_thread(sh.interrupt)
-    wait_until(lambda: sh._engine.call is None, "the other thread at it")
+    wait_until(lambda: sh._engine.handed_back is None, "the other thread at it")
     assert list(pieces)[-1].outcome == "interrupted"  # type: ignore[union-attr]
     thread.join(PATIENCE)
     assert ended[0].outcome == "interrupted"
@@ -161,7 +161,7 @@ def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
                         await sh.wait(wait)
 
             onlooker = asyncio.create_task(look())
-            await until(lambda: sh._engine.call and sh._engine.call.pieces)
+            await until(lambda: sh._engine.handed_back and sh._engine.handed_back.pieces)
             items = [item async for item in pieces]
             looking = False
             await onlooker
@@ -174,11 +174,11 @@ def test_an_asyncio_one_gets_all_of_it_too(place: Path, wait: float) -> None:
 
 def test_endless_news_are_no_reason_to_forget_the_time(sh: Session) -> None:
     sh.run("echo begun; sleep 1000", timeout=0.05, on_timeout="yield")
-    engine = sh._engine
-    assert engine.call
-    engine.call.following = engine.call.has_news = True
-    for limit, what in ((9.0, collect.TIMED_OUT), (11.0, collect.NEWS), (None, collect.NEWS)):
-        assert collect.happened(engine.call, limit, now=10.0) == what
+    call = sh._engine.handed_back
+    assert call
+    call.following = call.has_output = True
+    for limit, what in ((9.0, collect.TIMED_OUT), (11.0, collect.OUTPUT), (None, collect.OUTPUT)):
+        assert collect.happened(call, limit, now=10.0) == what
 
 
 @pytest.mark.parametrize("text", ["yes", f"trap 'head -c {SIZE // 2} /dev/zero; exit' INT; sleep 1000"])

@@ -136,7 +136,7 @@ def test_a_daemon_that_came_later_serves_no_sandbox(ours: Path) -> None:
             assert f"refused a connection of user {os.getuid()} from a sandbox" in daemon.said
 
 
-def test_who_waits_for_a_result_is_out_of_reach(ours: Path) -> None:
+def test_processes_that_wait_for_a_result_cannot_be_opened(ours: Path) -> None:
     """Also by a client's own end of a pipe, which the same user can open outside of a sandbox."""
     reading, writing = os.pipe()
     search = f"find /proc/[0-9]*/fd -lname 'pipe:\\[{os.fstat(reading).st_ino}\\]' 2>/dev/null"

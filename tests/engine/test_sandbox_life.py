@@ -23,7 +23,7 @@ _RELEASE: Final = tuple(int(part) for part in os.uname().release.split(".")[:2])
 user, mine, ours = sandboxes.user, sandboxes.mine, sandboxes.ours
 
 
-def test_ends_are_told_as_they_were(user: str, mine: Path) -> None:
+def test_the_log_shows_how_commands_ended(user: str, mine: Path) -> None:
     def scenario() -> None:
         with sandboxed(mine) as sh:
             for command, code, number in (

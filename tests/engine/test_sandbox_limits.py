@@ -106,7 +106,9 @@ def test_limits_leave_no_groups_behind(user: str, mine: Path) -> None:
     run_as(user, scenario)
 
 
-def test_root_without_groups_is_told_before_anything_runs(ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_that_cannot_be_enforced_is_refused_before_anything_runs(
+    ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(confine, "own_groups", list)
     if os.getuid() == 0:
         with pytest.raises(SandboxUnavailable, match=r"processes.*does not bind root") as caught:

@@ -50,7 +50,7 @@ BAD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", BAD, ids=lambda options: repr(options)[:40])
-def test_what_cannot_be_meant_is_refused_at_once(options: dict[str, Any]) -> None:
+def test_invalid_values_are_refused_at_once(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match=f"sandbox.{next(iter(options))}"):
         Sandbox(**options)
 
@@ -84,7 +84,7 @@ def test_a_model_may_hold_one() -> None:
     given = {"write": ["/a", Path("/b")], "memory": "512M"}
     assert Settings(sandbox=Sandbox(write=["/a"])).sandbox == Sandbox(write=["/a"])
     assert Settings.model_validate({"sandbox": given}).sandbox == Sandbox(write=["/a", "/b"], memory="512M")
-    with pytest.raises(ValidationError, match=r"sandbox\.write: 'relative' is no absolute path"):
+    with pytest.raises(ValidationError, match=r"sandbox\.write: 'relative' is not an absolute path"):
         Settings.model_validate({"sandbox": {"write": ["relative"]}})
 
 

@@ -100,14 +100,14 @@ os.getuid() or (os.setgroups([]), os.setgid(54321), os.setuid(54321))  # root ha
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 """
 _NO_TERMINAL: Final = "unavailable: bash needs a terminal, and none can be had: .*; mount devpts at /dev/pts, "
-_NO_PROCESS: Final = "no process more can be started: raise the limit .*ulimit -u.*pids.max"
+_NO_PROCESS: Final = "no more processes can be started: end some, or raise the limit .*ulimit -u.*pids.max"
 _FEW: Final = "limit_reached: this process may open 20 files .* Raise the limit "
 # Where it is, what has become of the host before, whose session it asks for, and what that says.
 REFUSED: Final = {
     "no /dev/pts": (f"{_OUTSIDE} --tmpfs /dev/pts", "", "Session()", _NO_TERMINAL),
     "no /dev/ptmx": (f"{_OUTSIDE} {_BARE}", "", "Session()", _NO_TERMINAL),
-    "no process more": ("", _ALONE, "Session(cwd='/')", f"limit_reached: {_NO_PROCESS}"),
-    "no process more, a daemon": (
+    "no more processes": ("", _ALONE, "Session(cwd='/')", f"limit_reached: {_NO_PROCESS}"),
+    "no more processes, a daemon": (
         "",
         _ALONE,
         "connect('a', cwd='/')",

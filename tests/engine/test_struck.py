@@ -171,6 +171,18 @@ def test_a_shell_that_was_lost_by_it_is_announced_by_the_next_command(sh: Sessio
     assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
 
 
+def test_a_shell_that_was_lost_as_a_command_was_handed_back_is_reported_by_the_next_one(
+    sh: Session, strikes: Strikes
+) -> None:
+    sh.run("X=1")
+    strikes(sh, "_leave", False)
+    with pytest.raises(KeyboardInterrupt):
+        sh.run("trap 'kill -9 $$' INT; sleep 1000", timeout=0.05, on_timeout="yield")
+    lost = sh.run("touch ran")
+    assert (lost.outcome, lost.state_kept, lost.ran, lost.reason) == ("shell_exited", False, False, GONE)
+    assert sh.run("ls; echo ${X-fresh}").stdout == "fresh\n"
+
+
 def test_a_restart_that_was_struck_keeps_nobody_waiting(
     sh: Session, strikes: Strikes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def test_a_model_that_insists_on_a_tool_it_has_not_runs_nothing(tmp_path: Path) 
     words = ("agent", "--model", "python:insists:insists", "do it")
     done = cli("", *words, env={"PYTHONPATH": str(tmp_path)}, cwd=str(tmp_path))
     assert not (tmp_path / "ran").exists()
-    assert "which it was not given (see --bash): nothing was run" in done.stderr.decode()
+    assert "which it does not have (see --bash): nothing was run" in done.stderr.decode()
 
 
 def test_the_agent_recovers_from_an_error() -> None:
@@ -87,17 +87,17 @@ def test_the_model_can_be_a_module_here(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("task",), "name a model: --model NAME, or $SHELLSESSION_MODEL"),
-        (("--model", "python:scripted_langchain:failing", ""), "the task is empty: say what is to be done"),
-        (("--model", "python:scripted_langchain:failing", " \n"), "the task is empty: say what is to be done"),
+        (("--model", "python:scripted_langchain:failing", ""), "the task is empty: describe what"),
+        (("--model", "python:scripted_langchain:failing", " \n"), "the task is empty: describe what"),
         ((), "the following arguments are required: TASK"),
         (("--model", "python:nowhere:model", "task"), "no model 'python:nowhere:model', which is python:MODULE"),
         (("--model", "python:json:nothing", "task"), "has no attribute 'nothing'"),
         (("--model", "python:", "task"), "no model 'python:'"),
         (("--model", "no-such-model", "task"), "no model 'no-such-model': "),
-        (("--model", "python:scripted_langchain:failing", "task"), "the agent gave up: RuntimeError: no key"),
+        (("--model", "python:scripted_langchain:failing", "task"), "the agent failed: RuntimeError: no key"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_line(words: tuple[str, ...], said: str) -> None:
+def test_errors_are_one_line(words: tuple[str, ...], said: str) -> None:
     done = run(*words)
     assert (done.returncode, done.stdout) == (125, b"")
     assert said in done.stderr.decode()

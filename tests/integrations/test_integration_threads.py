@@ -38,7 +38,7 @@ def test_the_command_of_a_cancelled_call_is_ended(way: str) -> None:
     asyncio.run(main())
 
 
-def test_who_cancels_knows_his_own_by_what_it_says() -> None:
+def test_the_cancellation_keeps_its_message() -> None:
     """As anyio's scopes do (``move_on_after``, ``fail_after``), which cancel again and again."""
 
     async def main() -> None:
@@ -85,7 +85,7 @@ def test_a_cancelled_call_in_the_queue_ends_no_other() -> None:
             first = asyncio.create_task(asyncio.to_thread(bash, call))  # of another loop, or of none
             await started(seconds)
             second = asyncio.create_task(call_in_thread(bash, {"command": "echo never"}))
-            line = cancel._turn(session).line
+            line = cancel._queue_of(session).line
             await asyncio.to_thread(wait_until, lambda: len(line) == 2, "its place in the queue")
             second.cancel()
             with pytest.raises(asyncio.CancelledError):

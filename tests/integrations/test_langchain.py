@@ -58,17 +58,17 @@ def test_the_agent_recovers_from_an_error() -> None:
             ({"command": "ls", name: 1}, f"{name}: is unknown; the arguments are command")
             for name in ("self", "config", "run_manager", "callbacks", "args", "tool_input", "arguments")
         ],
-        ({"command": "a\0b"}, "command: holds a NUL character, which bash cannot read"),
-        ({"command": "\ud800"}, "command: holds half of a surrogate pair, which is no text"),
+        ({"command": "a\0b"}, "command: contains a NUL character, which bash cannot read"),
+        ({"command": "\ud800"}, "command: contains half of a surrogate pair, which is not text"),
     ],
 )
 @pytest.mark.parametrize("awaited", [False, True])
-def test_a_wrong_call_is_told_to_the_model(arguments: dict[str, object], said: str, awaited: bool) -> None:
+def test_a_wrong_call_is_reported_to_the_model(arguments: dict[str, object], said: str, awaited: bool) -> None:
     messages, _ = work(bash_tool(), runs(arguments), says("sorry"), awaited=awaited)
     assert results(messages) == [(f"Invalid input: {said}", "error")]
 
 
-def test_a_timeout_is_told_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_is_reported_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(langchain, "TIMEOUT", 0.2)
     messages, _ = work(bash_tool(), runs("echo part; sleep 1000"), says("I see"))
     assert results(messages) == [("Command timed out after 0.2 seconds\n[stdout]\npart", "error")]
@@ -111,7 +111,7 @@ def test_calls_of_one_message_are_run_in_their_order_where_they_are_awaited(tmp_
     assert (tmp_path / "log").read_text().split() == numbers
 
 
-def test_a_session_goes_with_its_tool() -> None:
+def test_a_session_is_closed_when_its_tool_is_collected() -> None:
     tool = bash_tool()
     seconds = unique_seconds()
     tool.invoke({"command": f"sleep {seconds} >/dev/null 2>&1 &"})
@@ -133,7 +133,7 @@ def test_other_contracts_are_tools_too() -> None:
         assert (status, restarted) == ("error", ("Bash session restarted", "success"))
 
 
-def test_spec_tells_its_payload_and_its_errors() -> None:
+def test_spec_returns_its_payload_and_its_errors() -> None:
     with Agents() as agents:
         messages, _ = work(structured_tool(spec.tool(agents, "a1")), runs(""), runs("echo x"), says("done"))
     told = results(messages)
@@ -142,7 +142,7 @@ def test_spec_tells_its_payload_and_its_errors() -> None:
     assert json.loads(told[1][0]) == {"stdout": "x\n", "stderr": "", "exitCode": 0}
 
 
-def test_phoenix_tells_its_output_and_its_errors() -> None:
+def test_phoenix_returns_its_output_and_its_errors() -> None:
     with Agents() as agents:
         tool = structured_tool(phoenix.tool(agents, "a1", persistent=True))
         messages, _ = work(tool, runs("echo hi"), runs("(exit 3)"), says("done"))
@@ -157,7 +157,7 @@ class Placed(langchain.LangChain):
     description = "Runs in {working_directory}"
 
 
-def test_the_model_is_told_of_the_working_directory_of_now(tmp_path: Path) -> None:
+def test_the_description_has_the_current_working_directory(tmp_path: Path) -> None:
     from shellsession.contracts.tool import Binder
 
     with Session(cwd=tmp_path) as session:
@@ -182,7 +182,7 @@ def test_for_asyncio() -> None:
 
 
 @pytest.mark.parametrize("threads", [True, False])
-def test_who_is_cancelled_ends_his_command(threads: bool) -> None:
+def test_a_cancelled_call_ends_its_command(threads: bool) -> None:
     async def main() -> None:
         async with AsyncAgents() as agents:
             tool = bash_tool(None if threads else agents)

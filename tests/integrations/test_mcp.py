@@ -65,7 +65,7 @@ def test_the_tools_are_the_verbs() -> None:
     talk(story)
 
 
-def test_state_persists_and_streams_and_status_are_told(tmp_path: Path) -> None:
+def test_state_persists_and_streams_and_status_are_returned(tmp_path: Path) -> None:
     async def story(talk: Talk) -> None:
         assert await talk.call("bash", command=f"cd {tmp_path}; word=hello") == ("[no output]", False)
         text, failed = await talk.call("bash", command="echo $PWD $word; echo oh >&2; false")
@@ -107,7 +107,7 @@ def test_a_long_command_is_handed_back_in_time_and_goes_on(tmp_path: Path) -> No
     talk(story, "--patience", "0.3")
 
 
-def test_progress_is_told_while_a_call_waits(tmp_path: Path) -> None:
+def test_progress_is_reported_while_a_call_waits(tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
 
     async def main() -> None:

@@ -56,8 +56,8 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ({}, "command: is missing, and so is restart"),
-        ({"command": None}, "command: is missing, and so is restart"),
+        ({}, "command: is missing, and so is restart: pass one of them"),
+        ({"command": None}, "command: is missing, and so is restart: pass one of them"),
         ({"command": 1}, "command: should be a valid string; the arguments are command (optional), restart (optional)"),
         ({"cmd": "ls"}, "cmd: is unknown; the arguments are command (optional), restart (optional)"),
         (
@@ -68,8 +68,8 @@ def test_anthropics_own_block_is_taken(session: Session) -> None:
             {"restart": 1},
             "restart: should be a valid boolean; the arguments are command (optional), restart (optional)",
         ),
-        ({"command": "echo \ud800"}, "command: holds half of a surrogate pair, which is no text"),
-        ({"command": "a\0"}, "command: holds a NUL character, which bash cannot read"),
+        ({"command": "echo \ud800"}, "command: contains half of a surrogate pair, which is not text"),
+        ({"command": "a\0"}, "command: contains a NUL character, which bash cannot read"),
     ],
 )
 def test_anthropic_bad_calls_are_error_results(session: Session, call: dict[str, object], said: str) -> None:
@@ -102,12 +102,12 @@ def test_a_tool_of_the_other_kind_is_refused_before_anything_runs(session: Sessi
     waited: Any = anthropic.tool(AsyncSession())
     block = {"type": "tool_use", "id": "1", "name": "bash", "input": {"command": "echo never"}}
     for call in (lambda: anthropic.runnable(waited), lambda: anthropic.tool_result(waited, block)):
-        with pytest.raises(InvalidRequest, match="this takes Tool, not AsyncTool, for which there is a"):
+        with pytest.raises(InvalidRequest, match="this takes a Tool, not AsyncTool: use a"):
             call()
     threaded: Any = anthropic.tool(session)
-    with pytest.raises(InvalidRequest, match="for which there is runnable"):
+    with pytest.raises(InvalidRequest, match="use runnable instead"):
         anthropic.async_runnable(threaded)
-    with pytest.raises(InvalidRequest, match="for which there is tool_result"):
+    with pytest.raises(InvalidRequest, match="use tool_result instead"):
         asyncio.run(anthropic.atool_result(threaded, block))
     assert session.pid is None
 
@@ -117,7 +117,7 @@ def test_a_tool_of_the_other_kind_is_refused_before_anything_runs(session: Sessi
     [None, {}, {"id": "1", "name": "other", "input": {"command": "touch ran"}}, {"name": "bash", "input": {}}],
     ids=["none", "empty", "another tool", "no id"],
 )
-def test_what_is_no_call_of_anthropics_tool_is_refused(session: Session, block: Any) -> None:
+def test_wrong_arguments_of_anthropics_tool_are_refused(session: Session, block: Any) -> None:
     with pytest.raises(InvalidRequest, match="nothing was run"):
         anthropic.tool_result(anthropic.tool(session), block)
     assert session.pid is None

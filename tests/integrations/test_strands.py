@@ -55,7 +55,7 @@ def test_the_calls_of_one_message_are_run_in_their_order(tmp_path: Path) -> None
     )
 
 
-def test_the_model_is_told_of_it() -> None:
+def test_the_description_says_so() -> None:
     agent = make("hi")
     agent("go")
     (told,) = agent.model.tools[0]
@@ -79,7 +79,7 @@ def test_state_persists_until_a_restart() -> None:
         ({"mode": "nothing"}, "Invalid input: mode: "),
         (execute("ls", timeout="5"), "Invalid input: timeout: should be a valid number"),
         (execute("ls", timeout=True), "Invalid input: timeout: should be a valid number"),
-        (execute("a\0b"), "Invalid input: command: holds a NUL"),
+        (execute("a\0b"), "Invalid input: command: contains a NUL"),
     ],
 )
 def test_the_agent_recovers_from_an_error(call: dict[str, Any], said: str) -> None:
@@ -97,7 +97,7 @@ def test_each_agent_has_its_own_session() -> None:
     assert two.model.heard == [output("none")]
 
 
-def test_a_session_goes_with_its_agent() -> None:
+def test_a_session_is_closed_when_its_agent_is_collected() -> None:
     agent = make(execute("echo $$"), "done")
     agent("go")
     pid = int(json.loads(agent.model.heard[0][0])["output"])
@@ -128,7 +128,7 @@ def test_another_name() -> None:
 
 
 @pytest.mark.parametrize("way", ["agent.cancel()", "the task is cancelled"])
-def test_who_is_cancelled_ends_his_command(way: str) -> None:
+def test_a_cancelled_call_ends_its_command(way: str) -> None:
     async def main() -> None:
         seconds = unique_seconds()
         agent = make(execute("X=kept"), execute(f"sleep {seconds}"), "done")

@@ -11,7 +11,7 @@ import pytest
 from system import wait_until
 
 from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
-from shellsession.integrations.toolbox import PROGRESS, Toolbox, told
+from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
 Story = Callable[[AsyncSession, Toolbox], Awaitable[None]]
@@ -60,7 +60,7 @@ def test_a_call_that_is_given_up_leaves_the_time_limit() -> None:
 
 
 @pytest.mark.parametrize("verb", ["wait", "interrupt"])
-def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
+def test_a_call_after_the_time_limit_returns_the_end(verb: str) -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
         await ended(session)
         said = await getattr(tools, verb)()
@@ -74,23 +74,23 @@ def test_who_comes_late_is_told_of_the_end(verb: str) -> None:
 
 def test_one_call_at_a_time() -> None:
     async def story(session: AsyncSession, tools: Toolbox) -> None:
-        async with tools._alone():  # as another call would be
-            with pytest.raises(SessionBusy, match="of another call still runs"):
+        async with tools._exclusive():  # as another call would be
+            with pytest.raises(SessionBusy, match="another call still waits for its command"):
                 await tools.wait()
 
     play(story)
 
 
-def test_a_command_whose_turn_comes_too_late_to_run_for_a_moment_is_not_begun() -> None:
+def test_a_command_is_not_started_if_no_time_is_left_when_the_session_is_free() -> None:
     """It would be handed back when the patience of its client has ended."""
 
     async def main() -> None:
         async with AsyncSession() as session:
             tools = Toolbox(session, patience=0.6, tick=0.4)
-            async with tools._alone():  # as another call would be
+            async with tools._exclusive():  # as another call would be
                 late = asyncio.create_task(tools.bash("X=begun"))
                 await asyncio.wait({late}, timeout=0.45)
-            with pytest.raises(SessionBusy, match="of another call still runs"):
+            with pytest.raises(SessionBusy, match="another call still waits for its command"):
                 await late
             assert await tools.bash("echo ${X-never}") == "never"
 
@@ -125,12 +125,12 @@ def test_bad_amounts_of_output_are_refused_at_once(value: Any) -> None:
         Toolbox(AsyncSession(), max_output=value)
 
 
-def test_a_model_is_not_told_that_a_command_may_have_no_limit() -> None:
+def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
     """None, which JSON calls null, is the usual one."""
 
     async def main() -> None:
         tools = Toolbox(AsyncSession(), timeout=90)
-        said = "timeout is a positive number of seconds (at most 1000000000); where none is named it is 90"
+        said = "timeout is a positive number of seconds (at most 1000000000); by default it is 90"
         with pytest.raises(InvalidRequest, match=re.escape(said)):
             await tools.call("bash", {"command": "echo never", "timeout": 0})
         with pytest.raises(InvalidRequest, match=r"^seconds is a positive number of seconds \(at most 1000000000\)$"):
@@ -143,6 +143,6 @@ def test_a_model_is_not_told_that_a_command_may_have_no_limit() -> None:
     ("seconds", "said"),
     [(0.0004, "0.0004"), (0.04, "0.04"), (0.41, "0.4"), (9.94, "9.9"), (10.2, "10")],
 )
-def test_the_time_is_told_as_it_was(seconds: float, said: str) -> None:
+def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str) -> None:
     result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
-    assert told([result]).startswith(f"[ended by its time limit after {said} s; ")
+    assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")

@@ -55,7 +55,7 @@ def test_a_call_that_is_cancelled_ends_its_command_though_another_client_stays_w
 
 
 @AT_ONCE_OR_LATER
-def test_of_a_shell_that_a_cancelled_call_has_cost_the_next_one_is_told(
+def test_the_call_after_a_cancelled_one_reports_that_the_shell_was_lost(
     daemon: Daemon, remote: RemoteSession, place: Path, later: bool
 ) -> None:
     async def main() -> None:

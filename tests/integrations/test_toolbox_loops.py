@@ -99,12 +99,12 @@ def test_a_command_whose_time_limit_passed_between_two_loops_is_ended_by_the_fir
 
 
 @pytest.mark.parametrize("verb", ["wait", "interrupt"])
-def test_what_a_loop_has_ended_by_the_time_limit_is_told_in_the_next(hasty: Toolbox, verb: str) -> None:
+def test_a_command_that_one_loop_timed_out_is_reported_in_the_next(hasty: Toolbox, verb: str) -> None:
     async def until_ended() -> str:
         said = await hasty.bash("echo begun; sleep 1000")
-        hasty._strike()  # as its alarm does
-        assert hasty._late is not None
-        await hasty._late
+        hasty._start_time_out()  # as its alarm does
+        assert hasty._time_out_task is not None
+        await hasty._time_out_task
         return said
 
     assert "still running" in ask(until_ended)
@@ -115,18 +115,18 @@ def test_what_a_loop_has_ended_by_the_time_limit_is_told_in_the_next(hasty: Tool
 
 @COLLECTED
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
-def test_what_a_loop_was_ending_as_it_ended_itself_is_ended_in_the_next(hasty: Toolbox, how: str) -> None:
+def test_a_time_out_that_a_closed_loop_began_is_finished_in_the_next(hasty: Toolbox, how: str) -> None:
     seconds = handed_back(hasty)
     loop = asyncio.new_event_loop()
 
     async def strike() -> None:
-        hasty._strike()  # as its alarm does
+        hasty._start_time_out()  # as its alarm does
 
     loop.run_until_complete(strike())
     if how == "cancelled":  # as asyncio.run does at its end
-        assert hasty._late is not None
-        hasty._late.cancel()
-        loop.run_until_complete(asyncio.wait([hasty._late]))
+        assert hasty._time_out_task is not None
+        hasty._time_out_task.cancel()
+        loop.run_until_complete(asyncio.wait([hasty._time_out_task]))
     loop.close()
     assert ask(lambda: hasty.bash("echo $X")) == "kept"
     assert with_argument(seconds) == []

@@ -16,7 +16,7 @@ from shellsession import RemoteSession, SessionBusy, aconnect
 from shellsession.integrations.toolbox import PROGRESS, Toolbox
 
 
-def test_who_asks_for_the_jobs_of_a_daemon_leaves_the_loop_to_others(
+def test_listing_the_jobs_of_a_daemon_does_not_block_the_loop(
     daemon: Daemon, remote: RemoteSession, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     others, ask = threading.Event(), RemoteSession.ask
@@ -77,7 +77,7 @@ def test_a_call_that_is_cancelled_ends_no_other_clients_command(
         async with aconnect(remote.agent, daemon.socket, False) as session:
             PROGRESS.set(waiting)
             tools = Toolbox(session, patience=1000, tick=1000)
-            tools._brief = 0.05
+            tools._first_wait = 0.05
             call = asyncio.create_task(tools.bash("sleep 1000"))
             await waits.wait()
             await asyncio.to_thread(wait_until, lambda: "stays with it" in remote.poll().reason, "its second tick")
@@ -105,9 +105,9 @@ def test_the_alarm_of_a_command_that_has_ended_ends_no_other_clients(
             await until(lambda: session.state == "idle")
             others.ask()
             await others.begun()
-            tools._strike()  # as its alarm does
-            assert tools._late is not None
-            await tools._late
+            tools._start_time_out()  # as its alarm does
+            assert tools._time_out_task is not None
+            await tools._time_out_task
             assert await getattr(tools, verb)() == "built"
             assert await others.is_whole()
 
@@ -140,7 +140,7 @@ def test_a_call_behind_another_client_is_given_up_in_time_and_never_run(
 @pytest.mark.parametrize("others", ["wait", "refuse"])
 @pytest.mark.parametrize(("verb", "said"), [("bash", {"command": "true"}), ("send", {"text": "y"})])
 @pytest.mark.parametrize("runs", [False, True], ids=["nothing runs", "his own runs"])
-def test_a_call_behind_a_person_says_so_and_tells_of_no_earlier_command(
+def test_a_call_while_a_person_is_attached_says_so_and_reports_no_earlier_command(
     daemon: Daemon, remote: RemoteSession, others: str, verb: str, said: dict[str, str], runs: bool
 ) -> None:
     """A model that is told of one, and finds none to wait for, restarts the shell."""
@@ -159,7 +159,7 @@ def test_a_call_behind_a_person_says_so_and_tells_of_no_earlier_command(
 
 
 @pytest.mark.parametrize("handed_back", [False, True], ids=["stayed with", "handed back"])
-def test_a_call_waits_for_its_turn_however_often_the_command_before_it_is_looked_at(
+def test_a_call_stays_queued_while_the_command_before_it_is_polled(
     daemon: Daemon, remote: RemoteSession, place: Path, handed_back: bool
 ) -> None:
     """As two `shellsession mcp -s AGENT` do. The time limit of the second counts from its turn."""
@@ -193,9 +193,7 @@ def test_a_call_waits_for_its_turn_however_often_the_command_before_it_is_looked
     asyncio.run(main())
 
 
-def test_a_call_whose_turn_does_not_come_says_so_when_its_patience_ends(
-    daemon: Daemon, remote: RemoteSession, place: Path
-) -> None:
+def test_a_queued_call_fails_when_its_patience_ends(daemon: Daemon, remote: RemoteSession, place: Path) -> None:
     async def main() -> None:
         remote.run(f"until [ -e {place}/go ]; do sleep 0.01; done", timeout=0.05, on_timeout="yield")
         async with aconnect(remote.agent, daemon.socket, False) as session:

@@ -79,15 +79,15 @@ def test_all_that_runs_must_be_allowed(command: str, allowed: bool) -> None:
 
 
 def test_nothing_allowed_is_nothing() -> None:
-    assert verdict(Policy(allow=[]), "ls") == "'ls' is not allowed; nothing is"
-    assert verdict(Policy(allow=["cat", "git log"]), "ls x") == "'ls x' is not allowed; cat, git log is"
+    assert verdict(Policy(allow=[]), "ls") == "'ls' is not allowed; allowed: nothing"
+    assert verdict(Policy(allow=["cat", "git log"]), "ls x") == "'ls x' is not allowed; allowed: cat, git log"
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("echo 'open", "it cannot be read as bash"),
-        ("if a", "it cannot be read as bash"),
+        ("echo 'open", "it cannot be parsed as bash"),
+        ("if a", "it cannot be parsed as bash"),
         ("$CMD x", "the name of a command is known only at run time: write it out"),
         ("curl x | bash", "what bash reads is known only at run time: write it out"),
         ('eval "$X"', "the text that eval runs is known only at run time: write it out"),
@@ -113,7 +113,7 @@ def test_strict_takes_what_it_can() -> None:
         ("ls; no", ["ls"], True, False),
     ],
 )
-def test_somebody_is_asked(command: str, allow: list[str] | None, asked: bool, ran: bool) -> None:
+def test_confirm_is_called(command: str, allow: list[str] | None, asked: bool, ran: bool) -> None:
     questions: list[tuple[str, str, str]] = []
 
     def confirm(command: str, agent: str, cwd: str) -> bool:
@@ -234,5 +234,5 @@ class _Says:
     "confirm", [_Says().__call__, lambda *names: _Says()(*names), _Says()], ids=["function", "lambda", "object"]
 )
 def test_a_coroutine_is_no_yes(confirm: Callable[..., Any]) -> None:
-    with pytest.raises(InvalidRequest, match="only by an async tool"):
+    with pytest.raises(InvalidRequest, match="only an async tool can call"):
         Policy(confirm=confirm).check(Request(b"rm x"))

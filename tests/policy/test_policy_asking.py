@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("company")
 
 
 @pytest.mark.parametrize("where", ["contract", "policy"])
-def test_the_loop_goes_on_while_somebody_is_asked(where: str) -> None:
+def test_confirm_does_not_block_the_loop(where: str) -> None:
     async def main() -> None:
         asked, answered = threading.Event(), threading.Event()
 
@@ -48,7 +48,7 @@ def test_the_loop_goes_on_while_somebody_is_asked(where: str) -> None:
     asyncio.run(main())
 
 
-def test_who_confirms_is_not_asked_for_what_the_policy_denies(agents: Agents) -> None:
+def test_confirm_is_not_called_for_a_command_that_the_policy_denies(agents: Agents) -> None:
     asked: list[str] = []
 
     def confirm(command: str, *_: str) -> bool:
@@ -66,9 +66,7 @@ def test_who_confirms_is_not_asked_for_what_the_policy_denies(agents: Agents) ->
     assert asked == ["0 echo hi", "2 echo hi"], "the tool's own first"
 
 
-def test_who_is_asked_sees_command_agent_and_cwd(
-    agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_confirm_gets_command_agent_and_cwd(agents: Agents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str, str]] = []
 
     def confirm(command: str, agent: str, cwd: str) -> bool:
@@ -94,7 +92,7 @@ def test_who_is_asked_sees_command_agent_and_cwd(
     ]
 
 
-def test_who_does_not_answer_in_time_says_no(agents: Agents, tmp_path: Path) -> None:
+def test_no_answer_in_time_means_no(agents: Agents, tmp_path: Path) -> None:
     released = threading.Event()
 
     def confirm(*_: str) -> bool:
@@ -109,7 +107,7 @@ def test_who_does_not_answer_in_time_says_no(agents: Agents, tmp_path: Path) -> 
     assert not (tmp_path / "ran").exists()
 
 
-def test_who_takes_his_time_is_waited_for(agents: Agents) -> None:
+def test_a_slow_answer_is_waited_for(agents: Agents) -> None:
     def confirm(*_: str) -> bool:
         threading.Event().wait(0.05)
         return True
@@ -119,7 +117,9 @@ def test_who_takes_his_time_is_waited_for(agents: Agents) -> None:
         assert spec.tool(agents, agent="a1", policy=policy)({"command": "echo hi"})["stdout"] == "hi\n"
 
 
-def test_who_fails_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_of_confirm_is_reported_and_nothing_runs(
+    agents: Agents, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def confirm(*_: str) -> bool:
         raise fault
 
@@ -129,7 +129,7 @@ def test_who_fails_is_heard_and_nothing_runs(agents: Agents, tmp_path: Path, cap
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="shellsession.interaction"):
             found = spec.tool(agents, agent="a1", policy=policy)(call)
-        said = f"who was asked for a yes or no raised {type(fault).__name__}('me'): nothing was run"
+        said = f"the function that confirms commands raised {type(fault).__name__}('me'): nothing was run"
         assert found == {"error": f"Failed to execute: {said}"}
         assert [record.__dict__["interaction"]["command"] for record in caplog.records] == [call["command"]]
         with pytest.raises(BashToolError, match=re.escape(said)):
@@ -193,10 +193,10 @@ def test_a_tool_for_threads_cannot_ask_a_coroutine_function(agents: Agents) -> N
         for function in (_says_yes, lambda *names: _says_yes(*names)):
             policy = Policy(confirm=function, confirm_timeout=limit)
             found = spec.tool(agents, agent="a1", policy=policy)({"command": "true"})
-            assert found["error"].startswith("Failed to execute: a coroutine function can be asked only by an async")
+            assert found["error"].startswith("Failed to execute: confirm is a coroutine function, which only an async")
 
 
-def test_a_call_that_was_cancelled_before_is_asked_about_all_the_same(agents: Agents) -> None:
+def test_confirm_is_called_even_if_the_call_was_cancelled_before(agents: Agents) -> None:
     token = CancelToken()
     token.cancel()
 

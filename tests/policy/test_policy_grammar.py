@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, strategies as st
 from policy_corpus import BROKEN, CASES, MISREAD, STARTED, STARTS_NOTHING, UNREADABLE, Case
 
-from shellsession.policy.commands import run_of, shown
+from shellsession.policy.commands import analyze, one_line
 
 
 @pytest.mark.parametrize("case", CASES, ids=[repr(case.text) for case in CASES])
 def test_the_commands_of_a_text_are_found(case: Case) -> None:
-    run = run_of(case.text)
-    assert sorted(map(shown, run.commands)) == sorted(case.commands)
-    assert bool(run.unknown) == case.unknown
-    assert not run.fault
+    analysis = analyze(case.text)
+    assert sorted(map(one_line, analysis.commands)) == sorted(case.commands)
+    assert bool(analysis.unknown) == case.unknown
+    assert not analysis.fault
 
 
 def test_bash_takes_the_corpus() -> None:
@@ -33,19 +33,19 @@ def test_bash_takes_the_corpus() -> None:
 
 
 def _names(text: str) -> set[str]:
-    return {words[0].rpartition("/")[2] for words in run_of(text).commands}
+    return {words[0].rpartition("/")[2] for words in analyze(text).commands}
 
 
 @pytest.mark.parametrize("text", STARTED)
-def test_a_command_is_found_behind_the_one_that_starts_it(text: str) -> None:
+def test_a_command_is_found_after_the_program_that_starts_it(text: str) -> None:
     assert "rm" in _names(text)
 
 
 @pytest.mark.parametrize("text", STARTS_NOTHING)
 def test_other_words_are_not_taken_for_a_command(text: str) -> None:
     assert "rm" not in _names(text)
-    assert not run_of(text).unknown
-    assert not run_of(text).fault
+    assert not analyze(text).unknown
+    assert not analyze(text).fault
 
 
 @pytest.mark.parametrize("text", MISREAD)
@@ -63,9 +63,9 @@ def test_what_the_grammar_misreads_is_found_and_bash_runs_it(text: str, tmp_path
 
 
 @pytest.mark.parametrize("text", [*BROKEN, *UNREADABLE])
-def test_what_cannot_be_read_is_told(text: str) -> None:
-    run = run_of(f"rm x\n{text}")
-    assert run.fault.startswith("line ")
+def test_a_text_that_cannot_be_parsed_has_a_fault(text: str) -> None:
+    analysis = analyze(f"rm x\n{text}")
+    assert analysis.fault.startswith("line ")
 
 
 _SEED: Final = "rm x y"
@@ -115,21 +115,21 @@ def test_however_deep_it_is_found_or_the_text_is_unreadable(around: list[Callabl
     text = _SEED
     for one in around:
         text = one(text)
-    run = run_of(text)
-    assert _SEED in map(shown, run.commands) or (run.fault and len(around) > 1), text
+    analysis = analyze(text)
+    assert _SEED in map(one_line, analysis.commands) or (analysis.fault and len(around) > 1), text
 
 
 @pytest.mark.parametrize("number", range(len(_MENTIONS)))
 @pytest.mark.parametrize("text", [_SEED, "a; rm x y", "$(rm x y)", "`rm x y`"])
 def test_what_is_only_mentioned_is_not_found(number: int, text: str) -> None:
-    run = run_of(_MENTIONS[number](text))
-    assert not any(words[0] == "rm" for words in run.commands)
-    assert not run.fault
+    analysis = analyze(_MENTIONS[number](text))
+    assert not any(words[0] == "rm" for words in analysis.commands)
+    assert not analysis.fault
 
 
 @given(st.text(max_size=200) | st.text("abx \n'\"`$(){}<>|&;\\#=EOF", max_size=60))
 def test_any_text_is_read(text: str) -> None:
-    assert all(run_of(text).commands)
+    assert all(analyze(text).commands)
 
 
 @pytest.mark.timeout(20)
@@ -137,19 +137,19 @@ def test_any_text_is_read(text: str) -> None:
     "mark", ["(", "$(", '"$(', "`", "{a,", "$((", "${", "[[ ", "eval ", "a&&", "a|", "find -exec "]
 )
 def test_a_text_of_one_thing_again_and_again_is_read_soon(mark: str) -> None:
-    run_of(mark * 3000 + "a")
+    analyze(mark * 3000 + "a")
 
 
 def test_what_is_too_long_or_too_deep_is_not_read() -> None:
-    assert run_of("a " * (1 << 15) + "b").unread == "over 65536 bytes without here-documents"
-    assert not run_of("eval " * 7 + "rm x").unread
-    assert run_of("eval " * 10 + "rm x").unread == "over 8 texts, one within the other"
-    run = run_of("cat > f <<'E'\n" + "a\n" * (1 << 16) + "E\nrm x")
-    assert (run.commands, run.unread) == ([("cat",), ("rm", "x")], "")
-    assert run_of("cat > f <<'E'\n" + "a\n" * (1 << 20) + "E\nrm x").unread
+    assert analyze("a " * (1 << 15) + "b").unread == "over 65536 bytes without here-documents"
+    assert not analyze("eval " * 7 + "rm x").unread
+    assert analyze("eval " * 10 + "rm x").unread == "over 8 texts nested in each other"
+    analysis = analyze("cat > f <<'E'\n" + "a\n" * (1 << 16) + "E\nrm x")
+    assert (analysis.commands, analysis.unread) == ([("cat",), ("rm", "x")], "")
+    assert analyze("cat > f <<'E'\n" + "a\n" * (1 << 20) + "E\nrm x").unread
 
 
-def test_a_missing_parser_is_told_in_one_line() -> None:
+def test_a_missing_parser_is_reported_in_one_line() -> None:
     program = (
         "import sys; sys.modules['tree_sitter'] = None\n"
         "from shellsession import InvalidRequest\n"

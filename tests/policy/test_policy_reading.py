@@ -9,7 +9,7 @@ import pytest
 from policies import verdict
 from policy_corpus import UNREADABLE
 
-from shellsession.policy.commands import run_of
+from shellsession.policy.commands import analyze
 from shellsession.policy.rules import Policy
 
 
@@ -68,7 +68,7 @@ def test_what_is_only_mentioned_is_not_denied(command: str) -> None:
 
 @pytest.mark.parametrize("text", UNREADABLE)
 def test_an_unreadable_text_is_refused_if_it_may_break_a_rule(text: str) -> None:
-    said = r"it cannot be read as bash \(line \d, near .*\)"
+    said = r"it cannot be parsed as bash \(line \d, near .*\)"
     rewrite = "split it, or write it more simply"
     for policy in (Policy(strict=True), Policy(allow=["exec", "ls", "echo", "cat"])):
         assert re.fullmatch(f"{said}: {rewrite}", verdict(policy, text))
@@ -102,7 +102,7 @@ def test_what_changes_the_meaning_of_names_is_not_allowed(command: str) -> None:
 )
 def test_what_is_too_much_to_be_read_is_refused(command: str) -> None:
     for policy in (Policy(deny_commands=["sudo"]), Policy(strict=True), Policy(allow=["cat", "eval", "sudo"])):
-        assert verdict(policy, command).startswith("it is too long to be read")
+        assert verdict(policy, command).startswith("it is too long to be parsed")
     assert verdict(Policy(deny=["nothing"]), command) == ""
 
 
@@ -113,4 +113,4 @@ _ANSI = (r"\163udo", r"sudo\0zzz", r"\x73udo", r"\u73udo", r"\U00000073udo", r"\
 def test_a_word_in_ansi_quotes_is_what_bash_makes_of_it(text: str) -> None:
     word = f"$'{text}'"
     printed = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
-    assert run_of(f"{word} x").commands[0] == (printed.decode("utf-8", "surrogateescape"), "x")
+    assert analyze(f"{word} x").commands[0] == (printed.decode("utf-8", "surrogateescape"), "x")

@@ -35,7 +35,7 @@ def test_hidden_and_named_values_are_secrets_too() -> None:
 
 
 @pytest.mark.parametrize("mask_secrets", [False, True])
-def test_what_somebody_has_named_a_secret_is_one(mask_secrets: bool) -> None:
+def test_a_named_value_is_a_secret(mask_secrets: bool) -> None:
     policy = Policy(secrets=["pin", "7"], mask_secrets=mask_secrets)
     secrets = policy.known_secrets({"A_TOKEN": _TOKEN, "B_TOKEN": "short"})
     token = "***" if mask_secrets else _TOKEN

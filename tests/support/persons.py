@@ -14,7 +14,7 @@ from system import PATIENCE, command_line, descendants, wait_until
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
 # What a person is told on a slow machine.
-_SLOW = re.compile(r"(?:\x1b\[2m)?the daemon has not answered yet: Ctrl-\] leaves(?:\x1b\[m)?\r\n")
+_SLOW = re.compile(r"(?:\x1b\[2m)?the daemon has not replied yet: Ctrl-\] leaves(?:\x1b\[m)?\r\n")
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
 TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
 

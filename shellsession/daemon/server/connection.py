@@ -14,8 +14,9 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...engine.kernel import proc
+from ...engine.verbs.delivery import Delivery
 from ...errors import LATE, InvalidRequest, ProtocolError, ShellSessionError
-from ...models import Result, Stream
+from ...models import Stream
 from ..protocol.endpoint import peer
 from ..protocol.messages import from_error
 from ..protocol.wire import ID_MAX, Decoder, Message, encode
@@ -234,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
             self._room.clear()
 
     def offer(self, data: bytes, size: int) -> None:
-        """Send output to a watcher: it misses what it is too slow for, and is told how much."""
+        """Send output to a watcher: it misses what it is too slow for, and gets the number of bytes."""
         if self._transport is None:
             return
         behind = self._transport.get_write_buffer_size()
@@ -306,9 +307,9 @@ class _Begun(Coroutine[Any, Any, None]):
         raise TypeError("a task is made of it, and nothing else")
 
 
-# What is told again, in bytes: more cannot be on its way to a client (our buffer and a piece over it, 1.6 MiB, and what
-# the kernel holds), and one piece more when it is gone; the rest is for a relay between us.
-_RETOLD: Final = 3 << 20
+# How much output is sent again, in bytes: more cannot be on its way to a client (our buffer and a piece over it, 1.6
+# MiB, and what the kernel holds), and one piece more when it is gone; the rest is for a relay between us.
+_RESENT: Final = 3 << 20
 
 
 LEFT: Final = "its client left before its turn came: it was not run"
@@ -323,15 +324,20 @@ class Listener:
             False  # for its turn: nothing was begun for it, and it is given up when its client leaves for good
         )
         self.late = False  # its turn did not come in time
-        self.behind = LATE  # what it is told then
+        self.behind = LATE  # its error then
         self.begun = False  # its task has had its first turn
         self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
-        self.partial: Result | None = None  # what came of its command, which was cancelled
+        self.outcome: Delivery | None = None  # of its command, which was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._patience: asyncio.TimerHandle | None = None  # which holds us
         self._moves = asyncio.Event()
-        self._told: deque[bytes] = deque()
+        self._sent: deque[bytes] = deque()
         self._size = self._at = 0
+
+    @property
+    def missed_by(self) -> str:
+        """The request, if its client has gone: it misses what is sent to it now."""
+        return self.request if self.connection.is_gone else ""
 
     def reconnect(self, connection: Connection) -> None:
         """Its client lost the first connection, and asks for the same on another."""
@@ -339,7 +345,7 @@ class Listener:
         self.connection = connection
         if self.abandoned.done() and not self.queued:  # what only waited is being given up already
             self.abandoned = asyncio.get_running_loop().create_future()
-        for event in self._told:
+        for event in self._sent:
             connection.send(event)
         self._moves.set()
 
@@ -367,28 +373,28 @@ class Listener:
             self._moves.clear()
             await self._moves.wait()
 
-    def tell_output(self, stream: Stream, data: bytes, **also: int) -> bool:
-        """Tell it of output; has it taken enough of that? Else no more is to be printed until it has: see ``taken``.
+    def send_output(self, stream: Stream, data: bytes, **also: int) -> bool:
+        """Send it output; has it taken enough of that? Else no more is to be printed until it has: see ``taken``.
 
         ``also``: ``so_far``, of what came before the request: how many bytes are missing before these.
         """
         event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at, **also}, data)
         self._at += len(data)
-        self._told.append(event)
+        self._sent.append(event)
         self._size += len(event)
-        while self._size - len(self._told[0]) > _RETOLD:
-            self._size -= len(self._told.popleft())
+        while self._size - len(self._sent[0]) > _RESENT:
+            self._size -= len(self._sent.popleft())
         self.connection.send(event)
         return not (self.connection.congested or self.connection.is_gone)
 
     async def taken(self) -> None:
-        """Until it has taken enough, of what is told again too: more would push out what it has not heard."""
+        """Wait until it has taken enough, also of what is sent again: more would push out what it has not got."""
         while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
             await (self.until_connected() if self.connection.is_gone else self.connection.drain())
 
-    def take_told(self) -> bytes:
-        """What a client gets that asks again when it was answered. That is the ledger's then, and no more kept here."""
-        told = b"".join(self._told)
-        self._told.clear()
+    def take_sent(self) -> bytes:
+        """The output that is sent again to a client which asks again after the answer. The ledger keeps it then."""
+        sent = b"".join(self._sent)
+        self._sent.clear()
         self._size = 0
-        return told
+        return sent

@@ -49,12 +49,12 @@ async def _open(server: Server, incoming: Incoming) -> Answer:
 async def _cancel(server: Server, incoming: Incoming) -> Answer:
     request = incoming.request.request
     cancelled = await server.cancel(request)
-    partial = cancelled.partial if cancelled is not None else await server.sessions.end_untold(request)
-    if partial is None:
+    outcome = cancelled.outcome if cancelled is not None else await server.sessions.cancel_handed_back(request)
+    if outcome is None:
         return Answer({"value": cancelled is not None})
-    if incoming.request.reads:
-        server.sessions.heard(partial)
-    header, parts = from_result(partial)
+    result = outcome.deliver("" if incoming.request.reads else incoming.request.id)
+    outcome.forget_output()
+    header, parts = from_result(result)
     return Answer({"value": True, "result": header}, parts)
 
 
@@ -62,8 +62,8 @@ async def _list(server: Server, _: Incoming) -> Answer:
     infos = server.agents.list()
     room = room_for(len(infos))
     runs = {shared.agent: shared.command[:room] for shared in server.sessions}
-    told = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
-    return Answer({"value": None}, (to_part(told),))
+    listed = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
+    return Answer({"value": None}, (to_part(listed),))
 
 
 async def _stats(server: Server, _: Incoming) -> Answer:
@@ -85,7 +85,7 @@ OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
 
 
 _MAX_CONNECTIONS: Final = 1024
-# How long clients have to take what they are told at the end, in seconds.
+# How long clients have to take the last answers at the end, in seconds.
 _LAST_WORDS: Final = 1.0
 # How long a client that lost its connection may take to come back on another, in seconds.
 _GRACE: Final = 2.0
@@ -212,7 +212,7 @@ class Server:
         connection.send(reply)
         shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
         if shared is not None and not connection.is_gone:  # else it was taken late: the client asks elsewhere
-            shared.hear(request.id)
+            shared.outcomes.acknowledge(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
         request = incoming.request.id
@@ -234,14 +234,14 @@ class Server:
             LOG.exception("a %s request failed; this is a defect of ours", incoming.request.verb)
             fault = ShellSessionError("the daemon failed at this request: its log says how")
             header, parts = {"error": from_error(fault)[0]}, ()
-        incoming.listener.queued = False  # also where it was refused: nothing more is told of it
+        incoming.listener.queued = False  # also where it was refused: it is not notified any more
         reply = _encoded(request, header, parts)
-        self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_told())
+        self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_sent())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
         incoming.listener.connection.send(reply)
-        incoming.listener.abandon()  # what is still to be told of its output waits for no client that has gone
+        incoming.listener.abandon()  # its output waits no more for a client that has gone
         incoming.listener.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
@@ -265,7 +265,7 @@ class Server:
             listener.give_up()
 
     async def cancel(self, request: str) -> Listener | None:
-        """End a request that is being served, and tell whose it was; None when it is not served (any more)."""
+        """End a request that is being served; returns its listener, None when it is not served (any more)."""
         # A task that has not had its first turn would be thrown away, and its answer with it. That takes a turn or two.
         while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from ...engine.bash.spawn import AGENT_ENV
 from ...engine.io.output import counted
 from ...engine.io.streams import FULL_PAUSE
 from ...engine.io.threads import drive
+from ...engine.verbs.delivery import Delivery, together
 from ...engine.verbs.ending import result as ended_with_shell
 from ...errors import (
     CLOSED,
@@ -40,7 +41,7 @@ from ..protocol.wire import encode
 from . import requests
 from .connection import Listener
 from .journal import Journal
-from .outcomes import Outcomes, end_of, together
+from .outcomes import Outcomes, end_of
 
 if TYPE_CHECKING:
     from ...engine.verbs.command import Call
@@ -123,7 +124,7 @@ class Audience:
             connection.on_close(lambda: self._watchers.discard(connection))
 
     def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
-        """Tell them all."""
+        """Send it to all of them."""
         if self._watchers:
             data = encode({"event": event, "agent": self._agent, **fields}, *parts)
             droppable = len(parts[0]) if event == "output" else 0
@@ -144,7 +145,7 @@ class Fanout:
         self.listener: Listener | None = None
 
     def begin(self) -> None:
-        """Who looks on is told of the command, once."""
+        """Show the command to the watchers, once."""
         if not self.begun:
             self.begun = True
             self._audience.show("command", {"person": self._person}, self._command)
@@ -152,7 +153,7 @@ class Fanout:
     def __call__(self, stream: Stream, data: bytes) -> None:
         self.begin()
         self._audience.show("output", {"stream": stream}, data)
-        if self.listener is not None and not self.listener.tell_output(stream, data):
+        if self.listener is not None and not self.listener.send_output(stream, data):
             self._hold_back(self.listener.taken)
         elif self._viewer is not None and self._viewer.congested:
             self._hold_back(self._viewer.drain)
@@ -170,16 +171,15 @@ class Fanout:
         self._engine.go_on(call)
 
 
-# Characters of a command that a client is told of that waits for its end.
+# Characters of a command that are shown to a client which waits for its end.
 _SHOWN: Final = 200
 # Bytes of its output that a new watcher is shown.
 _TAIL: Final = 2000
 
 
 class Unfinished(NamedTuple):
-    """A command that was handed back: by the request that ran it, and what was told of its output, counted."""
+    """A command that was handed back and runs, and the results of it so far, counted."""
 
-    request: str
     command: bytes
     call: Call
     before: Result
@@ -197,7 +197,6 @@ class SharedSession:
         self._secrets, self._journal = secrets, journal
         self._typed_line: bytes | None = None  # by a person
         self._unfinished: Unfinished | None = None
-        self.handed_to = ""  # the request that was answered last by one that runs on
         self._attending: list[asyncio.Future[Result]] = []  # verbs that are in the session, the oldest first
         self.hold = Hold(session, self.engine)
         self.outcomes = Outcomes()
@@ -214,8 +213,8 @@ class SharedSession:
 
     # -- who may use it
 
-    def tell_why_queued(self, listener: Listener) -> None:
-        """Tell a client whose request waits for its turn, if it does, who or what it waits for, and since when."""
+    def notify_queued(self, listener: Listener) -> None:
+        """Notify a client whose request waits for its turn, if it does: of the command it waits for, and since when."""
         if listener.queued:
             call = self.engine.current
             seconds = None if call is None else time.monotonic() - call.started
@@ -242,28 +241,28 @@ class SharedSession:
 
     def is_next(self, command: bytes, by_person: bool) -> None:
         """A command is about to be run."""
-        if self._unfinished is None:  # else it is refused, and that other one still told of
+        if not self.outcomes.last.runs_on:  # else it is refused, and that other one still shown
             self._typed_line = command if by_person else None
 
-    def told(self, command: bytes) -> tuple[bytes, bool]:
-        """A command as others are told of it, and whether a person typed it."""
+    def _with_author(self, command: bytes) -> tuple[bytes, bool]:
+        """A command, and whether a person typed it."""
         return command, command == self._typed_line
 
     @property
     def _running(self) -> tuple[bytes, bool]:
         call = self.engine.current
-        return (b"", False) if call is None else self.told(call.request.command)
+        return (b"", False) if call is None else self._with_author(call.request.command)
 
     @property
     def command(self) -> str:
-        """The running command, as others are told of it; "" while none runs."""
+        """The text of the running command; "" while none runs."""
         return self._running[0].decode("utf-8", "replace")
 
     @contextmanager
     def attending(self) -> Iterator[asyncio.Future[Result]]:
         """While a verb is in the session: who else waits for the command there gets its end from this future.
 
-        A command begins when no verb is: what is told of it must not be taken for what the verb told of the last one.
+        A command begins when no verb is in the session: its result must not be taken for that of the last one.
         """
         result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._attending.append(result)
@@ -294,7 +293,7 @@ class SharedSession:
         None: nobody stays with any. Two cannot: the second would have to wait for the first, dead or alive.
         """
         while True:
-            if (end := self.outcomes.end_of(command)) is not None:
+            if (end := self.outcomes.take(command, listener.missed_by)) is not None:
                 return end
             if not self._attending:
                 return None
@@ -305,16 +304,16 @@ class SharedSession:
             if not stay.done():
                 return self.session._elsewhere()
             if not stay.cancelled() and not (result := stay.result()).runs_on:
-                if listener.connection.is_gone:  # what nobody was told is not told to who has gone, too
+                if listener.missed_by:  # what one client has missed is kept for another that is there
                     return result
-                return self.outcomes.end_of(None) or result  # the former if who stayed with it has gone
+                return self.outcomes.take(None) or result  # the former if the client that waited first has gone
 
     async def until_handed_back(self, until: float | None) -> None:
         """Wait for the command that a client is in to be handed back: what is typed is for that one, and no later one.
 
         Raises SessionBusy when it was not by that moment, NotRunning when it has ended.
         """
-        if self._attending and self.engine.call is None:
+        if self._attending and self.engine.handed_back is None:
             stay = self._attending[0]
             await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
             if not stay.done():
@@ -325,7 +324,7 @@ class SharedSession:
     async def type(self, data: bytes, until: float | None) -> None:
         """Type into the terminal of what was handed back. Who stays with that only looks on: nobody waits for it."""
         engine = self.engine
-        while engine.attended is not None and engine.attended is engine.call:
+        while engine.attended is not None and engine.attended is engine.handed_back:
             drive(engine.type(b""))  # refuses what no terminal has; and has it soon looked at, once it is woken
             shell = engine.live()
             data = data[shell.keyboard.type(data) :]
@@ -335,48 +334,49 @@ class SharedSession:
             await asyncio.sleep(FULL_PAUSE)
         await self.session._do(self.session._mine().type(data, until))
 
-    def begin(self, command: bytes, request: str, viewer: Connection | None) -> Fanout:
+    def begin(self, command: bytes, request: str, viewer: Connection | None) -> tuple[Fanout, Delivery]:
         """A command is to be run. ``viewer``: the connection of the person who typed it."""
-        fanout = Fanout(self.engine, self.audience, *self.told(command), viewer)
-        if self.engine.call is None:  # else it is refused, and that one still asked for
-            self.outcomes.begin(request)
-            fanout.begin()
-        return fanout
+        fanout = Fanout(self.engine, self.audience, *self._with_author(command), viewer)
+        if self.engine.handed_back is not None:  # it is refused, and that other one stays the last
+            return fanout, Delivery()
+        fanout.begin()
+        return fanout, self.outcomes.begin(request)
 
-    def first_result(self, command: bytes, result: Result, fanout: Fanout, request: str) -> None:
+    def first_result(self, outcome: Delivery, command: bytes, result: Result, fanout: Fanout) -> None:
         """A command has its first result, the whole or a piece of it."""
         fanout.begin()
-        if result.runs_on and (call := self.engine.call) is not None:
-            self.outcomes.current = request
-            self._unfinished, self.fanout = Unfinished(request, command, call, counted(result)), fanout
+        if result.runs_on and (call := self.engine.handed_back) is not None:
+            outcome.hand_back()
+            self._unfinished, self.fanout = Unfinished(command, call, counted(result)), fanout
         else:
             self._log_end(command, result)
 
-    def next_result(self, of: str, result: Result) -> None:
-        """A verb that stayed with a command has a result of it: perhaps one that another verb has told of."""
-        if (unfinished := self._unfinished) is None or unfinished.request != of:
+    def next_result(self, outcome: Delivery, result: Result) -> None:
+        """A verb that waited for a command has a result of it; another verb may have noted the same ending."""
+        if (unfinished := self._unfinished) is None or not outcome.runs_on:
             return
         so_far = together(unfinished.before, result)
         if result.runs_on:
             self._unfinished = unfinished._replace(before=counted(so_far))
         else:
             self._unfinished = self.fanout = None
-            self.outcomes.keep(of, result)
+            outcome.end(result)
+            self.outcomes.keep(outcome)
             self._log_end(unfinished.command, so_far)
 
-    def given_up(self, result: Result) -> Result:
-        """Of a command whose client gave it up: unless that hears of it, the next one is told of the shell it cost."""
-        if not result.state_kept:
-            self.engine.untold = result
-        return result
+    def cancel(self, outcome: Delivery, result: Result) -> Delivery:
+        """The client of a command has cancelled it: the ending is only for that client.
 
-    def hear(self, request: str) -> None:
-        """The client of that request came back, and was told."""
-        if (heard := self.outcomes.hear(request)) is not None and heard is self.engine.untold:
-            self.engine.untold = None
+        The next command reports a shell that it cost, unless that client reads the ending before.
+        """
+        outcome.end(result)
+        outcome.withdraw()
+        outcome.abandon()
+        self.engine.note_loss(outcome)
+        return outcome
 
     def _look_at_end(self) -> None:
-        if self.engine.call is not None and not self._looks:
+        if self.engine.handed_back is not None and not self._looks:
             self._looks.add(look := asyncio.create_task(self._notice_end()))
             look.add_done_callback(self._looks.discard)
 
@@ -385,14 +385,6 @@ class SharedSession:
         with suppress(ShellSessionError):
             if (result := await self.session._look()) is not None:
                 self.next_result(self.outcomes.last, result)
-                if not result.state_kept:
-                    self.engine.untold = result
-
-    def glimpsed_end(self, end: Result) -> None:
-        """It was seen to end by ``expect``, which tells nobody what became of the shell: the next command is told."""
-        if self._unfinished is not None and not end.state_kept:
-            self.engine.untold = end
-        self.next_result(self.outcomes.last, end)
 
     def _log_end(self, command: bytes, result: Result) -> None:
         self.audience.show("result", end_of(result))
@@ -400,31 +392,27 @@ class SharedSession:
 
     def unread(self, command: str) -> bytes:
         """What was typed for that command, which has ended, and not read before its end."""
-        return self.engine.unread if command == self.outcomes.last != "" else b""
+        return self.engine.unread if command == self.outcomes.last.name != "" else b""
 
-    def left_by(self, request: str) -> str:
-        """The command that was handed back to that request, whose client alone knows of it; "" where it is another's.
-
-        It is where another one stays with it, or was handed it since.
-        """
-        if self._unfinished is None or self.handed_to != request or self._attending:
-            return ""
-        return self._unfinished.request
+    def owned_by(self, request: str) -> Delivery | None:
+        """The command that was handed back to that request last, while no other request waits for it."""
+        last = self.outcomes.last
+        return last if last.runs_on and last.owner == request and not self._attending else None
 
     async def drain(self, seconds: float) -> None:
         """Stay with a command that was handed back, if there is one, for so long."""
-        if self._unfinished is not None and seconds > 0:
+        if (outcome := self.outcomes.last).runs_on and seconds > 0:
             with suppress(ShellSessionError):
-                self.next_result(self._unfinished.request, await self.session.wait(seconds))
+                self.next_result(outcome, await self.session.wait(seconds))
 
     def lose(self, why: str = CLOSED) -> None:
         """The session ends, and with it what ran in it."""
-        self.engine.untold = None
         if (unfinished := self._unfinished) is not None:
             call = unfinished.call  # without a result where its shell was given up in the middle of a verb
-            end = call.result or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
-            self.next_result(unfinished.request, end)
-        self.outcomes.begin(self.outcomes.last)  # that one may be waiting for the next shell
+            end = call.delivery.result
+            end = end or ended_with_shell(call, "shell_exited", None, unfinished.before.cwd, False, why)
+            self.next_result(self.outcomes.last, end)
+        self.outcomes.release()
 
 
 class Sessions:
@@ -497,7 +485,7 @@ class Sessions:
         return True
 
     def dismiss(self, shared: SharedSession) -> None:
-        """Its session is closed: who waits for a turn there is told, and who sits there."""
+        """Its session is closed: refuse who waits for a turn there, and notify who sits there."""
         shared.lose()
         shared.hold.end()
         self._agents._forget(shared.agent, shared.session)
@@ -507,19 +495,13 @@ class Sessions:
             self._audiences[shared.agent] = shared.audience
             self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
 
-    async def end_untold(self, request: str) -> Result | None:
-        """End the command which that request handed back: its client gave up before it was told. None: it has none."""
+    async def cancel_handed_back(self, request: str) -> Delivery | None:
+        """End the command that was handed back to that request: its client gave up before. None: there is none."""
         for shared in self:
-            if command := shared.left_by(request):
+            if (outcome := shared.owned_by(request)) is not None:
                 # Attended, as by any verb: a command that comes meanwhile begins when the outcome is settled.
-                with shared.attending() as told, suppress(ShellSessionError):  # it has ended by itself
-                    told.set_result(result := await shared.session.interrupt())
-                    shared.next_result(command, result)
-                    return shared.given_up(shared.outcomes.tell(command, result))
+                with shared.attending() as ending, suppress(ShellSessionError):  # it has ended by itself
+                    ending.set_result(result := await shared.session.interrupt())
+                    shared.next_result(outcome, result)
+                    return shared.cancel(outcome, result)
         return None
-
-    def heard(self, result: Result) -> None:
-        """Who gave the command up is told."""
-        for shared in self:
-            if shared.engine.untold is result:
-                shared.engine.untold = None

@@ -16,6 +16,7 @@ from ...async_session import AsyncSession
 from ...engine.kernel import proc
 from ...engine.kernel.family import GENERATIONS
 from ...engine.verbs.command import Job
+from ...engine.verbs.delivery import Delivery
 from ...engine.verbs.expect import glimpse
 from ...errors import (
     RESTARTED,
@@ -43,12 +44,11 @@ if TYPE_CHECKING:
 
 def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
     """The answer that brings a result of that command, which one runs on, and what was typed for it in vain."""
-    if not result.state_kept and not incoming.listener.connection.is_gone:
-        shared.engine.untold = None  # told
     header, parts = from_result(result)
     answer: dict[str, Any] = {"result": header}
     if result.runs_on:
-        answer["command"] = shared.outcomes.current
+        last = shared.outcomes.last
+        answer["command"] = last.name if last.handed_back else ""
     elif unread := shared.unread(command):
         answer["unread"] = unread.decode("latin-1")
     return Answer(answer, parts)
@@ -93,20 +93,20 @@ def _is_of(shell: Shell, pid: int) -> bool:
     return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
 
 
-# How soon a verb is called back again that has not heard it, in seconds.
+# How soon a verb is woken again that has not gone on, in seconds.
 _AGAIN: Final = 0.05
 
 
 @contextmanager
 def observing(engine: Engine, listener: Listener) -> Iterator[None]:
     """While a verb only looks at what was handed back: once its client has left for good it looks no more."""
-    call = engine.call
+    call = engine.handed_back
     looking = True
 
     def let_go(_: object = None) -> None:
-        if looking and call is not None and call is engine.call:
+        if looking and call is not None and call is engine.handed_back:
             if call is engine.attended and engine.shell is not None:
-                call.following = call.has_news = True  # it is news enough
+                call.following = call.has_output = True  # as if it had printed something
                 engine.shell.wake()
             asyncio.get_running_loop().call_later(_AGAIN, let_go)  # perhaps its turn has not come yet
 
@@ -173,8 +173,8 @@ BESIDE: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]
 }
 
 
-# How long a request waits for its turn until its client is told of that, in seconds.
-_TELL_AFTER: Final = 1.0
+# How long a request waits for its turn until its client is notified, in seconds.
+_NOTIFY_AFTER: Final = 1.0
 
 
 async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
@@ -185,7 +185,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
         looks_on = isinstance(request, requests.Watch | requests.Hold)
         refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
     if getattr(request, "tell", False):
-        asyncio.get_running_loop().call_later(_TELL_AFTER, shared.tell_why_queued, incoming.listener)
+        asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
     if (seconds := request.turn_within) is not None:
         check_seconds("turn_within", seconds)
         incoming.listener.give_up_in(seconds)
@@ -241,8 +241,8 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     given = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
     shared.is_next(command, by_person)
-    fanout = shared.begin(command, request.id, incoming.connection if by_person else None)
-    with shared.attending() as told, _heard(fanout, incoming):
+    fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
+    with shared.attending() as ending, _streaming(fanout, incoming):
         try:
             asked = shared.session._request(command, {**given, "on_output": fanout})
             result = await shared.session._run(asked)
@@ -250,13 +250,13 @@ async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
             raise
         except asyncio.CancelledError:
-            if (partial := shared.session._came_of(command)) is not None:
-                incoming.listener.partial = shared.given_up(partial)
-                shared.first_result(command, partial, fanout, request.id)
+            if (end := shared.session._came_of(command)) is not None:
+                incoming.listener.outcome = shared.cancel(outcome, end)
+                shared.first_result(outcome, command, end, fanout)
             raise
-        told.set_result(result)
-    shared.first_result(command, result, fanout, request.id)
-    return _answer(shared, incoming, request.id, result)
+        ending.set_result(result)
+    shared.first_result(outcome, command, result, fanout)
+    return _answer(shared, incoming, outcome, result)
 
 
 async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -267,30 +267,30 @@ async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | 
     if (answer := await _shared_end(shared, incoming, until)) is not None:
         return answer
     with observing(shared.engine, incoming.listener):
-        if incoming.request.so_far and (call := shared.engine.call) is not None:
-            _tell_so_far(call, incoming.listener)
+        if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
+            _send_so_far(call, incoming.listener)
         left = None if until is None else max(0.001, until - time.monotonic())
         return await _stay(shared, incoming, shared.session.wait(left))
 
 
 async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
     """Where another client stays with the command, or its end is kept: it is not to be waited for in the session."""
-    command = incoming.request.command or shared.outcomes.last
+    command = incoming.request.command or shared.outcomes.last.name
     result = await shared.share_end(until, incoming.listener, incoming.request.command)
     return None if result is None else answer_with(shared, incoming, result, command)
 
 
-def _tell_so_far(call: Call, listener: Listener) -> None:
+def _send_so_far(call: Call, listener: Listener) -> None:
     """What a command has printed since its last result; the next one has it, too.
 
-    Nothing is waited for between this and who hears what follows: there is no gap.
+    Nothing is waited for between this and the output that follows: there is no gap.
     """
     captures: tuple[tuple[Stream, Capture], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
     for stream, capture in captures:
         data, omitted, cut = capture.peek()
         for piece, missing in ((data[:cut], 0), (data[cut:], omitted)):
             if piece or missing:
-                listener.tell_output(stream, piece, so_far=missing)
+                listener.send_output(stream, piece, so_far=missing)
 
 
 async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
@@ -306,29 +306,30 @@ async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
 
 
 async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
-    if (command := incoming.request.command) and (result := shared.outcomes.end_of(command)) is not None:
+    command = incoming.request.command
+    if command and (result := shared.outcomes.take(command, incoming.listener.missed_by)) is not None:
         return answer_with(shared, incoming, result, command)
     return await _stay(shared, incoming, shared.session.interrupt())
 
 
 async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
-    with shared.attending() as told, _heard(shared.fanout, incoming):
-        command = shared.outcomes.last
+    with shared.attending() as ending, _streaming(shared.fanout, incoming):
+        outcome = shared.outcomes.last
         try:
             result = await verb
         except asyncio.CancelledError:
-            _note_given_up(shared, incoming, command)
+            _note_cancelled(shared, incoming, outcome)
             raise
-        told.set_result(result)
-    shared.next_result(command, result)
-    return _answer(shared, incoming, command, result)
+        ending.set_result(result)
+    shared.next_result(outcome, result)
+    return _answer(shared, incoming, outcome, result)
 
 
-def _note_given_up(shared: SharedSession, incoming: Incoming, command: str) -> None:
-    """Who was with that command was cancelled, and it is ended: what came of it is for who cancelled."""
-    if command == shared.outcomes.last and (partial := shared.session._came_of()) is not None:
-        shared.next_result(command, partial)
-        incoming.listener.partial = shared.given_up(shared.outcomes.tell(command, partial))
+def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery) -> None:
+    """The verb that waited for that command was cancelled, which has ended the command."""
+    if outcome is shared.outcomes.last and (result := shared.session._came_of()) is not None:
+        shared.next_result(outcome, result)
+        incoming.listener.outcome = shared.cancel(outcome, result)
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
@@ -353,15 +354,15 @@ async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
     incoming.listener.queued = False
     shared.outcomes.check(incoming.request.command)
     with shared.attending(), observing(shared.engine, incoming.listener):
-        command = shared.outcomes.last
+        outcome = shared.outcomes.last
         try:
             text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
         except asyncio.CancelledError:
-            _note_given_up(shared, incoming, command)
+            _note_cancelled(shared, incoming, outcome)
             raise
-    if (end := shared.engine.unheard) is not None:  # perhaps nobody waits for it any more
-        shared.glimpsed_end(end)
-    shared.handed_to = incoming.request.id
+    if (end := shared.engine.due) is not None:  # perhaps nobody waits for it any more
+        shared.next_result(outcome, end)
+    outcome.owner = incoming.request.id
     return Answer({"value": ended}, (text,))
 
 
@@ -373,7 +374,7 @@ async def _restart(shared: SharedSession, incoming: Incoming) -> None:
         finally:
             if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
                 shared.lose(RESTARTED)
-                if before is not None and not ran:  # else its end tells of it
+                if before is not None and not ran:  # else its ending says so
                     shared.audience.show("restarted", {})
 
 
@@ -417,21 +418,19 @@ def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
     return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
 
 
-def _answer(shared: SharedSession, incoming: Incoming, command: str, result: Result) -> Answer:
-    """What its client is to be told of that command; once that has gone, it is kept for who comes next."""
-    missed_by = incoming.request.id if incoming.listener.connection.is_gone else ""
-    result = shared.outcomes.tell(command, result, missed_by)
-    if not result.state_kept and shared.outcomes.misses(result):
-        shared.engine.untold = result  # the next command is told of that shell's end, unless somebody asks before
-    answer = answer_with(shared, incoming, result, command)
+def _answer(shared: SharedSession, incoming: Incoming, outcome: Delivery, result: Result) -> Answer:
+    """Send that result of a command to the client; once that has gone, it is kept for the next one that asks."""
+    result = shared.outcomes.send(outcome, result, incoming.listener.missed_by)
+    shared.engine.note_loss(outcome)
+    answer = answer_with(shared, incoming, result, outcome.name)
     if result.runs_on:  # perhaps it has ended meanwhile: that is kept for who names it
-        answer.header["command"], shared.handed_to = command, incoming.request.id
+        answer.header["command"], outcome.owner = outcome.name, incoming.request.id
     return answer
 
 
 @contextmanager
-def _heard(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
-    """While it is being served, the request's client hears the output as it comes, if it wants to."""
+def _streaming(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
+    """While the request is being served, its client gets the output as it comes, if it asked for that."""
     if fanout is None or not getattr(incoming.request, "live", False):
         yield
         return

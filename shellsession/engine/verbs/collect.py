@@ -22,14 +22,14 @@ from ..kernel.readers import at_terminal
 from ..wire import Framer, mark_line
 from .command import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
-What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "news", "interrupt"]
+What = Literal["mark", "dead", "timed_out", "idle", "input", "overflow", "output", "interrupt"]
 MARK: Final = "mark"
 DEAD: Final = "dead"
 TIMED_OUT: Final = "timed_out"
 IDLE: Final = "idle"
 INPUT: Final = "input"
 OVERFLOW: Final = "overflow"
-NEWS: Final = "news"
+OUTPUT: Final = "output"
 INTERRUPT: Final = "interrupt"
 
 BROKEN: Final = (
@@ -216,17 +216,17 @@ def happened(call: Call, until: float | None, now: float) -> What | None:
     """What its output or the time says of the command."""
     if call.ending is None and call.overflowed:
         return OVERFLOW
-    if until is not None and now >= until:  # before its news, of which there may be no end
+    if until is not None and now >= until:  # before its output, which may have no end
         return TIMED_OUT
-    if call.ending is None and call.following and call.has_news:
-        return NEWS
+    if call.ending is None and call.following and call.has_output:
+        return OUTPUT
     if call.ending is None and now >= call.idle_at:
         return IDLE
     return None
 
 
 def _look(shell: Shell, call: Call, now: float) -> What | None:
-    """Nothing was heard for a while: see what the kernel says of bash and of what it runs."""
+    """Look what the kernel says of bash and of what it runs, after a while without output."""
     first = LOOK_TERMINAL if call.terminal else LOOK_PLAIN
     silent = now - call.last_output
     call.look_every = first if silent < call.look_every else min(call.look_every * 2, _LOOK_MOST)
@@ -330,7 +330,9 @@ class UnattendedReader:
                 self.thread = threading.get_ident()
                 try:
                     deliver(self._call, name, stream is self._terminal, data, time.monotonic())
-                except BaseException as error:  # a faulty callback: told by the next verb, in the caller's own thread
+                except (
+                    BaseException
+                ) as error:  # a faulty callback: the next verb raises that, in the caller's own thread
                     self._call.mute()
                     self._call.fault = error
                 finally:

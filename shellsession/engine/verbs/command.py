@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from ...errors import FORKED, SessionClosed
 from ...models import TTY, Outcome, Request, Result, Stream as StreamName
 from ...signatures import AnyJob
-from ..io.output import NO_SPILLS, Capture, Spills, counted
+from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
 from ..kernel import proc, readers
 from ..kernel.family import Family
 from ..kernel.signals import kill
 from ..wire import Framer
+from .delivery import Delivery
 
 if TYPE_CHECKING:
     from ..io.dialogue import Dialogue
@@ -272,7 +273,6 @@ class Call:
     """The state of one command from the moment it is typed to the moment its result is made."""
 
     # What most calls never change stands here, which saves setting it for each.
-    result: Result | None = None  # once it has ended
     ending: Outcome | None = None  # set once we have decided to end it
     reason = ""
     signal: int | None = None
@@ -288,15 +288,14 @@ class Call:
     paused = False  # its output is not read: who takes it has enough for now
     retyped = 0
     begun = False  # beyond doubt bash has begun with its text, which is never to be typed again
-    abandoned = False  # who followed it is gone
     attended_from = 0.0  # since when somebody stays with it: before that nobody could say that it is idle
     interrupt_requested = False  # another thread wants it ended
     marked_at = 0.0  # when bash gave its mark, while the call still waits for the end of the output
     over_since: float | None = None  # since when it is seen to have ended, though nobody has asked how
     pieces: list[tuple[StreamName, bytes]] | None = None  # for who follows it bit by bit
     _waiting = 0  # bytes, in those
-    following = False  # come back as soon as something is heard
-    has_news = False
+    following = False  # come back as soon as it prints something
+    has_output = False
     own_stdout_closed = False  # bash has let go of its own stdout
     dialogue: Dialogue | None = None
     framer = _Made(lambda call: Framer(call.nonce, call.prompt))
@@ -317,6 +316,7 @@ class Call:
     ) -> None:
         """``prompt``: what bash is known to say before it reads a line. ``nonce``: in place of that of ``typed``."""
         self.request = request
+        self.delivery = Delivery()
         self.started = self.last_output = started = time.monotonic()
         self.until = None if request.timeout is None else started + request.timeout
         self.terminal = request.stdin is TTY
@@ -348,15 +348,15 @@ class Call:
         """Output has come."""
         self.last_output = now
         (self.stdout if name == "stdout" else self.stderr).feed(data)
-        self.has_news = True
+        self.has_output = True
         if self.pieces is not None and self._room_for_pieces(data):
             self.pieces.append((name, data))
         if self.terminal:
             self.unseen += data
             del self.unseen[:-_UNSEEN_MAX]
-        self.tell(name, data)
+        self.call_back(name, data)
 
-    def tell(self, name: StreamName, data: bytes) -> None:
+    def call_back(self, name: StreamName, data: bytes) -> None:
         """Call its callback, if it has one."""
         if self.request.on_output is not None:
             try:
@@ -382,7 +382,7 @@ class Call:
         return pieces
 
     def raise_fault(self) -> None:
-        """Tell the caller, in the caller's own thread, of a callback that failed elsewhere."""
+        """Raise, in the caller's own thread, what a callback raised elsewhere."""
         if self.fault is not None:
             fault, self.fault = self.fault, None
             if isinstance(fault, _MEAN_AN_END):
@@ -398,8 +398,8 @@ class Call:
             self.request = self.request.with_output(None)
 
     def end(self, result: Result) -> None:
-        """It has come to its end, and is as told there."""
-        self.result = result
+        """It has ended, with that result."""
+        self.delivery.end(result)
         if self.request.stdin or self.request.on_output is not None:
             self.let_go()
 
@@ -420,14 +420,14 @@ class Call:
 
     def lightened(self) -> Call:
         """The same without a large output or text; who holds this one itself still has all."""
-        result, request = self.result, self.request
+        result, request = self.delivery.result, self.request
         if result is None:
             return self
         is_long = len(request.command) > LARGE
         if not is_long and len(result.stdout_bytes) + len(result.stderr_bytes) <= LARGE:
             return self
         light = copy(self)
-        light.result = counted(result)
+        light.delivery = self.delivery.without_output()
         if is_long:  # not b"": that is the same object everywhere, and a command is known by its very text
             light.request = request.__replace__(command=request.command[:LARGE])
         return light
@@ -438,7 +438,7 @@ class Call:
         return Capture(self.request.limits.max_output, spill.write if spill else None)
 
     def note_killed(self, pids: Iterable[int]) -> None:
-        """Each is told of once, however often it had to be struck."""
+        """Note each of them once, however many signals it took."""
         self.killed += tuple(pid for pid in pids if pid not in self.killed)
 
     def why(self, reason: str) -> str:

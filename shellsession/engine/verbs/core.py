@@ -22,6 +22,7 @@ from ..kernel import proc
 from ..wire import names_builtins, runs_unseen
 from .collect import UnattendedReader
 from .command import Call, Job, Reader
+from .delivery import DELIVERED, Delivery
 
 # A DEBUG trap, or a file that may have one.
 _MAY_DEBUG: Final = (b"debug", b"source", b". ")
@@ -35,7 +36,7 @@ _CALLBACK_PATIENCE: Final = 1.0
 
 
 class Core:
-    """One session, as all rooms that tell its verbs share it."""
+    """One session, as all modules of its verbs share it."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -43,11 +44,9 @@ class Core:
         self.shell: Shell | None = None
         self.is_parents = False  # this is a forked child of the host: all is its parent's
         self.parents_shell: Shell | None = None
-        self.call: Call | None = None  # a command that was handed back running
-        self.unheard: Result | None = None  # its end, which came while nobody waited for it
-        self.unread = b""  # typed for the command that ended last, and not read before its end
-        self.untold: Result | None = None  # of a command that cost the shell, when who asked was struck (Ctrl-C)
         self.last: Call | None = None  # the command begun last
+        self.lost: Delivery | None = None  # of the command that cost the last shell, while the next has not begun
+        self.unread = b""  # typed for the command that ended last, and not read before its end
         self.jobs: list[Job] = []
         self.closed = False
         self.expired = False  # it was closed, or is about to be, as nothing had run in it for so long
@@ -108,7 +107,7 @@ class Core:
         call.paused = True
 
     def go_on(self, call: Call, fault: BaseException | None = None) -> None:
-        """Read on; or tell of the callback's fault."""
+        """Read on; ``fault``: what the callback raised, for the next verb to raise."""
         call.paused, call.fault, call.last_output = False, call.fault or fault, time.monotonic()
         if self.unattended is not None:
             self.unattended.read_on()
@@ -121,24 +120,20 @@ class Core:
         if self.shell is not None:
             self.shell.clear_wake()
 
-    def forget_left(self) -> None:
-        """Who iterated over the last command has left it: nobody asks how it ended, unless it cost the shell."""
-        end, last = self.unheard, self.last
-        if end is not None and last is not None and last.abandoned:
-            self.unheard, self.untold = None, None if end.state_kept else end
-
     # -- between two verbs
 
     def forget_output(self, result: Result) -> None:
-        """Who asked has the result: an idle session is not to hold a large one, or text, until its next command."""
-        call = self.last
-        if call is not None and call.result is result:
+        """The caller has that result: keep no large one, or large text, until the next command."""
+        call, lost = self.last, self.lost
+        if lost is not None and lost.state == DELIVERED:
+            self.lost = None
+        if call is not None and call.delivery.result is result:
             light = call.lightened()
             if self.last is call:  # another thread may have begun one; none does between these two lines
                 self.last = light
 
     def stop_unattended(self, until: float | None = None) -> bool:
-        """A verb begins: what is left running is its own to read. False: not by that moment, as a callback hears it.
+        """A verb begins: what is left running is its own to read. False: a callback still has it at that moment.
 
         The end of the session waits for that a moment only: it may be the end of the program.
         """
@@ -154,12 +149,12 @@ class Core:
     def leave_unattended(self) -> None:
         """A verb has ended: somebody reads what is left running. (Not for one that is iterated over.)
 
-        Or it never began, and its caller only tells the others who wait: then who reads is still at it.
+        Or it never began, and its caller only notifies the others that wait: then the reader is still at it.
         """
-        call, shell = self.call, self.shell
+        call, shell = self.handed_back, self.shell
         if self.unattended is not None and not self.unattended.stopped:
             return
-        if call is not None and shell is not None and call.pieces is None and self.unheard is None:
+        if call is not None and shell is not None and call.pieces is None:
             for _, stream in call.streams:
                 self.forget_fd(stream.fd)
             self.unattended = reader = UnattendedReader(call, shell.terminal, self.reader)
@@ -197,7 +192,34 @@ class Core:
     @property
     def current(self) -> Call | None:
         """The command that somebody is in, or that was handed back running."""
-        return self.attended or self.call
+        return self.attended or self.handed_back
+
+    @property
+    def handed_back(self) -> Call | None:
+        """The command that was handed back, and runs."""
+        call = self.last
+        return call if call is not None and call.delivery.runs_on else None
+
+    @property
+    def due(self) -> Result | None:
+        """The ending of a command that was handed back, if it is there for whoever asks next."""
+        call = self.last
+        return call.delivery.result if call is not None and call.delivery.is_due else None
+
+    def withdraw_last(self) -> None:
+        """The last command is being ended, or given up: nobody can go on with it."""
+        if self.last is not None:
+            self.last.delivery.withdraw()
+
+    def abandon_last(self) -> None:
+        """Whoever had the last command gets no result of it; the next one reports a shell that it cost."""
+        if self.last is not None:
+            self.last.delivery.abandon()
+
+    def note_loss(self, delivery: Delivery) -> None:
+        """The next command reports the shell that this one cost, unless its ending is delivered before."""
+        if delivery.loss is not None:
+            self.lost = delivery
 
     def cwd(self) -> str:
         """Bash's working directory, as it says itself, or as the kernel does while it is at a command."""
@@ -222,11 +244,10 @@ class Core:
         return self.shell
 
     def running(self, verb: str, ended_too: bool = False) -> Call:
-        """The command that was handed back running (or has ended since, unheard)."""
+        """The command that was handed back and runs (or has ended since, and its ending is not delivered)."""
         self.refuse_closed()
-        self.forget_left()
-        call = self.last if ended_too and self.unheard is not None else self.call
-        if call is None:
+        call = self.last
+        if call is None or not (call.delivery.runs_on or (ended_too and call.delivery.is_due)):
             raise NotRunning(f"there is no running command to {verb}: it has ended, or none was handed back running")
         return call
 

@@ -28,6 +28,7 @@ from . import collect
 from .collect import DEAD, INTERRUPT, MARK, What
 from .command import Call, Job, remembered
 from .core import Core
+from .delivery import Delivery
 from .interrupt import PROMPT, Ladder
 
 # Seconds that a call waits after the mark. A process substitution of an isolated command has the whole time limit.
@@ -145,7 +146,7 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
 
 
 def announced(lost: Result) -> Result:
-    """The result of the next command, which is not run: the shell ended with an earlier one, and nobody was told."""
+    """The result of the next command, which is not run: it reports the shell that an earlier one has cost."""
     status, number, cwd = lost.exit_code, lost.signal, lost.cwd
     return Result(b"", b"", status, number, cwd, 0.0, "shell_exited", False, GONE, lost.killed, ran=False)
 
@@ -164,9 +165,9 @@ def startup_failure(text: bytes, came: Result) -> str:
 
 
 def said_of(engine: Core, call: Call, came: Result | HandedBack) -> Result:
-    """Its result; or where it runs on, what it printed since the last time."""
+    """Its ending, which is delivered by that; or where it runs on, what it printed since the last time."""
     if isinstance(came, Result):
-        return came
+        return call.delivery.deliver()
     cwd = proc.link(f"/proc/{engine.live().pid}/cwd")
     return result(call, came.outcome, None, cwd, reason=came.reason, final=False)
 
@@ -252,7 +253,7 @@ def shell_died(engine: Core, call: Call) -> Steps[Result]:
     if mark is not None:
         code = mark.status
     came = result(call, call.ending or "shell_exited", code, shell.first_cwd, state_kept=False)
-    discard(engine, shell, came)
+    discard(engine, shell, call.delivery)
     return came
 
 
@@ -313,7 +314,7 @@ def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
     yield from _end(engine, call)
     call.note_killed(_hung_up(shell, call))
     came = result(call, "shell_exited", mark.status, cwd, state_kept=False)
-    discard(engine, shell, came)
+    discard(engine, shell, call.delivery)
     return came
 
 
@@ -330,10 +331,11 @@ def _final_mark(call: Call) -> Mark | None:
 def shut_down(engine: Core, why: str) -> Steps[None]:
     """End the session's shell politely: an idle one runs its EXIT trap, after its children were killed.
 
-    A command that was handed back has its end as its result, with all that it printed: who asks is told that, and why.
+    A command that was handed back has an ending, with all that it printed, and with ``why`` as its reason.
     """
-    shell, call = engine.shell, engine.call
-    engine.call = engine.unheard = None
+    shell, call = engine.shell, engine.handed_back
+    engine.withdraw_last()
+    engine.abandon_last()
     if shell is None:
         return
     if (yield from _is_ended_elsewhere(engine, shell)):
@@ -379,7 +381,7 @@ def destroy(engine: Core) -> Steps[None]:
 
 def _end(engine: Core, call: Call | None = None) -> Steps[Shell]:
     shell = engine.live()
-    engine.call = None
+    engine.withdraw_last()
     if not shell.dead:
         yield from _kill_all(shell, call)
     yield from _kill_strays(shell, call)
@@ -400,7 +402,8 @@ def or_abandon(engine: Core, steps: Steps[T]) -> Steps[T]:
 
 def abandon(engine: Core) -> None:
     """Kill the shell and everything below it where no waiting is possible; the next command finds it dead."""
-    shell, engine.call = engine.shell, None
+    shell = engine.shell
+    engine.withdraw_last()
     if engine.last is not None:
         engine.last.let_go()
     if shell is not None:
@@ -458,18 +461,19 @@ def _find_strays(shell: Shell) -> Steps[list[int]]:
     return found
 
 
-def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
-    """Give back what the dead shell had. Where who asked is struck meanwhile, the next command is told what ``came``.
+def discard(engine: Core, shell: Shell, cause: Delivery | None = None) -> None:
+    """Give back what the dead shell had. ``cause``: of the command that cost it.
 
-    It is known until all is given back: who closes the session again, or collects it, takes up what is left.
+    The shell is known until all is given back: who closes the session again, or collects it, takes up what is left.
     """
+    if cause is not None:
+        engine.note_loss(cause)
     engine.stop_unattended()  # perhaps it waits for a callback of the host's: Ctrl-C is heard
     try:
         with suppress(OSError):  # its terminal was hung up
             engine.unread += shell.keyboard.reset()
         _give_back(engine, shell)
     except BaseException:
-        engine.untold = came or engine.untold
         with suppress(Exception):  # what cannot be given back for good keeps nobody from a fresh one
             _give_back(engine, shell)
         engine.shell = None
@@ -479,7 +483,8 @@ def discard(engine: Core, shell: Shell, came: Result | None = None) -> None:
 
 def _give_back(engine: Core, shell: Shell) -> None:
     """Done again, after it was struck (a host with threads is, all the same), it does what is left."""
-    engine.call = engine.terminal_job = None
+    engine.withdraw_last()
+    engine.terminal_job = None
     with undisturbed(), ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
         steps.callback(shell.close)
         steps.callback(engine.on_close)
@@ -506,7 +511,7 @@ def finish(engine: Core, shell: Shell, call: Call) -> Steps[Result]:
     mark = call.framer.mark
     assert mark is not None
     flags = mark.flags
-    engine.call = None
+    engine.withdraw_last()
     if mark.thrown:
         yield from collect.ask(shell, _FORGET)
     engine.functions_trap, engine.errexit = b"T" in flags, b"e" in flags

@@ -19,15 +19,15 @@ def glimpse(engine: Engine, until: float | None) -> Steps[tuple[bytes, bool]]:
     call = engine.running("expect from", ended_too=True)
     if not call.terminal:
         raise InvalidRequest("expect looks at the terminal: run the command with stdin=TTY")
-    if not call.unseen and engine.unheard is None:
-        yield from engine.news(call, until, "yield")
+    if not call.unseen and call.delivery.runs_on:
+        yield from engine.await_output(call, until, "yield")
     seen = bytes(call.unseen)
     call.unseen.clear()
-    return seen, engine.unheard is not None
+    return seen, call.delivery.is_due
 
 
 def late(patterns: Any, exact: bool) -> int:
-    """The moment has passed before anybody could look: as ``expect`` tells that."""
+    """The moment has passed before anybody could look: do what ``expect`` does then."""
     index: int = Dialogue().expecter(patterns, exact).timeout()
     return index
 

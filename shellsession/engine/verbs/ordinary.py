@@ -21,6 +21,7 @@ from ..wire import LONG_READS, READ_MAX, SECRET, UNUSUAL, plain_mark, quote
 from .collect import QUICK, take_words
 from .command import Call, Typed
 from .core import NEVER, ONCE, Core
+from .delivery import DELIVERED
 from .submit import frame
 
 # A longer text goes into a file.
@@ -91,8 +92,6 @@ class Ordinary:
             or limits.spill is not None
             or limits.on_overflow != "truncate"
             or core.shell is not shell
-            or core.untold is not None
-            or core.unheard is not None
             or core.kill_reason
             or core.interrupt_requested
             or shell.busy
@@ -173,11 +172,12 @@ class Ordinary:
         control.lines_taken(mark)
         core.status, shell.busy = mark.status, b""
         duration = time.monotonic() - call.started
-        result = call.result = exited(*output, mark.status, shell.place(mark.cwd), duration)
+        delivery, result = call.delivery, exited(*output, mark.status, shell.place(mark.cwd), duration)
+        delivery.state, delivery.result = DELIVERED, result  # to the caller of `run`
         if call.request.on_output is not None:
             for name, data in zip(_NAMES, output, strict=True):
                 if data:
-                    call.tell(name, data)
+                    call.call_back(name, data)
             call.let_go()
         return result
 

@@ -1,7 +1,7 @@
 """How a verb stays with a command, until something is to be said of it.
 
 Law: a command is finished (bash gave its mark), handed back (it runs on), ended by us, or gone with its shell; and
-whatever strikes meanwhile, none is left running that nobody was told of.
+whatever exception is raised meanwhile, none is left running that its caller does not know of.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ...errors import (
     RESTARTED,
     STILL_RUNS,
     InvalidRequest,
-    NotRunning,
     SessionBusy,
     SessionClosed,
     ShellUnavailable,
@@ -31,7 +30,7 @@ from ..io.threads import Steps, T
 from ..kernel import proc
 from ..kernel.signals import undisturbed
 from . import collect, ending, submit
-from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, NEWS, OVERFLOW, TIMED_OUT
+from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .command import LOOK_TERMINAL, Call, Typed
 from .core import Core
 from .ending import HandedBack, announced, said_of, startup_failure
@@ -43,12 +42,12 @@ _ENDINGS: Final[dict[str, tuple[Outcome, str]]] = {
     INPUT: ("input", "the command waits for input from the terminal"),
     INTERRUPT: ("interrupted", "interrupted on request"),
     OVERFLOW: ("overflow", ending.OVERFLOWED),
-    NEWS: ("running", ""),
+    OUTPUT: ("running", ""),
 }
 
 
 def guarded(core: Core, steps: Steps[T]) -> Steps[T]:
-    """Whatever strikes while we wait (Ctrl-C, a cancelled task, a faulty callback): no command is left running."""
+    """Leave no command running, whatever is raised while we wait (Ctrl-C, a cancelled task, a faulty callback)."""
     shell = core.shell
     try:
         return (yield from steps)
@@ -68,14 +67,14 @@ def give_up(core: Core, shell: Shell | None) -> None:
 
 def end_what_runs(core: Core) -> Steps[None]:
     """An exception was raised in the steps: end the command that they were at."""
-    core.call = None
+    core.withdraw_last()
+    core.abandon_last()
     shell, call = core.shell, core.last
     if shell is not None and shell.busy:
         assert call is not None
         call.ending = call.ending or "interrupted"
         call.mute()
-        end = yield from ending.or_abandon(core, ending.interrupt(core, call))
-        core.untold = None if end is None or end.state_kept else end
+        yield from ending.or_abandon(core, ending.interrupt(core, call))
 
 
 def attend(
@@ -111,20 +110,20 @@ def attend(
     outcome, reason = _ENDINGS[what]
     policy = on_timeout or call.request.on_timeout
     patient = what in (TIMED_OUT, IDLE) and policy == "yield"
-    if patient or what == NEWS or (what == INPUT and call.terminal):
-        core.call = call
+    if patient or what == OUTPUT or (what == INPUT and call.terminal):
+        call.delivery.hand_back()
         submit.leave_stdin(shell, call)
         call.last_output = time.monotonic()  # for who looks whether it waits for input
         return HandedBack("running" if what == TIMED_OUT else outcome, reason)
     call.ending, call.reason = ("interrupted" if what == INPUT else outcome), reason
-    core.call = None
+    call.delivery.withdraw()
     if policy == "kill" and what in (TIMED_OUT, IDLE):
         return (yield from ending.kill_shell(core, call))
     return (yield from ending.interrupt(core, call))
 
 
 class Superseded(Exception):
-    """A restart came before anything was begun: its turn is first, and who hears this asks again behind it."""
+    """A restart came before anything was begun: its turn is first, and the caller asks again behind it."""
 
 
 class Engine(Core):
@@ -169,7 +168,7 @@ class Engine(Core):
         """Raises Superseded where a restart waits for its turn, and SessionClosed where it is the session's end."""
         if self.kill_reason:
             self.refuse_closed()
-            self.kill_reason = ""  # told once: that restart may have been struck itself (Ctrl-C), and never come
+            self.kill_reason = ""  # once: that restart may have been interrupted itself (Ctrl-C), and never come
             raise Superseded
 
     def _prepare(self, text: bytes) -> Steps[None]:
@@ -178,9 +177,10 @@ class Engine(Core):
         self.note_traps(request)
         call = self.last = submit.start(self, self.live(), request)
         came = yield from guarded(self, attend(self, call, call.until))
-        if call.ending is None:  # who waits meanwhile is told of commands, and of this only where he ended it
+        if call.ending is None:  # another thread that waits gets the ending of a command, or of this if it ended it
             self.attended = None
         assert isinstance(came, Result)  # without the terminal it is not handed back
+        call.delivery.deliver()
         if came.outcome != "exited" or (came.exit_code and self.options.check_startup):
             raise StartupFailed(startup_failure(text, came))
 
@@ -188,7 +188,8 @@ class Engine(Core):
 
     def run(self, request: Request) -> Steps[Result]:
         """Run one command until it ends, is handed back, or is ended."""
-        if self.shell is None or self.call is not None or self.closed:
+        last = self.last
+        if self.shell is None or (last is not None and last.delivery.handed_back) or self.closed:
             yield from self._ready()
         shell, ordinary = self.shell, self._ordinary
         try:
@@ -200,7 +201,8 @@ class Engine(Core):
                 self._ordinary = None
             else:
                 call = yield from self._begin(request)
-            result = call.result or said_of(self, call, (yield from attend(self, call, call.until)))
+            came = call.delivery.result or (yield from attend(self, call, call.until))
+            result = said_of(self, call, came)
             self._ordinary = Ordinary.after(self, call, ordinary)
             return result
         except GeneratorExit:
@@ -211,55 +213,45 @@ class Engine(Core):
             raise
 
     def follow(self, request: Request) -> Steps[Call]:
-        """Start a command that is followed bit by bit, with ``news``."""
+        """Start a command whose output is taken piece by piece, with ``next_pieces``."""
         yield from self._ready()
         call = yield from guarded(self, self._begin(request))
         call.pieces = []
-        if call.result is None:
-            self.call = call
+        if call.delivery.result is None:
+            call.delivery.hand_back()
         return call
 
-    def news(self, call: Call, until: float | None, on_timeout: OnTimeout | None = None) -> Steps[None]:
-        """Until the command prints something, ends (``ended`` has its result), or the moment passes."""
-        if self.call is not call:
+    def await_output(self, call: Call, until: float | None, on_timeout: OnTimeout | None = None) -> Steps[None]:
+        """Wait until the command prints something or ends (its ending is due then), or the moment passes."""
+        if not call.delivery.runs_on:
             return
-        call.following, call.has_news = True, False
+        call.following, call.has_output = True, False
         try:
-            came = yield from guarded(self, attend(self, call, until, on_timeout))
+            yield from guarded(self, attend(self, call, until, on_timeout))
         finally:
             call.following = False
-        if isinstance(came, Result):
-            self.unheard = came
 
-    def heard(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
-        """What came for who follows the command, who waits for it unless it is there, or the command has ended."""
+    def next_pieces(self, call: Call) -> Steps[list[tuple[Stream, bytes]]]:
+        """Its output since the last time; waits for some while there is none, and the command runs."""
         if not call.pieces or (call.until is not None and time.monotonic() >= call.until):
-            yield from self.news(call, call.until)
+            yield from self.await_output(call, call.until)
         return call.take_pieces()
 
     def drop(self, call: Call) -> Steps[None]:
-        """Who followed the command has left: end it, unless that has happened already, or is about to."""
-        call.abandoned = True
-        if self.call is call and not self.closed:
-            self.unheard = yield from self.interrupt()
-        self.forget_left()
+        """Whoever followed the command has left it: end it, unless it has ended already, or is about to."""
+        call.delivery.abandon()
+        if call.delivery.runs_on and not self.closed:
+            yield from guarded(self, self._interrupt(call))
 
     def _drop_left(self) -> Steps[None]:
-        """With asyncio a loop over the output is left before we hear of that."""
-        if self.call is not None and self.call.abandoned:
-            yield from self.drop(self.call)
-
-    def result_of(self, call: Call) -> Result:
-        """The result of a command that has ended, whoever ended it."""
-        self.unheard = None if self.unheard is call.result else self.unheard
-        if call.result is None:
-            raise NotRunning("the command was given up meanwhile, and its shell with it")
-        return call.result
+        """End a command whose follower has left it: with asyncio that is not seen when it happens."""
+        if (call := self.handed_back) is not None and call.delivery.abandoned:
+            yield from self.drop(call)
 
     def _ready(self) -> Steps[None]:
         """Refuse, or have a bash to type to."""
         yield from self._drop_left()
-        if self.call is not None:
+        if self.handed_back is not None:
             raise SessionBusy(STILL_RUNS)
         if self.shell is None or self.closed:
             yield from self.open()
@@ -267,30 +259,30 @@ class Engine(Core):
     def _begin(self, request: Request) -> Steps[Call]:
         """Type the command; nothing is typed when the shell is found dead, and the call says so."""
         shell, self._ordinary = self.live(), None
-        self.forget_left()
-        self.unheard, self.unread = None, b""
+        self.abandon_last()
+        self.unread = b""
         if shell.busy:  # the last one was struck where nothing could be done about it
             ending.abandon(self)
         is_gone = shell.lost or not shell.is_ready(self.terminal_job is None)
         if self.kill_reason:  # looked at behind that: who kills it says so first
             ending.abandon(self)
             self._give_way()
-        if (untold := self.untold) is None and not is_gone:
+        lost, self.lost = None if self.lost is None else self.lost.loss, None
+        if lost is None and not is_gone:
             self.note_traps(request)
             self.traced = self.prompt_speaks and self.may_trap(request) and (yield from ending.is_traced(shell))
             return submit.start(self, shell, request)
         call = self.last = Call(request, Typed(), self.left)
         call.not_run = True
         call.reason = GONE
-        if untold is None:
+        if lost is None:
             yield from ending.shell_died(self, call)
         else:
-            self.untold = None
-            call.end(announced(untold))
+            call.end(announced(lost))
         return call
 
     def _stay(self, call: Call, until: float | None) -> Steps[Result]:
-        return said_of(self, call, (yield from attend(self, call, until, "yield")))
+        return said_of(self, call, call.delivery.result or (yield from attend(self, call, until, "yield")))
 
     # -- a command that was handed back
 
@@ -298,12 +290,7 @@ class Engine(Core):
         """Stay with the running command until it ends, waits for input, or the moment passes."""
         yield from self._drop_left()
         call = self.running("wait for", ended_too=True)
-        return self._take_end() or (yield from guarded(self, self._stay(call, until)))
-
-    def _take_end(self) -> Result | None:
-        """The end that came while nobody waited for it: it is told once."""
-        end, self.unheard = self.unheard, None
-        return end
+        return (yield from guarded(self, self._stay(call, until)))
 
     def poll(self) -> Steps[Result]:
         """What came since, without waiting."""
@@ -332,23 +319,23 @@ class Engine(Core):
                 return  # seen again by who waits for it
 
     def interrupt(self, meant: Call | None = None) -> Steps[Result]:
-        """End the running command and keep the shell; or how it ended, if it has by itself and nobody was told.
+        """End the running command and keep the shell; or deliver its ending, if it has ended by itself.
 
         ``meant``: this one, and none that came later.
         """
-        if meant is not None and meant is not self.call:
-            return self.result_of(meant)
+        if meant is not None and not meant.delivery.runs_on:
+            return meant.delivery.deliver()
         call = self.running("interrupt", ended_too=True)
         # A look at it that came first has perhaps done what was asked for.
-        return self._take_end() or (yield from guarded(self, self._interrupt(call)))
+        if call.delivery.runs_on:
+            yield from guarded(self, self._interrupt(call))
+        return call.delivery.deliver()
 
-    def _interrupt(self, call: Call) -> Steps[Result]:
-        came = yield from attend(self, call, time.monotonic(), "yield")
-        if isinstance(came, Result):
-            return came
-        call.ending, call.reason = "interrupted", "interrupted on request"
-        self.call = None
-        return (yield from ending.interrupt(self, call))
+    def _interrupt(self, call: Call) -> Steps[None]:
+        if not isinstance((yield from attend(self, call, time.monotonic(), "yield")), Result):
+            call.ending, call.reason = "interrupted", "interrupted on request"
+            call.delivery.withdraw()
+            yield from ending.interrupt(self, call)
 
     # -- end
 
@@ -359,8 +346,9 @@ class Engine(Core):
 
     def restart(self) -> Steps[None]:
         """A fresh bash, with the first cwd and environment, and the startup commands run again."""
-        self.kill_reason, self.untold = "", None
+        self.kill_reason = ""
         yield from ending.or_abandon(self, ending.shut_down(self, RESTARTED))
+        self.lost = None  # who asks for a restart knows
         yield from self.open()
 
     def close(self) -> Steps[None]:
@@ -378,9 +366,9 @@ class Engine(Core):
     def free_since(self) -> float | None:
         """From any thread: since when nothing runs here; None while a command does.
 
-        What was handed back may have ended, with nobody to ask how: then since that was seen. It stays to be told.
+        What was handed back may have ended, and nobody asked for its ending: then since that was seen.
         """
-        call = self.call
+        call = self.handed_back
         if self.state != "running":
             return self.idle_since
         if call is None or self.attended is not None:
@@ -389,7 +377,7 @@ class Engine(Core):
         return call.over_since
 
     def _is_over(self, call: Call) -> bool:
-        """By the look of it: bash is at its prompt again, or gone, and nothing of the command is left, nor is heard.
+        """By the look of it: bash is at its prompt again, or gone, and nothing of the command is left, nor any output.
 
         Not ``shell.dead``, which reaps: the status is for the thread that is in a verb.
         """
