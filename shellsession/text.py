@@ -132,8 +132,8 @@ def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True,
         return _mark(omitted + len(data), "", more)[:room]
     head, size = _first(before, free // 2, cleaned)
     tail, rest = _last(after, free - len(head), cleaned)
-    missing = data[size : len(data) - rest]
-    mark = _mark(omitted + len(missing), "" if omitted else _lines(missing), more)
+    end = len(data) - rest
+    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end), more)
     return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
 
 
@@ -181,13 +181,14 @@ def _begins_line(data: bytes, size: int) -> bool:
     return data[len(data) - size - 1 : len(data) - size] == b"\n"
 
 
-def _lines(data: bytes) -> str:
-    """How many lines that is, in words."""
-    if len(data) <= _COUNTED:
-        count = data.count(b"\n")
+def _lines(data: bytes, begin: int, end: int) -> str:
+    """How many lines end between two places, in words; "" for none."""
+    size = end - begin
+    if size <= _COUNTED:
+        count = data.count(b"\n", begin, end)
         return f"{_grouped(count)} line{'s' * (count != 1)}" if count else ""
-    middle = (len(data) - _COUNTED) // 2
-    count = data.count(b"\n", middle, middle + _COUNTED) * len(data) // _COUNTED
+    middle = begin + (size - _COUNTED) // 2
+    count = data.count(b"\n", middle, middle + _COUNTED) * size // _COUNTED
     step = 10 ** max(0, len(str(count)) - 2)
     return f"about {_grouped(count // step * step)} lines" if count else ""
 
