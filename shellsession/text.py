@@ -45,6 +45,8 @@ _ESCAPE: Final = re.compile(
 _MOVES: Final = re.compile("([\r\b\x1c\x1d\x1e])")
 _MOVED_LINE: Final = re.compile("[^\n]*[\r\b\x1c\x1d\x1e][^\n]*")
 
+LOST: Final = "its state is lost, the next command starts in a fresh one"
+KEPT: Final = "the shell, its directory and its variables are kept"
 # So many bytes are looked at for each character that there is room for.
 _WINDOW: Final = 2
 # What models are given elsewhere, too, before it crowds out the task: about 8 000 tokens.
@@ -216,11 +218,7 @@ def ending(result: Ended) -> str:
     if not result.ran:
         return f"not run: {result.reason}"
     seconds = _rounded(result.duration)
-    kept = (
-        "the shell and its state are kept"
-        if result.state_kept
-        else "the shell's state is lost; the next command starts in a fresh one"
-    )
+    kept = KEPT if result.state_kept else LOST
     match result.outcome:
         case "exited":
             said = status(result.exit_code) if result.exit_code else ""
@@ -252,7 +250,11 @@ def _rounded(seconds: float) -> str:
 
 
 def report(
-    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool, more: str = ""
+    streams: Sequence[tuple[str, bytes, int, int]],
+    notes: Sequence[str],
+    room: int,
+    cleaned: bool = True,
+    more: str = "",
 ) -> str:
     """Output and how it ended, as one text of at most ``room`` characters.
 
