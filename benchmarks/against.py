@@ -47,13 +47,16 @@ def opened(startup):
 
 
 def first(command):
-    with Session() as session:
-        session.run(command)
+    # Popen's first answer leaves out what ends its bash, too.
+    session = Session()
+    start = clock()
+    session.run(command)
+    took = clock() - start
+    session.close()
+    return took
 
 
 def runner(kind, startup):
-    if kind == "first":
-        return first
     key = kind, *startup
     if key not in sessions:
         sessions[key] = remote if kind == "daemon" else opened(startup)
@@ -62,6 +65,9 @@ def runner(kind, startup):
 
 for line in sys.stdin:
     kind, startup, command, count = json.loads(line)
+    if kind == "first":
+        print(json.dumps([first(command) for _ in range(count)]), flush=True)
+        continue
     run, took = runner(kind, startup), []
     for _ in range(count):
         start = clock()
