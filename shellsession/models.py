@@ -214,7 +214,7 @@ def path_text(value: Any) -> str | None:
     return None
 
 
-_STDERR_SHOWN: Final = 2000  # bytes of stderr in the error of a command that failed
+_LAST_OUTPUT: Final = 2000  # bytes of output in the error of a command that failed
 LONGEST: Final = 1e9  # 31 years: more is a mistake, and clocks overflow at some point
 
 
@@ -223,7 +223,9 @@ def check_seconds(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
-        raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}), or None for no limit")
+        raise InvalidRequest(
+            f"{name} is a positive number of seconds (at most {LONGEST:.0f}), or None for no limit, not {value!r:.100}"
+        )
 
 
 def check_flag(name: str, value: object) -> None:
@@ -383,6 +385,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         notes = [ending(self)]
         if self.background:
             notes.append(f"left running in the background: process {', '.join(map(str, self.background))}")
+        if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
+            notes.append(f"all of the output: {', '.join(files)}")
         return report(streams_of(self), notes, max_chars, clean)
 
     def __str__(self) -> str:
@@ -491,7 +495,9 @@ def checked(result: Result, check: bool, command: object = "") -> Result:
 
 
 def _outline(result: Result, command: object) -> str:
-    """Return the end of an error message: the command, and the end of its stderr."""
+    """Return the end of an error message: the command, and the end of its stderr (of its stdout if that is empty)."""
     text = command_bytes(command).decode("utf-8", "replace") if command else ""
-    shown = fitted(result.stderr_bytes[-_STDERR_SHOWN:], 0, 0, _STDERR_SHOWN).rstrip()
-    return f": {text:.200}" * bool(text) + (f"\nThe end of stderr:\n{shown}" if shown else "")
+    for name, data, *_ in reversed(streams_of(result)):  # test runners write their findings to stdout
+        if shown := fitted(data[-_LAST_OUTPUT:], 0, 0, _LAST_OUTPUT).rstrip():
+            return f": {text:.200}" * bool(text) + f"\nThe end of {name}:\n{shown}"
+    return f": {text:.200}" * bool(text)

@@ -286,13 +286,13 @@ class Call:
     reason = ""
     signal: int | None = None
     control_closed = False  # bash has closed its control socket
-    stolen = False  # another process has read what was typed
+    stolen = False  # something else has read what was typed
     killed: tuple[int, ...] = ()
     hung: Set[int] = frozenset()  # streams that no process holds at the moment (POLLHUP)
     hung_until = 0.0
     idle_looks = 0
     readers: Set[int] = frozenset()  # the processes that read the terminal at the last check
-    not_run = False  # the shell was gone before it was typed, or another process read its lines
+    not_run = False  # the shell was gone before it was typed, or something else read its lines
     fault: BaseException | None = None  # what a callback raised outside of a verb
     paused = False  # its output is not read, because its consumer has enough for now
     retyped = 0
