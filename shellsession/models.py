@@ -473,7 +473,7 @@ def command_bytes(command: object) -> bytes:
     """Return the text of a command as bash reads it, with the words of a list quoted. Raises InvalidRequest."""
     if isinstance(command, list | tuple):
         if not command or not all(isinstance(word, str) for word in command):
-            raise InvalidRequest("a command that is a list needs one or more str, the program first")
+            raise InvalidRequest("a command of several words is a list of str: the program first, then its arguments")
         import shlex
 
         command = shlex.join(command)
