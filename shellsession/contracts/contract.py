@@ -214,11 +214,6 @@ def quoted(text: bytes) -> bytes:
     return shlex.quote(text.decode("latin-1")).encode("latin-1")
 
 
-def limited(result: Result, limit: float | None) -> Limited:
-    """The result with its time limit, which a policy set."""
-    return Limited(**vars(result), limit=limit)
-
-
 def limit_of(result: Result, usual: float | None) -> str:
     """The time limit of the result, as a number of seconds for people; ``usual`` is the contract's."""
     limit = result.limit if isinstance(result, Limited) else usual

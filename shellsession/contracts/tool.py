@@ -46,6 +46,7 @@ from .contract import (
     Ask,
     Contract,
     Judge,
+    Limited,
     Log,
     Look,
     P,
@@ -55,7 +56,6 @@ from .contract import (
     WrappedRequest,
     definition,
     display,
-    limited,
     quoted,
 )
 from .one_shot import NONCE, WITHOUT, bash_c, without
@@ -525,7 +525,7 @@ class _Bound(BoundContract[P]):
             if not isinstance(result, Result):
                 return result
             result = self._mask(result, before)
-            return result if request.timeout == action.timeout else limited(result, request.timeout)
+            return result if request.timeout == action.timeout else Limited(**vars(result), limit=request.timeout)
         if isinstance(action, Restart):
             if cancel is not None and cancel.cancelled:
                 raise CallCancelled
@@ -546,7 +546,9 @@ class _Bound(BoundContract[P]):
                 self._rely_on(prepared[0])
             try:
                 result = await self._wait("run", *prepared, cancel)
-                if _was_not_run(request, result):
+                if not result.ran:  # an earlier command had killed the shell
+                    if not request.isolated:  # and state was lost with it
+                        raise ShellUnavailable(result.reason)
                     result = await self._wait("run", *prepared, cancel)
                 return self._read(request, prepared[1], result)
             except SessionClosed:
@@ -680,14 +682,3 @@ class Binder(Generic[P]):
 def _secret_variables(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
     shown = policy.environment(environ)
     return {name: value for name, value in environ.items() if name not in shown or any(secret_values({name: value}))}
-
-
-def _was_not_run(request: Request, result: Result) -> bool:
-    """True if the command was not run because an earlier command had killed the shell.
-
-    An isolated call is then run again in a fresh shell, as it keeps no state. For any other call, raises
-    ShellUnavailable, as state was lost with the shell.
-    """
-    if not result.ran and not request.isolated:
-        raise ShellUnavailable(result.reason)
-    return not result.ran
