@@ -301,18 +301,6 @@ class _Agents(Generic[S]):
     def _attempt(self, agent: object) -> _Attempt[S]:
         return _Attempt(self._registry, agent, self.session(agent))
 
-    def _find(self, agent: object) -> S | None:
-        """The agent's session, or None; this makes none. Raises SessionClosed."""
-        return self._registry.find(agent)
-
-    def _take_loss(self, agent: object) -> bool:
-        """True once after a session of this agent expired whose state a tool relied on."""
-        return self._registry.take_loss(agent)
-
-    def _forget(self, agent: object, session: S) -> None:
-        """Forget this closed session, if it is still the agent's."""
-        self._registry.forget(agent, session)
-
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""
         if agent is not ...:
@@ -360,7 +348,7 @@ class Agents(_Agents[Session]):
         """Start a fresh bash for the agent."""
         while True:
             with self._attempt(agent) as session:
-                self._take_loss(agent)
+                self._registry.take_loss(agent)
                 return session.restart()
 
     def close(self, agent: object = ...) -> None:
@@ -411,7 +399,7 @@ class AsyncAgents(_Agents[AsyncSession]):
         """As ``Agents.restart``."""
         while True:
             with self._attempt(agent) as session:
-                self._take_loss(agent)
+                self._registry.take_loss(agent)
                 return await session.restart()
 
     async def close(self, agent: object = ...) -> None:

@@ -330,7 +330,7 @@ class BoundContract(Generic[P]):
     def _existing_session(self) -> Any:
         """The session, or None if the agent has none yet. Unlike ``_session``, this makes none."""
         agents = isinstance(self._where, Agents | AsyncAgents)
-        return self._where._find(self._live_agent()) if agents else self._where
+        return self._where._registry.find(self._live_agent()) if agents else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
@@ -569,7 +569,7 @@ class _Bound(BoundContract[P]):
 
     def _take_loss(self) -> bool:
         """True, once, if this agent's session has expired. A daemon reports this by itself."""
-        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._live_agent())
+        return isinstance(self._where, Agents | AsyncAgents) and self._where._registry.take_loss(self._live_agent())
 
     async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judge(action)
