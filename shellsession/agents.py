@@ -10,8 +10,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
@@ -241,25 +241,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Attempt(Generic[S]):
-    """A context for one attempt to use an agent's session.
-
-    If the session turns out to be closed, nothing was run: the block ends without an error, and the caller tries again.
-    """
-
-    def __init__(self, registry: Registry[S], agent: object, session: S) -> None:
-        self._registry, self._agent, self._session = registry, agent, session
-
-    def __enter__(self) -> S:
-        return self._session
-
-    def __exit__(self, _: object, error: BaseException | None, *__: object) -> bool:
-        if isinstance(error, ShellUnavailable):
-            self._registry.forget_unopened(self._agent, self._session)
-        # A session that is not closed belongs to the parent of a fork that bypassed Python's os.fork: raise the error.
-        return isinstance(error, SessionClosed) and self._session.closed
-
-
 class _Agents(Generic[S]):
     """The common base class of Agents and AsyncAgents."""
 
@@ -298,8 +279,22 @@ class _Agents(Generic[S]):
         """The state of every agent that has a session."""
         return self._registry.infos()
 
-    def _attempt(self, agent: object) -> _Attempt[S]:
-        return _Attempt(self._registry, agent, self.session(agent))
+    @contextmanager
+    def _attempt(self, agent: object) -> Iterator[S]:
+        """Yield the agent's session for one attempt to use it.
+
+        If it turns out to be closed, nothing was run: the block ends without an error, and the caller tries again.
+        """
+        session = self.session(agent)
+        try:
+            yield session
+        except ShellUnavailable:
+            self._registry.forget_unopened(agent, session)
+            raise
+        except SessionClosed:
+            # One that is not closed belongs to the parent of a fork that bypassed Python's os.fork.
+            if not session.closed:
+                raise
 
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""
