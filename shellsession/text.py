@@ -214,7 +214,7 @@ def ending(result: Ended) -> str:
     """How a command ended, in words; "" where it simply succeeded."""
     if not result.ran:
         return f"not run: {result.reason}"
-    seconds = _rounded(result.duration)
+    seconds = rounded(result.duration)
     kept = (
         "the shell and its state are kept"
         if result.state_kept
@@ -245,7 +245,7 @@ def status(code: int | None) -> str:
     return f"exit status {code}" + (f" (128 + {name})" if name else "")
 
 
-def _rounded(seconds: float) -> str:
+def rounded(seconds: float) -> str:
     """The seconds as people read them; never 0 for what took some time."""
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
 

@@ -29,6 +29,7 @@ from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
 from ..models import LONGEST, TTY, Limits, Result, check_seconds
+from ..text import rounded
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -75,18 +76,13 @@ def _describe_end(result: Result) -> str:
         case "exited":
             return f"exit status {result.exit_code}" if result.exit_code else ""
         case "running":
-            return f"still running after {_rounded(result.duration)} s: {_NEXT}"
+            return f"still running after {rounded(result.duration)} s: {_NEXT}"
         case "input":
             return "it waits for input: `send` answers it, `interrupt` ends it"
         case "timed_out" | "idle":
             kept = KEPT if result.state_kept else LOST
-            return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
+            return f"ended by its time limit after {rounded(result.duration)} s; {kept}"
     return describe_ending(result)
-
-
-def _rounded(seconds: float) -> str:
-    """The seconds as text for people; never 0 for a time that is not."""
-    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
 
 
 def job_fields(job: Job) -> dict[str, Any]:
