@@ -45,6 +45,8 @@ _ESCAPE: Final = re.compile(
 _MOVES: Final = re.compile("([\r\b\x1c\x1d\x1e])")
 _MOVED_LINE: Final = re.compile("[^\n]*[\r\b\x1c\x1d\x1e][^\n]*")
 
+LOST: Final = "its state is lost, the next command starts in a fresh one"
+KEPT: Final = "the shell, its directory and its variables are kept"
 # So many bytes are looked at for each character that there is room for.
 _WINDOW: Final = 2
 # What models are given elsewhere, too, before it crowds out the task: about 8 000 tokens.
@@ -132,8 +134,8 @@ def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True,
         return _mark(omitted + len(data), "", more)[:room]
     head, size = _first(before, free // 2, cleaned)
     tail, rest = _last(after, free - len(head), cleaned)
-    missing = data[size : len(data) - rest]
-    mark = _mark(omitted + len(missing), "" if omitted else _lines(missing), more)
+    end = len(data) - rest
+    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end), more)
     return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
 
 
@@ -181,13 +183,14 @@ def _begins_line(data: bytes, size: int) -> bool:
     return data[len(data) - size - 1 : len(data) - size] == b"\n"
 
 
-def _lines(data: bytes) -> str:
-    """How many lines that is, in words."""
-    if len(data) <= _COUNTED:
-        count = data.count(b"\n")
+def _lines(data: bytes, begin: int, end: int) -> str:
+    """How many lines end between two places, in words; "" for none."""
+    size = end - begin
+    if size <= _COUNTED:
+        count = data.count(b"\n", begin, end)
         return f"{_grouped(count)} line{'s' * (count != 1)}" if count else ""
-    middle = (len(data) - _COUNTED) // 2
-    count = data.count(b"\n", middle, middle + _COUNTED) * len(data) // _COUNTED
+    middle = begin + (size - _COUNTED) // 2
+    count = data.count(b"\n", middle, middle + _COUNTED) * size // _COUNTED
     step = 10 ** max(0, len(str(count)) - 2)
     return f"about {_grouped(count // step * step)} lines" if count else ""
 
@@ -214,12 +217,8 @@ def ending(result: Ended) -> str:
     """How a command ended, in words; "" where it simply succeeded."""
     if not result.ran:
         return f"not run: {result.reason}"
-    seconds = rounded(result.duration)
-    kept = (
-        "the shell and its state are kept"
-        if result.state_kept
-        else "the shell's state is lost; the next command starts in a fresh one"
-    )
+    seconds = _rounded(result.duration)
+    kept = KEPT if result.state_kept else LOST
     match result.outcome:
         case "exited":
             said = status(result.exit_code) if result.exit_code else ""
@@ -245,13 +244,17 @@ def status(code: int | None) -> str:
     return f"exit status {code}" + (f" (128 + {name})" if name else "")
 
 
-def rounded(seconds: float) -> str:
+def _rounded(seconds: float) -> str:
     """The seconds as people read them; never 0 for what took some time."""
     return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
 
 
 def report(
-    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool, more: str = ""
+    streams: Sequence[tuple[str, bytes, int, int]],
+    notes: Sequence[str],
+    room: int,
+    cleaned: bool = True,
+    more: str = "",
 ) -> str:
     """Output and how it ended, as one text of at most ``room`` characters.
 

@@ -20,10 +20,9 @@ from pydantic import Field
 
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Limits, Request, Result, check_flag, check_seconds, streams_of
-from ..text import unfinished
+from ..text import LOST, unfinished
 from .cancel import CallCancelled
 from .contract import (
-    LOST,
     Ask,
     BadCall,
     Contract,

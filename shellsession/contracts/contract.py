@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ..errors import ContractError, InvalidRequest
 from ..models import Request, Result, path_text, streams_of
-from ..text import decoded, unfinished
+from ..text import LOST, decoded, unfinished
 
 P = TypeVar("P")
 M = TypeVar("M", bound="Input")
@@ -228,8 +228,6 @@ def first(data: bytes, size: int) -> str:
 
 
 # What becomes of the session's state. Both follow a clause about bash: "bash was killed: its state is lost, ...".
-LOST: Final = "its state is lost, the next command starts in a fresh one"
-KEPT: Final = "the shell, its directory and its variables are kept"
 
 
 class CallError(ContractError):

@@ -38,10 +38,10 @@ from ..models import Request, Result
 from ..policy.rules import UNCONFIRMED, Policy, refused, yes
 from ..policy.secrets import secret_values
 from ..sandbox import USABLE
+from ..text import LOST
 from . import cancel
 from .cancel import CallCancelled, CancelToken
 from .contract import (
-    LOST,
     Action,
     Ask,
     Contract,

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import LONGEST, Limits, Result
+from ..models import LONGEST, Limits, Result, streams_of
+from ..text import fitted
 from .extras import missing
-from .toolbox import Toolbox, streams
+from .toolbox import Toolbox
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -103,7 +104,7 @@ def _seconds(timeout_ms: object, usual: float) -> float:
 def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
-    stdout, stderr = streams([result], limit)
+    stdout, stderr = (fitted(data, omitted, cut, limit) for _, data, omitted, cut in streams_of(result))
     stderr = append_line(stderr, notice(result, stateful=True))
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 

@@ -214,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Is nothing on its way, and has it nothing (the session, a place from which to look on) that ends with it?"""
-        busy = self._in_flight or self._messages or self._at_end or self.congested or self._decoder.is_amid
+        busy = self._in_flight or self._messages or self._at_end or self.congested or self._decoder.is_incomplete
         return self._open is not None and not busy
 
     @property
