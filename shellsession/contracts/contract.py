@@ -227,9 +227,6 @@ def first(data: bytes, size: int) -> str:
     return head[: len(head) - len(unfinished(head))].decode("utf-8", "replace")
 
 
-# What becomes of the session's state. Both follow a clause about bash: "bash was killed: its state is lost, ...".
-
-
 class CallError(ContractError):
     """The error of a call. ``stdout`` and ``stderr`` are what its command had printed; "" if none ran."""
 
