@@ -155,11 +155,6 @@ class Registry(Generic[S]):
             if (entry := self._entries.get(_key(agent))) is not None and entry.session is session:
                 del self._entries[_key(agent)]
 
-    def forget_unopened(self, agent: object, session: S) -> None:
-        """Remove a session whose bash could not start, unless it ran before or another caller is starting it."""
-        if session._engine.last is None is session.pid and not session._is_in_use():
-            self.forget(agent, session)
-
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""
         with self.lock:
@@ -289,7 +284,9 @@ class _Agents(Generic[S]):
         try:
             yield session
         except ShellUnavailable:
-            self._registry.forget_unopened(agent, session)
+            # Not one that ran before, or that another caller is starting.
+            if session._engine.last is None and session.pid is None and not session._is_in_use():
+                self._registry.forget(agent, session)
             raise
         except SessionClosed:
             # One that is not closed belongs to the parent of a fork that bypassed Python's os.fork.

@@ -151,12 +151,6 @@ def bash_program(session: Any) -> list[str]:
     return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
 
 
-def started(session: Any) -> Mapping[str, str]:
-    """The environment that the session's bash was started with, or will be."""
-    environ: Mapping[str, str] = _made_with(session)["started"]
-    return environ
-
-
 def _made_with(session: Any) -> dict[str, Any]:
     """The options that the session was made with, here or in a daemon; ``started`` is the environment of its bash."""
     if (engine := getattr(session, "_engine", None)) is None:
@@ -491,7 +485,7 @@ class _Bound(BoundContract[P]):
         environs: list[Mapping[str, str]] = [inherited()]
         with suppress(ShellSessionError):  # the agent is gone, or all sessions are
             if (session := self._existing_session()) is not None:
-                environs.append(started(session))
+                environs.append(_made_with(session)["started"])
         return environs
 
     async def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> P:
