@@ -25,8 +25,8 @@ import shlex
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
@@ -269,8 +269,46 @@ _TITLE_MAX: Final = 200  # bytes of a command in the title of a call
 _NOT_RUN: Final = "nothing was run; change to another directory"
 
 
-class BoundContract(Generic[P]):
-    """A contract bound to the session, or the agents, that run its calls."""
+def _agent_reference(agent: object) -> Callable[[], object]:
+    """A function that returns the agent. An object is held by a weak reference, as in Agents."""
+    if agent is None or isinstance(agent, str):
+        return lambda: agent
+    try:
+        return weakref.ref(agent)
+    except TypeError:
+        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
+        raise InvalidRequest(text) from None
+
+
+def _title(command: bytes) -> str:
+    line, _, more = command.strip().partition(b"\n")
+    shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
+    return shown + " ..." if more or len(line) > _TITLE_MAX else shown
+
+
+# Fields of a request that are not options of ``run``.
+_NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
+
+
+def _options(request: Request) -> dict[str, Any]:
+    """The options of the request, all of them: ``run`` raises TypeError for one that it does not know."""
+    return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
+
+
+# Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
+_EARLIER_MAX: Final = 24
+
+_log: Final = logging.getLogger("shellsession.interaction")
+# The operations of a call that take time: run a command, ask a person, restart bash.
+Operation = Literal["run", "ask", "restart"]
+Operations = Mapping[Operation, Callable[..., Any]]
+
+
+class _Bound(Generic[P]):
+    """A contract bound to the session, or the agents, that run its calls; it performs them under its policy."""
+
+    _cached: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
+    _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
 
     def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
         if isinstance(where, Agents | AsyncAgents):
@@ -383,48 +421,6 @@ class BoundContract(Generic[P]):
                 f"the working directory {display(self._place())} cannot be entered ({why}): {_NOT_RUN}"
             )
 
-
-def _agent_reference(agent: object) -> Callable[[], object]:
-    """A function that returns the agent. An object is held by a weak reference, as in Agents."""
-    if agent is None or isinstance(agent, str):
-        return lambda: agent
-    try:
-        return weakref.ref(agent)
-    except TypeError:
-        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
-        raise InvalidRequest(text) from None
-
-
-def _title(command: bytes) -> str:
-    line, _, more = command.strip().partition(b"\n")
-    shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
-    return shown + " ..." if more or len(line) > _TITLE_MAX else shown
-
-
-# Fields of a request that are not options of ``run``.
-_NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
-
-
-def _options(request: Request) -> dict[str, Any]:
-    """The options of the request, all of them: ``run`` raises TypeError for one that it does not know."""
-    return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
-
-
-# Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
-_EARLIER_MAX: Final = 24
-
-_log: Final = logging.getLogger("shellsession.interaction")
-# The operations of a call that take time: run a command, ask a person, restart bash.
-Operation = Literal["run", "ask", "restart"]
-Operations = Mapping[Operation, Callable[..., Any]]
-
-
-class _Bound(BoundContract[P]):
-    """Performs the calls of a contract, under its policy."""
-
-    _cached: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
-    _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
-
     @property
     def owner(self) -> tuple[object, ...]:
         """A key for the session of these calls, valid while it lives. Calls with one key run one after the other."""
@@ -445,15 +441,6 @@ class _Bound(BoundContract[P]):
         agent = self._agent()
         name = agent if isinstance(agent, str) else "" if agent is None else f"<{type(agent).__name__}>"
         return verdict.request, Ask(self._policy.confirm, (verdict.question, name, self._pwd()))
-
-    @contextmanager
-    def _confirmation_limit(self) -> Iterator[float | None]:
-        """Yield the time limit of a confirmation. A TimeoutError in the block becomes PolicyRefused."""
-        seconds = None if self._policy is None else self._policy.confirm_timeout
-        try:
-            yield seconds
-        except TimeoutError:
-            raise refused(f"it was not confirmed within {seconds} s") from None
 
     def _mask(self, result: Result, before: list[Mapping[str, str]]) -> Result:
         """The result without secrets: the present ones, and those from before the command ran."""
@@ -568,8 +555,11 @@ class _Bound(BoundContract[P]):
     async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judge(action)
         if question is not None:
-            with self._confirmation_limit() as seconds:
+            seconds = None if self._policy is None else self._policy.confirm_timeout
+            try:
                 answer = await self._ask(question, seconds, cancel)
+            except TimeoutError:
+                raise refused(f"it was not confirmed within {seconds} s") from None
             if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
