@@ -43,7 +43,6 @@ _ESCAPE: Final = re.compile(
     r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1f\x7f]"
 )
 _MOVES: Final = re.compile("([\r\b\x1c\x1d\x1e])")
-_MOVED_LINE: Final = re.compile("[^\n]*[\r\b\x1c\x1d\x1e][^\n]*")
 
 # So many bytes are looked at for each character that there is room for.
 _WINDOW: Final = 2
@@ -95,12 +94,17 @@ def clean(text: str) -> str:
     text = text.replace("\r\n", "\n")
     text = _ERASE_LINE.sub(lambda found: _ERASES[found[1]], re.sub("[\x1c\x1d\x1e]", "", text))
     text = _ESCAPE.sub("", text)
-    return _MOVED_LINE.sub(lambda found: _drawn(found[0]), text)
+    if not _MOVES.search(text):
+        return text
+    return "\n".join(_drawn(line) if _MOVES.search(line) else line for line in text.split("\n"))
 
 
 def _drawn(line: str) -> str:
-    """One line in which the cursor moves, as it looks at last."""
-    shown, at = "", 0
+    """One line in which the cursor moves, as it looks at last.
+
+    Nothing is copied for each move: the time grows with the length of the line, also for a line made to be slow.
+    """
+    cells, first, at = list[str](), 0, 0  # what stands before the first column is erased; no cursor is beyond the last
     for piece in _MOVES.split(line):
         match piece:
             case "\r":
@@ -108,14 +112,21 @@ def _drawn(line: str) -> str:
             case "\b":
                 at = max(0, at - 1)
             case "\x1c":
-                shown = shown[:at]
+                del cells[at:]
+                first = min(first, at)
             case "\x1d":
-                shown = " " * at + shown[at:]
+                first = max(first, min(at + 1, len(cells)))
             case "\x1e":
-                shown = ""
+                del cells[at:]
+                first = at
             case _ if piece:
-                shown = shown[:at].ljust(at) + piece + shown[at + len(piece) :]
-                at += len(piece)
+                end = at + len(piece)
+                if at < first:
+                    cells[end:first] = " " * (first - end)
+                    first = at
+                cells[at:end] = piece
+                at = end
+    shown = " " * first + "".join(cells[first:])
     return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -98,6 +99,8 @@ def test_what_was_lost_before_is_counted_too(omitted: int, data: bytes, cut: int
         ("long line\r\x1b[Kshort\n", "short\n"),
         ("long line\x1b[2K\rshort\n", "short\n"),
         ("abc\x1b[1K\rx", "x"),
+        ("abc\b\x1b[1K", ""),
+        ("abcd\rxy\x1b[1K\by", " y d"),
         ("ab\b\bX\n", "Xb\n"),
         ("one\r\ntwo\r\n", "one\ntwo\n"),
         (
@@ -118,6 +121,21 @@ def test_cleaning_keeps_the_lines_and_leaves_no_control(printed: str) -> None:
     shown = clean(printed)
     assert shown.count("\n") == printed.count("\n")
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", shown)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "\x1b[1m" + "x" * 300_000,
+        "x" * 500_000 + "\b\ba" * 200_000,
+        "\x1b[" + "1" * 300_000,
+        "\x1b" + " " * 300_000,
+    ],
+)
+def test_no_line_takes_more_than_its_length_to_clean(printed: str) -> None:
+    begun = time.process_time()
+    clean(printed)
+    assert time.process_time() - begun < 2  # a tenth of that; where it grew with the square of the length, up to minutes
 
 
 whole = st.integers(0, 10**9)
