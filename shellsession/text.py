@@ -51,6 +51,8 @@ MAX_CHARS: Final = 30_000
 # The lines of more bytes than this are estimated from as many in the middle: to count them would take longer than all
 # else (1 MiB: 0.5 ms).
 _COUNTED: Final = 1 << 15
+# So many process ids are shown.
+_LISTED: Final = 20
 
 
 def unfinished(data: bytes) -> bytes:
@@ -205,6 +207,12 @@ def _lines(data: bytes) -> str:
 
 def _mark(size: int, lines: str, more: str) -> str:
     return f"[... {_grouped(size)} bytes{f' ({lines})' if lines else ''} omitted{more} ...]"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Some of many numbers, and how many more there are: a list of all could leave no room for the output."""
+    more = len(numbers) - _LISTED
+    return ", ".join(map(str, numbers[:_LISTED])) + (f" and {_grouped(more)} more" if more > 0 else "")
 
 
 def _grouped(number: int) -> str:
