@@ -13,9 +13,9 @@ from typing import Any
 
 from .engine.io.background import Waiter
 from .engine.io.loop import LoopWaiter
-from .engine.io.output import settled
+from .engine.io.output import resolve_spill
 from .engine.io.threads import drive
-from .engine.kernel.signals import undisturbed
+from .engine.kernel.signals import signals_deferred
 from .engine.verbs.command import Call, Job
 from .engine.verbs.verbs import Engine
 from .errors import FORKED, InvalidRequest, SessionClosed
@@ -79,7 +79,7 @@ class Base(AnySession[Request]):
         check_options(env, extra_env, agent_env, size)
         check_flag("check_startup", check_startup)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
-            raise InvalidRequest(f"cwd {place!r} is not a directory")
+            raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         program = bash_of(bash)
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program
@@ -199,7 +199,7 @@ class Base(AnySession[Request]):
             if self._waiters or engine.interrupt_requested:
                 engine.forget_interrupt()
             while self._waiters:  # where it runs on, they are to ask themselves
-                self._waiters.pop().tell(None if attended is None else attended.delivery.result)
+                self._waiters.pop().notify(None if attended is None else attended.delivery.result)
 
     def _elsewhere(self, reason: str = _STAYS) -> Result:
         """The result of a waiter whose moment passes while another thread or task is still in the command."""
@@ -236,7 +236,7 @@ def _limits_of(limits: object, sandbox: Sandbox | None) -> Limits:
     """The limits, with a place for the spill where something can be written."""
     if not isinstance(limits, Limits):
         raise InvalidRequest(f"limits is a Limits, not {limits!r}")
-    return settled(limits, sandbox)
+    return resolve_spill(limits, sandbox)
 
 
 def _end(engine: Engine, owner: int) -> None:
@@ -244,7 +244,7 @@ def _end(engine: Engine, owner: int) -> None:
     if os.getpid() != owner or engine.shell is None:
         return
     try:
-        with undisturbed():  # nobody comes a second time
+        with signals_deferred():  # nobody comes a second time
             drive(engine.close())
     finally:
         if engine.shell is not None:  # a host with threads was struck all the same

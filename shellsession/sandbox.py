@@ -121,7 +121,7 @@ class Facts:
     """What ``command_line`` must know about the machine. All paths are absolute, and without symbolic links.
 
     ``root``: whether this user is root. ``unshare``, ``bwrap``: the programs. ``cwd``: the working directory.
-    ``home``: the directory for files of all hosts of this user; ``seat``: the directory in it for this session.
+    ``home``: the directory for files of all hosts of this user; ``slot``: the directory in it for this session.
     ``unreadable``: a file without any permission. ``write``: paths that can be written. ``hide``: hidden paths, each
     with whether it is a directory. ``resolver``: paths in /run that name resolution needs. ``wrapper``: a command that
     starts bubblewrap, with mounts of its own.
@@ -132,7 +132,7 @@ class Facts:
     bwrap: str
     cwd: str
     home: str
-    seat: str
+    slot: str
     unreadable: str
     write: tuple[str, ...] = ()
     hide: tuple[tuple[str, bool], ...] = ()
@@ -207,7 +207,7 @@ def _mounts(sandbox: Sandbox, facts: Facts) -> dict[str, _Mount]:
             raise InvalidRequest(f"sandbox: {path!r} cannot be hidden{' and written' if path != '/' else ''}")
         mounts[path] = _hidden(path) if is_directory else _Mount(("--ro-bind", facts.unreadable, path))
     mounts[facts.home] = _hidden(facts.home)
-    mounts[facts.seat] = _Mount(("--ro-bind", facts.seat, facts.seat))
+    mounts[facts.slot] = _Mount(("--ro-bind", facts.slot, facts.slot))
     for path, _ in facts.hide:  # nothing to hide inside a hidden directory
         if mounts[_nearest_mount(mounts, posixpath.dirname(path))].empty:
             mounts.pop(path, None)

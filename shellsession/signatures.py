@@ -289,7 +289,7 @@ class AnyJob:
     def _shown(self, name: str) -> tuple[str, int]:
         """As ``stdout`` or ``stderr``, and how many bytes of it were omitted."""
         kept = [self._kept(stream) for stream in _SHOWN[name]]
-        return "".join(decoded(*one) for one in kept), sum(omitted for _, omitted, _ in kept)
+        return "".join(decoded(*one, marked=True) for one in kept), sum(omitted for _, omitted, _ in kept)
 
     @property
     def stdout(self) -> str:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # Bytes that a terminal does not show as they are. Tab and newline are text.
 _CONTROLS: Final = bytes(sorted({*range(32), 127} - set(b"\t\n")))
+_LEFT: Final = re.compile(r"\x1b\[(\d{0,4})D")
+_COLUMNS: Final = 1000  # no line of a terminal is longer
+_FIRST_COLUMN: Final = re.compile(r"\x1b\[[01]?G")
 _ERASE_LINE: Final = re.compile(r"\x1b\[([012]?)K")
 # How erasing stands in a line meanwhile: to its end, to its beginning, or all of it.
 _ERASES: Final = {"": "\x1c", "0": "\x1c", "1": "\x1d", "2": "\x1e"}
@@ -42,8 +45,10 @@ _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?"
     r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1f\x7f]"
 )
-_MOVES: Final = re.compile("([\r\b\x1c\x1d\x1e])")
+_MOVES: Final = re.compile("(\b+|[\r\x1c\x1d\x1e])")
 
+LOST: Final = "its state is lost, the next command starts in a fresh one"
+KEPT: Final = "the shell, its directory and its variables are kept"
 # So many bytes are looked at for each character that there is room for.
 _WINDOW: Final = 2
 # What models are given elsewhere, too, before it crowds out the task: about 8 000 tokens.
@@ -89,11 +94,14 @@ def _around(data: bytes, cut: int) -> tuple[bytes, bytes]:
 
 
 def clean(text: str) -> str:
-    """The text as a terminal would show it: without escape sequences, ``\\r`` and backspaces carried out.
+    """The text as a terminal shows it: without escape sequences, with ``\\r`` and backspaces carried out.
 
-    The number of lines stays the same. What moves to another line (a full-screen program) is not drawn.
+    Of a line that was written again after ``\\r`` only the last writing is kept. A terminal would show what stood there
+    behind a shorter one: together they may read as something that was never printed. The number of lines stays the
+    same. What moves to another line (a full-screen program) is not drawn.
     """
     text = text.replace("\r\n", "\n")
+    text = _LEFT.sub(lambda found: "\b" * min(int(found[1] or 1), _COLUMNS), _FIRST_COLUMN.sub("\r", text))
     text = _ERASE_LINE.sub(lambda found: _ERASES[found[1]], re.sub("[\x1c\x1d\x1e]", "", text))
     text = _ESCAPE.sub("", text)
     if not _MOVES.search(text):
@@ -106,13 +114,12 @@ def _drawn(line: str) -> str:
 
     Nothing is copied for each move: the time grows with the length of the line, also for a line made to be slow.
     """
-    cells, first, at = list[str](), 0, 0  # what stands before the first column is erased; no cursor is beyond the last
+    cells, first, at, is_again = list[str](), 0, 0, False
+    # What stands before the first column is erased; no cursor is beyond the last.
     for piece in _MOVES.split(line):
         match piece:
             case "\r":
-                at = 0
-            case "\b":
-                at = max(0, at - 1)
+                at, is_again = 0, True
             case "\x1c":
                 del cells[at:]
                 first = min(first, at)
@@ -121,7 +128,12 @@ def _drawn(line: str) -> str:
             case "\x1e":
                 del cells[at:]
                 first = at
+            case _ if piece.startswith("\b"):
+                at = max(0, at - len(piece))
             case _ if piece:
+                if is_again:
+                    cells.clear()
+                    first, is_again = 0, False
                 end = at + len(piece)
                 if at < first:
                     cells[end:first] = " " * (first - end)
@@ -145,8 +157,8 @@ def fitted(data: bytes, omitted: int, cut: int, room: int, cleaned: bool = True,
         return _mark(omitted + len(data), "", more)[:room]
     head, size = _first(before, free // 2, cleaned)
     tail, rest = _last(after, free - len(head), cleaned)
-    missing = data[size : len(data) - rest]
-    mark = _mark(omitted + len(missing), "" if omitted else _lines(missing), more)
+    end = len(data) - rest
+    mark = _mark(omitted + end - size, "" if omitted else _lines(data, size, end), more)
     return head + mark + ("\n" if _begins_line(data, rest) else "") + tail
 
 
@@ -194,13 +206,14 @@ def _begins_line(data: bytes, size: int) -> bool:
     return data[len(data) - size - 1 : len(data) - size] == b"\n"
 
 
-def _lines(data: bytes) -> str:
-    """How many lines that is, in words."""
-    if len(data) <= _COUNTED:
-        count = data.count(b"\n")
+def _lines(data: bytes, begin: int, end: int) -> str:
+    """How many lines end between two places, in words; "" for none."""
+    size = end - begin
+    if size <= _COUNTED:
+        count = data.count(b"\n", begin, end)
         return f"{_grouped(count)} line{'s' * (count != 1)}" if count else ""
-    middle = (len(data) - _COUNTED) // 2
-    count = data.count(b"\n", middle, middle + _COUNTED) * len(data) // _COUNTED
+    middle = begin + (size - _COUNTED) // 2
+    count = data.count(b"\n", middle, middle + _COUNTED) * size // _COUNTED
     step = 10 ** max(0, len(str(count)) - 2)
     return f"about {_grouped(count // step * step)} lines" if count else ""
 
@@ -234,11 +247,7 @@ def ending(result: Ended) -> str:
     if not result.ran:
         return f"not run: {result.reason}"
     seconds = _rounded(result.duration)
-    kept = (
-        "the shell and its state are kept"
-        if result.state_kept
-        else "the shell's state is lost; the next command starts in a fresh one"
-    )
+    kept = KEPT if result.state_kept else LOST
     match result.outcome:
         case "exited":
             said = status(result.exit_code) if result.exit_code else ""
@@ -270,7 +279,11 @@ def _rounded(seconds: float) -> str:
 
 
 def report(
-    streams: Sequence[tuple[str, bytes, int, int]], notes: Sequence[str], room: int, cleaned: bool, more: str = ""
+    streams: Sequence[tuple[str, bytes, int, int]],
+    notes: Sequence[str],
+    room: int,
+    cleaned: bool = True,
+    more: str = "",
 ) -> str:
     """Output and how it ended, as one text of at most ``room`` characters.
 
@@ -291,4 +304,4 @@ def report(
         free -= len(texts[at])
     for at, label in enumerate(labels):
         parts += [label] * bool(label) + [texts[at].removesuffix("\n")]
-    return "\n".join((*parts, *ends))[:room]
+    return ("\n".join((*parts, *ends)) or "[an empty line]")[:room]

@@ -107,4 +107,4 @@ def test_two_rooms_alone_read_proc() -> None:
         and ast.unparse(node.func) in {"open", "os.open", "os.listdir", "os.readlink", "os.stat"}
         and any("/proc" in ast.unparse(argument) for argument in node.args)
     }
-    assert readers <= {"engine.kernel.proc", "engine.kernel.readers"}
+    assert readers <= {"engine.kernel.proc", "engine.kernel.activity"}

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 
 from ..daemon.client.exchange import Backend, Cancelled, Exchange
-from ..daemon.client.inherited import inherited
 from ..daemon.client.link import Link
+from ..daemon.client.process_state import process_state
 from ..daemon.client.transport import UnixTransport
 from ..daemon.protocol.endpoint import socket_path
 from ..daemon.protocol.messages import closed_meanwhile, exit_code_of, field, to_result
@@ -79,7 +79,7 @@ def run(words: Sequence[str], begin: Callable[[], object]) -> int | None:
 
 def _run(call: Call, backend: Backend, transport: UnixTransport) -> int:
     agent = default_agent() if call.agent is None else call.agent
-    opening = Message({"verb": "open", "agent": agent, **inherited()}, ())
+    opening = Message({"verb": "open", "agent": agent, **process_state()}, ())
     *_, opened = _messages(Exchange(backend, transport, opening, start=True), backend)
     incarnation = field(opened.header, "id", str).partition(".")[0]
     header: dict[str, Any] = {"verb": "run", "agent": agent, "tty": False, "live": True}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from ..engine.kernel import readers
+from ..engine.kernel import activity
 from ..errors import ShellSessionError
 from . import arguments
 from .arguments import talk
@@ -90,7 +90,7 @@ def _close_inherited(lock: int | None) -> None:
 
     Otherwise a reader of a pipe, or anybody who waits for a lock on a file, would wait as long as the daemon lives.
     """
-    for fd in readers.descriptors(os.getpid()) - {0, 1, 2, lock}:
+    for fd in activity.descriptors(os.getpid()) - {0, 1, 2, lock}:
         with suppress(OSError):  # one was open only for the listing itself
             os.close(fd)
 

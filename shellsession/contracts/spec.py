@@ -22,7 +22,8 @@ from typing import Final, TypedDict
 
 from ..errors import ShellSessionError
 from ..models import Limits, Request, Result, streams_of
-from .contract import LOST, BadCall, Log, Steps, append_line, definition, describe_stop, first, limit_of, notice
+from ..text import LOST
+from .contract import BadCall, Log, Steps, append_line, definition, describe_stop, first, limit_of, notice
 from .one_shot import OneShot
 from .tool import Binder
 

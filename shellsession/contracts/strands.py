@@ -26,10 +26,9 @@ from pydantic import ConfigDict, Field, model_validator
 
 from ..errors import ShellSessionError
 from ..models import LONGEST, Limits, Request, Result
+from ..text import KEPT, LOST
 from .cancel import CallCancelled
 from .contract import (
-    KEPT,
-    LOST,
     BadCall,
     CallError,
     Contract,

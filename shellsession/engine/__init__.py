@@ -1,13 +1,14 @@
-"""One bash, and what a command does to it. From the ground up:
+"""One bash, and running commands in it. From the ground up:
 
 =========  ======================================================================================
-wire       what is typed to bash, and what is read back: its mark, and what a text may do to it; pure
-kernel/    what Linux tells of processes, and how one is started or signalled; it never waits
+wire       the lines that go to bash, the marks that come back, and how a text affects both; pure
+kernel/    what Linux shows about processes, and how to start and signal them; it never waits
 io/        descriptors: terminals, pipes, bounded output, private files; and waiting on them
 bash/      one bash process: how it starts, in a sandbox or not, what it owns, how it ends
 verbs/     the operations of a session, as generators: run, wait, send, interrupt, close
 =========  ======================================================================================
 
-The way of a command: ``verbs.verbs.Engine.run`` types it (``ordinary`` or ``submit``), waits for it (``collect``), and
-makes its result (``ending``). A test (tests/test_imports.py) holds that a room imports only from those above it here.
+The path of a command: ``verbs.verbs.Engine.run`` sends it to bash (``ordinary`` or ``submit``), waits for it
+(``collect``), and makes its result (``ending``). Each room imports only from the rooms above it in this table; a test
+(tests/test_imports.py) checks that.
 """

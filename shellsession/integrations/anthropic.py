@@ -16,8 +16,9 @@ from ..contracts.contract import BadCall, Contract, Input, Restart, Steps, to_te
 from ..contracts.tool import AsyncTool, Binder, Tool
 from ..errors import ContractError, InvalidRequest, ShellSessionError
 from ..models import Request, Result, check_seconds
+from ..text import MAX_CHARS
 from .extras import missing
-from .toolbox import MAX_OUTPUT, describe, limits_for
+from .toolbox import describe, limits_for
 
 # The entry for the request's list of tools. The API has the description and the schema.
 TOOL: Final = {"type": "bash_20250124", "name": "bash"}
@@ -37,17 +38,17 @@ class BashInput(Input):
 class Bash(Contract[str]):
     """The bash tool.
 
-    ``timeout``: seconds that a command may run (None: no limit). ``max_output``: characters of each stream that the
-    model gets. Raises InvalidRequest.
+    ``timeout``: seconds that a command may run (None: no limit). ``max_chars``: characters of a
+    result that the model gets. Raises InvalidRequest.
     """
 
     Input = BashInput
     persistent = True
 
-    def __init__(self, timeout: float | None = 120.0, max_output: int = MAX_OUTPUT) -> None:
+    def __init__(self, timeout: float | None = 120.0, max_chars: int = MAX_CHARS) -> None:
         check_seconds("timeout", timeout)
-        self._timeout, self._max_output = timeout, max_output
-        self._limits = limits_for(max_output)
+        self._timeout, self._max_chars = timeout, max_chars
+        self._limits = limits_for(max_chars)
 
     @property
     def description(self) -> str:
@@ -67,7 +68,7 @@ class Bash(Contract[str]):
             result: Result | None = yield self.parse(call)
         except (BadCall, ShellSessionError) as error:
             raise BashCallError(str(error)) from None
-        return "[a fresh bash was started]" if result is None else describe([result], self._max_output, jobs="")
+        return "[a fresh bash was started]" if result is None else describe([result], self._max_chars, jobs="")
 
 
 tool = Binder(Bash)

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..contracts.contract import append_line, notice
 from ..errors import InvalidRequest, ShellSessionError
-from ..models import LONGEST, Limits, Result
+from ..models import LONGEST, Limits, Result, streams_of
+from ..text import fitted
 from .extras import missing
-from .toolbox import Toolbox, streams
+from .toolbox import Toolbox, refuse_unawaited
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -68,7 +69,9 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
 
     ``timeout``: seconds for each command if the call names no limit. If a command times out or ends its bash, the
     following commands are not run, as they may depend on its directory and variables.
+    Raises InvalidRequest for a session that is not for asyncio.
     """
+    refuse_unawaited(session)
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
         action = request.data.action
@@ -103,7 +106,7 @@ def _seconds(timeout_ms: object, usual: float) -> float:
 def _output(command: str, result: Result, limit: int) -> ShellCommandOutput:
     timed_out = result.outcome in ("timed_out", "idle")
     outcome = ShellCallOutcome(type="timeout") if timed_out else _exited(result.exit_code)
-    stdout, stderr = streams([result], limit)
+    stdout, stderr = (fitted(data, omitted, cut, limit) for _, data, omitted, cut in streams_of(result))
     stderr = append_line(stderr, notice(result, stateful=True))
     return ShellCommandOutput(stdout=stdout, stderr=stderr, outcome=outcome, command=command)
 

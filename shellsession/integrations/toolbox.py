@@ -10,25 +10,28 @@ First come functions that write results as text, then ``in_turn``, then the clas
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 from pydantic import Field, create_model
 
 from ..async_session import Turns
 from ..base import Base
-from ..contracts.contract import KEPT, LOST, BadCall, Input, describe_ending, output_texts
+from ..contracts.contract import BadCall, Input
 from ..daemon.client import admin
 from ..daemon.client.remote import TURN_WITHIN
 from ..engine.io.loop import to_its_end
+from ..engine.verbs.delivery import joined
 from ..errors import LATE, STILL_RUNS, InvalidRequest, NoSuchAgent, NotRunning, SessionBusy, ShellSessionError
-from ..models import LONGEST, TTY, Limits, Result, check_seconds
+from ..models import LONGEST, TTY, Limits, Result, check_seconds, streams_of
+from ..text import MAX_CHARS, ending, fitted, report
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -36,57 +39,45 @@ if TYPE_CHECKING:
     from ..engine.verbs.command import Call, Job
 
 
-# About 8 000 tokens. Other agents give models about as much; more would crowd out the task.
-MAX_OUTPUT: Final = 30_000  # characters, of each stream
 JOBS: Final = "; see `jobs`"
 _NEXT: Final = "`wait` goes on waiting, `send` answers it if it is interactive, `interrupt` ends it"
 
 
-def limits_for(max_output: object) -> Limits:
-    """The output limit of a session for a model that gets so many characters of each stream. Raises InvalidRequest."""
-    if isinstance(max_output, bool) or not isinstance(max_output, int) or max_output < 0:
-        raise InvalidRequest(f"max_output is a number of characters, 0 or more, not {max_output!r:.100}")
-    return Limits(max_output=4 * max_output)  # a character is at most four bytes
+def limits_for(max_chars: object) -> Limits:
+    """The output limit of a session for a model that gets so many characters of a result. Raises InvalidRequest."""
+    if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
+        raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
+    return Limits(max_output=4 * max_chars)  # a character is at most four bytes
 
 
-def describe(results: Sequence[Result], limit: int = MAX_OUTPUT, jobs: str = JOBS) -> str:
+def refuse_unawaited(session: object) -> None:
+    """Raise InvalidRequest for a session that is not for asyncio: a command would run, and its result be lost."""
+    if not iscoroutinefunction(getattr(session, "run", None)):
+        raise InvalidRequest(
+            f"these tools await their session: pass an AsyncSession, or what aconnect() returns, not {session!r:.100}"
+        )
+
+
+def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
     """A command's results as one text: its output in order, how it ended, and what it left running.
 
     ``jobs``: names the tool that lists running jobs; "" if the model has none.
     """
-    last = results[-1]
-    stdout, stderr = streams(results, limit)
-    parts = [stdout.removesuffix("\n")] if stdout else []
-    if stderr:
-        parts.append("[stderr]\n" + stderr.removesuffix("\n"))
-    if said := _describe_end(last):
-        parts.append(f"[{said}]")
-    if last.background:
-        pids = ", ".join(str(pid) for pid in last.background)
-        parts.append(f"[left running in the background: process {pids}{jobs}]")
-    return "\n".join(parts) or "[no output]"
+    result = functools.reduce(joined, results)
+    notes = [_describe_end(result)]
+    if result.background:
+        notes.append(f"left running in the background: process {', '.join(map(str, result.background))}{jobs}")
+    return report(streams_of(result), notes, limit)
 
 
 def _describe_end(result: Result) -> str:
-    """How a command ended; "" if it succeeded."""
-    if not result.ran:
-        return f"not run: {result.reason}"
+    """How a command ended, and what the model may do where it has not; "" if it succeeded."""
     match result.outcome:
-        case "exited":
-            return f"exit status {result.exit_code}" if result.exit_code else ""
-        case "running":
-            return f"still running after {_rounded(result.duration)} s: {_NEXT}"
-        case "input":
+        case "running" | "idle" if result.runs_on:
+            return f"{ending(result)}: {_NEXT}"
+        case "input" if result.runs_on:
             return "it waits for input: `send` answers it, `interrupt` ends it"
-        case "timed_out" | "idle":
-            kept = KEPT if result.state_kept else LOST
-            return f"ended by its time limit after {_rounded(result.duration)} s; {kept}"
-    return describe_ending(result)
-
-
-def _rounded(seconds: float) -> str:
-    """The seconds as text for people; never 0 for a time that is not."""
-    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}" if seconds >= 0.1 else f"{seconds:.1g}"
+    return ending(result)
 
 
 def job_fields(job: Job) -> dict[str, Any]:
@@ -102,31 +93,9 @@ def list_jobs(jobs: Sequence[Mapping[str, Any]], limit: int) -> str:
     for job in jobs:
         pids = ", ".join(map(str, job["pids"]))
         lines.append(f"[{job['status']}: process {pids}: {job['command']}]")
-        omitted = job["stdout_omitted"] + job["stderr_omitted"]
-        if output := clip(job["stdout"] + job["stderr"], limit, omitted).removesuffix("\n"):
+        if output := fitted((job["stdout"] + job["stderr"]).encode(), 0, 0, limit).removesuffix("\n"):
             lines.append(output)
     return "\n".join(lines) or "[no jobs]"
-
-
-def streams(results: Sequence[Result], limit: int) -> tuple[str, str]:
-    """The stdout and stderr of a command, each clipped to ``limit`` characters."""
-    stdout, stderr = ("".join(pieces) for pieces in zip(*map(output_texts, results), strict=True))
-    return (
-        clip(stdout, limit, sum(one.stdout_omitted for one in results)),
-        clip(stderr, limit, sum(one.stderr_omitted for one in results)),
-    )
-
-
-def clip(text: str, limit: int, omitted: int) -> str:
-    """The text without its middle if it is longer than ``limit`` characters.
-
-    ``omitted`` bytes were missing there before. The line that said so may be cut out, too, so the new one counts them.
-    """
-    if len(text) <= limit:
-        return text
-    head, tail = limit // 2, limit - limit // 2
-    more = f" and {omitted} bytes" if omitted else ""
-    return f"{text[:head]}\n[{len(text) - limit} characters{more} omitted]\n{text[len(text) - tail :]}"
 
 
 Progress = Callable[[float], Awaitable[object]]
@@ -206,21 +175,22 @@ class Toolbox:
         *,
         patience: float = 45.0,
         timeout: float = 600.0,
-        max_output: int = MAX_OUTPUT,
+        max_chars: int = MAX_CHARS,
         tick: float = 5.0,
         connect: Callable[[], Awaitable[AsyncRemoteSession]] | None = None,
     ) -> None:
         """``patience``: seconds that a call waits before it hands its command back (clients give up after about 60).
-        ``timeout``: seconds that a command may run if the model names no limit. ``max_output``: characters of each
+        ``timeout``: seconds that a command may run if the model names no limit. ``max_chars``: characters of each
         stream that the model gets. ``tick``: seconds between two progress reports. ``connect``: makes a new session
         when somebody has closed this one; the call that meets the closed session still fails. Raises InvalidRequest.
         """
+        refuse_unawaited(session)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick
         self._first_wait = min(tick, patience / 2)  # part of the patience reserved for the first wait for a new command
-        self._max_output = max_output
-        self._limits = limits_for(max_output)
+        self._max_chars = max_chars
+        self._limits = limits_for(max_chars)
         self._handed_back: Call | str | None = None  # the command handed back here: time limits end no other
         self._deadline: float | None = None  # when the time limit of that command ends it
         self._connect = connect
@@ -278,7 +248,7 @@ class Toolbox:
         self._cancel_alarm()
         self._deadline = None
         try:
-            return describe([await self._timed_out_or(self._interrupt)], self._max_output)
+            return describe([await self._timed_out_or(self._interrupt)], self._max_chars)
         finally:
             self._handed_back = None
 
@@ -291,7 +261,7 @@ class Toolbox:
 
     async def jobs(self) -> str:
         """List what earlier commands left running in the background, and what it has printed."""
-        return list_jobs(await self._jobs(), self._max_output // 10)
+        return list_jobs(await self._jobs(), self._max_chars // 10)
 
     def _forget_command(self) -> None:
         self._cancel_alarm()
@@ -381,7 +351,7 @@ class Toolbox:
                 self._add_result(results, await self._session.wait(self._next_wait(until)))
             if not results[-1].runs_on:
                 self._deadline = None
-            return describe(results, self._max_output)
+            return describe(results, self._max_chars)
         except SessionBusy as error:
             raise SessionBusy(_BUSY.get(str(error), str(error))) from None
         except asyncio.CancelledError:  # when a client gives up, its command must not run on

@@ -105,7 +105,7 @@ def test_queries_start_no_daemon(tmp_path: Path, words: list[str], status: int) 
 def test_no_socket_is_not_the_usual_one(daemon: Daemon, words: list[str]) -> None:
     """As of a variable that is not set."""
     done = cli(daemon.socket, words[0], "--socket", "", *words[1:])
-    said = "shellsession: the socket's path is empty: leave --socket (socket=) away for the usual one\n"
+    said = "shellsession: the socket's path is empty: leave out --socket (socket=) for the default one\n"
     assert (done.returncode, done.stdout, done.stderr.decode()) == (125, b"", said)
 
 

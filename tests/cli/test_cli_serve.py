@@ -89,7 +89,7 @@ def test_a_log_file_that_was_asked_for(tmp_path: Path) -> None:
 def test_a_log_file_that_cannot_be(tmp_path: Path, name: str) -> None:
     done = cli(str(tmp_path / "run" / "socket"), "serve", "--detach", "--log-file", name)
     assert done.returncode == 125
-    assert done.stderr.decode().endswith("; --log-file names another\n")
+    assert done.stderr.decode().endswith("; name another one with --log-file\n")
     assert mentioning(str(tmp_path)) == []
 
 
@@ -106,7 +106,7 @@ def test_serve_in_the_foreground_says_what_it_does(tmp_path: Path) -> None:
     with running(path, "serve", "--audit", "", stderr=subprocess.STDOUT) as process:
         assert json.loads(line(process))["message"].startswith(f"listening at {path} ")
         assert cli(path, "stop").returncode == 0
-        assert json.loads(line(process))["message"] == "ending: commands that run get 5 s"
+        assert json.loads(line(process))["message"] == "ending: running commands get 5 s"
         assert finish(process)[0] == 0
 
 
@@ -127,7 +127,7 @@ def test_running_commands_get_the_patience_to_end(tmp_path: Path) -> None:
         assert cli(path, "stop").returncode == 0
         status, said = finish(process)
     assert (status, b"the session's state is lost" in said) == (137, True)
-    assert "ending: commands that run get 0 s" in [entry["message"] for entry in entries(log)]
+    assert "ending: running commands get 0 s" in [entry["message"] for entry in entries(log)]
 
 
 def test_a_daemon_that_is_killed_leaves_the_outcome_unknown(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_daemon_that_is_killed_leaves_the_outcome_unknown(tmp_path: Path) -> N
         daemon.stop(signal.SIGKILL)
         status, said = finish(process)
     assert status == 125
-    assert b": look at what the command was to do, and run it again only if that is not done; if that daemon" in said
+    assert b": check whether the command has done its work, and run it again only if it has not; if that daemon" in said
 
 
 def test_a_log_is_rotated_and_stays_private(tmp_path: Path) -> None:

@@ -46,13 +46,13 @@ def client_in(daemon: Daemon, agent: str, command: str) -> Iterator[subprocess.P
 
 def test_what_no_message_can_bring_is_refused_before_it_is_run(daemon: Daemon, sh: RemoteSession, place: Path) -> None:
     too_much = Limits(max_output=PARTS_MAX // 2 + 1)
-    with pytest.raises(InvalidRequest, match="over the daemon at most 134217728 bytes: name a spill"):
+    with pytest.raises(InvalidRequest, match="over the daemon at most 134217728 bytes are possible: name a spill"):
         sh.run("touch ran", limits=too_much)
-    with pytest.raises(InvalidRequest, match="over the daemon at most 134217728 bytes: name a spill"):
+    with pytest.raises(InvalidRequest, match="over the daemon at most 134217728 bytes are possible: name a spill"):
         connect("opened", daemon.socket, False, limits=too_much)
     with pytest.raises(InvalidRequest, match="True or False"):
         connect("opened", daemon.socket, False, tty=1)  # type: ignore[arg-type]  # refused for that
-    with pytest.raises(InvalidRequest, match="over the daemon at most 268435456: put it into a file"):
+    with pytest.raises(InvalidRequest, match="over the daemon at most 268435456 are possible: write them to a file"):
         sh.run("touch ran; cat", stdin=bytes(PARTS_MAX))
     assert not (place / "ran").exists()
     assert sh.run("true", limits=Limits(max_output=PARTS_MAX // 2)).exit_code == 0

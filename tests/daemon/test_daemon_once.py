@@ -80,7 +80,7 @@ def test_a_client_that_lost_its_connection_asks_again(proxy: Proxy, gate: Gate, 
 def test_a_client_that_cannot_keep_a_connection_does_not_say_that_nothing_ran(
     proxy: Proxy, gate: Gate, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "_TRIED", 0.2)
+    monkeypatch.setattr(exchange, "_RETRY_SECONDS", 0.2)
     with ThreadPoolExecutor(1) as threads:
         result = threads.submit(client, "flaky", proxy.path, gate.text)
         gate.until_begun()

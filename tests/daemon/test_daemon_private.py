@@ -67,7 +67,7 @@ def test_a_socket_where_none_can_be_is_refused_with_the_reason(tmp_path: Path) -
     os.chown(theirs, 65534, 65534)
     (tmp_path / "link").symlink_to("nowhere")
     refused = {
-        "file": "is no directory",
+        "file": "is not a directory",
         "open": "by others",
         "theirs": "belongs to user 65534",
         "link": "cannot be made",

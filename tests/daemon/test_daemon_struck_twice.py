@@ -25,7 +25,7 @@ _PLACES = (
     (Exchange, "close"),
     (Link, "close"),
     (Cancellation, "__init__"),
-    (signals, "undisturbed"),
+    (signals, "signals_deferred"),
     (threading.Thread, "start"),
     (Backend, "until_done"),
     (threading.Event, "wait"),

@@ -59,7 +59,7 @@ def faulty(place: Path, hello: dict[str, Any], replies: dict[str, Reply]) -> Ite
 def test_a_greeting_without_a_proper_field(tmp_path: Path, name: str, value: object) -> None:
     with (
         faulty(tmp_path, {**HELLO, name: value}, {}) as path,
-        pytest.raises(ProtocolError, match=f"is no shellsession daemon.* without a proper '{name}'"),
+        pytest.raises(ProtocolError, match=f"is not a shellsession daemon.* without a valid '{name}'"),
     ):
         connect("a", path, False)
 

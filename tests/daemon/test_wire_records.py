@@ -121,13 +121,13 @@ def test_a_peer_makes_no_error_of_a_class_of_the_program() -> None:
 
 
 BROKEN_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
-    "no code": ({"message": "x"}, "without a proper 'code'"),
-    "no message": ({"code": "busy"}, "without a proper 'message'"),
-    "a code that is no text": ({"code": ["busy"], "message": "x"}, "without a proper 'code'"),
-    "a message that is no text": ({"code": "busy", "message": 1}, "without a proper 'message'"),
-    "no result": ({"code": "command_failed", "message": "x"}, "without a proper 'result'"),
-    "a result that is none": ({"code": "command_failed", "message": "x", "result": []}, "without a proper 'result'"),
-    "half a result": ({"code": "command", "message": "x", "result": {"exit_code": 1}}, "without a proper 'cwd'"),
+    "no code": ({"message": "x"}, "without a valid 'code'"),
+    "no message": ({"code": "busy"}, "without a valid 'message'"),
+    "a code that is no text": ({"code": ["busy"], "message": "x"}, "without a valid 'code'"),
+    "a message that is no text": ({"code": "busy", "message": 1}, "without a valid 'message'"),
+    "no result": ({"code": "command_failed", "message": "x"}, "without a valid 'result'"),
+    "a result that is none": ({"code": "command_failed", "message": "x", "result": []}, "without a valid 'result'"),
+    "half a result": ({"code": "command", "message": "x", "result": {"exit_code": 1}}, "without a valid 'cwd'"),
     "no names": ({"code": "too_many_sessions", "message": "x"}, "a list"),
 }
 

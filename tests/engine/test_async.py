@@ -10,8 +10,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE, seen, session
-from system import unique_seconds, until, wait_until, with_argument
+from loops import seen, session
+from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Result, SessionBusy
 from shellsession.engine.io.streams import Streams
@@ -220,8 +220,13 @@ def test_what_is_closed_with_a_lost_stream_is_put_out_of_the_loop(place: Path, m
         async with session(place) as sh:
             await sh.run("true", tty=True)
             monkeypatch.setattr(Streams, "misplaced", lambda self: [])  # it goes just after it was looked at
-            forgotten = list[int]()
-            sh._engine.forget_fd = forgotten.append
+            forgotten, forget = list[int](), sh._engine.forget_fd
+
+            def note(fd: int) -> None:
+                forgotten.append(fd)
+                forget(fd)
+
+            sh._engine.forget_fd = note
             streams = sh._engine.live().streams
             before, lost = [stream.fd for stream in streams], streams.get("err")
             os.unlink(lost.path)

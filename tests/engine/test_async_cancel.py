@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from daemons import Daemon
-from loops import PATIENCE, seen, session
-from system import stat_fields, unique_seconds, until, with_argument
+from loops import seen, session
+from system import PATIENCE, stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning, aconnect
 from shellsession.engine.io.loop import LoopWaiter
@@ -194,7 +194,7 @@ def test_who_is_told_of_anothers_end_and_cancelled_at_once_is_cancelled(steps: i
         task = asyncio.create_task(waiter.wait(time.monotonic() + PATIENCE))
         for _ in range(3):
             await asyncio.sleep(0)
-        waiter.tell(None)
+        waiter.notify(None)
         for _ in range(steps):
             await asyncio.sleep(0)
         was_waiting = task.cancel()

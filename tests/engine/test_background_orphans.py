@@ -96,7 +96,7 @@ from shellsession import Session
 with Session() as sh:
     sh.run("true")
     if sys.argv[2:]:
-        directory = sh._engine.live().seat.directory
+        directory = sh._engine.live().slot.directory
         os.rename(directory, directory + "-away")
         open(directory, "x").close()
         sh.run("true")

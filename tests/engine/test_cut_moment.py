@@ -19,7 +19,7 @@ from bashes import INTERRUPT_ENDS_INIT
 from system import PATIENCE, unique_seconds, wait_until, with_argument
 
 from shellsession import Session
-from shellsession.engine.kernel import proc, readers
+from shellsession.engine.kernel import activity, proc
 from shellsession.engine.kernel.signals import kill
 from shellsession.engine.verbs import command, interrupt
 
@@ -47,7 +47,7 @@ def _stop_where(pid: int, seized: threading.Event, is_there: Callable[[int, int,
     for _ in range(200):
         interrupt.go_on(pid)
         while proc.state(pid) != "t":
-            if readers.system_call(pid)[:2] == (READ, 0):
+            if activity.system_call(pid)[:2] == (READ, 0):
                 seized.set()
             time.sleep(0)
         what, value, argument = interrupt.stopped_at(pid)

@@ -114,7 +114,7 @@ def test_a_directory_that_another_user_puts_in_the_place_of_ours_gets_nothing(ba
     base.chmod(0o1777)
     with Session(cwd="/", tty=False) as sh:
         answers(sh)
-        seat = Path(sh._engine.live().seat.directory)
+        seat = Path(sh._engine.live().slot.directory)
         home = seat.parents[1]
         assert home.parent == base
         shutil.rmtree(home)
@@ -165,7 +165,7 @@ def test_the_end_of_a_session_changes_nothing_where_a_link_leads(place: Path, ba
     work = elsewhere(place)
     with Session(cwd=place) as sh:
         answers(sh)
-        seat = sh._engine.live().seat.directory
+        seat = sh._engine.live().slot.directory
         spoilt = seat if which == "its own" else os.path.dirname(seat)
         sh.run(f"rm -rf {spoilt}; ln -s {work} {spoilt}", check=True)
         answers(sh)

@@ -36,11 +36,11 @@ def test_a_short_result_is_what_was_printed() -> None:
         ({"exit_code": None, "outcome": "input"}, "waits for input after 0.5 s"),
         (
             {"exit_code": 130, "outcome": "timed_out"},
-            "ended by its time limit after 0.5 s; the shell and its state are kept",
+            "ended by its time limit after 0.5 s; the shell, its directory and its variables are kept",
         ),
         (
             {"exit_code": 3, "outcome": "shell_exited", "state_kept": False, "reason": "bash exited with 3"},
-            "bash exited with 3; the shell's state is lost; the next command starts in a fresh one",
+            "bash exited with 3; its state is lost, the next command starts in a fresh one",
         ),
         ({"exit_code": None, "ran": False, "reason": "the shell was gone"}, "not run: the shell was gone"),
         ({"background": (7, 8)}, "left running in the background: process 7, 8"),
@@ -95,12 +95,16 @@ def test_what_was_lost_before_is_counted_too(omitted: int, data: bytes, cut: int
     ("printed", "shown"),
     [
         ("10%\r20%\r100%\n", "100%\n"),
-        ("long line\rshort\n", "shortline\n"),
+        ("long line\rshort\n", "short\n"),
+        ("total 12345678\rtotal 9\n", "total 9\n"),
+        ("done\r\r\n", "done\n"),
+        ("price 100\x1b[1D\x1b[1D5\n", "price 150\n"),
+        ("50%\x1b[1G100%\n", "100%\n"),
         ("long line\r\x1b[Kshort\n", "short\n"),
         ("long line\x1b[2K\rshort\n", "short\n"),
         ("abc\x1b[1K\rx", "x"),
         ("abc\b\x1b[1K", ""),
-        ("abcd\rxy\x1b[1K\by", " y d"),
+        ("abcd\b\b\x1b[1K\by", " y d"),
         ("ab\b\bX\n", "Xb\n"),
         ("one\r\ntwo\r\n", "one\ntwo\n"),
         (
@@ -130,6 +134,7 @@ def test_cleaning_keeps_the_lines_and_leaves_no_control(printed: str) -> None:
         "x" * 500_000 + "\b\ba" * 200_000,
         "\x1b[" + "1" * 300_000,
         "\x1b" + " " * 300_000,
+        "x\x1b[999D" * 10_000,
     ],
 )
 def test_no_line_takes_more_than_its_length_to_clean(printed: str) -> None:

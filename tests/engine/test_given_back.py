@@ -107,7 +107,7 @@ def test_wherever_a_host_with_threads_is_struck(place: Path, monkeypatch: pytest
         while struck(number, place, monkeypatch):
             wait_until(lambda: have_ended(threads), "the end of the thread that read for the job")
             assert descriptors() == fds, f"struck at {number}"
-            assert len(runtime.the_guard()._taken) == (not alone), f"struck at {number}"
+            assert len(runtime.the_guard()._reserved) == (not alone), f"struck at {number}"
             number += 1
         assert number > 50
         assert alone or company.run("echo on").stdout == "on\n"
@@ -130,7 +130,7 @@ def interrupt() -> None:
 
 
 @pytest.mark.parametrize("way", ["close", "restart", "exit 3"])
-@pytest.mark.parametrize(("where", "name"), [(Shell, "close"), (Streams, "close"), (runtime.Guard, "give_back")])
+@pytest.mark.parametrize(("where", "name"), [(Shell, "close"), (Streams, "close"), (runtime.Guard, "close_slot")])
 def test_a_host_without_threads_is_struck_when_all_is_given_back(
     place: Path, monkeypatch: pytest.MonkeyPatch, where: type, name: str, way: str
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_host_without_threads_is_struck_when_all_is_given_back(
     on_call(monkeypatch, where, name, interrupt)
     with pytest.raises(KeyboardInterrupt):
         session.run(way) if " " in way else getattr(session, way)()
-    assert not os.path.exists(shell.seat.directory)
+    assert not os.path.exists(shell.slot.directory)
     assert session.pid is None
     session.close()
 

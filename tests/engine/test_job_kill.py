@@ -14,7 +14,7 @@ from system import descriptors, is_alive, unique_seconds, wait_until, with_argum
 
 from shellsession import Session, SessionClosed
 from shellsession.engine.io.streams import Stream, Streams
-from shellsession.engine.kernel import readers
+from shellsession.engine.kernel import activity
 
 
 def test_a_fork_of_the_host_has_the_reading_ends_and_lives(sh: Session) -> None:
@@ -69,18 +69,18 @@ def test_ctrl_c_while_a_stream_becomes_the_jobs_leaves_no_descriptor(
 ) -> None:
     """One that was the shell's no more, and not yet the job's, was nobody's to close."""
     sh.run("true", tty=False)
-    part_with = Streams.part_with
+    detach = Streams.detach
 
     def struck(streams: Streams, stream: Stream) -> bool:
-        is_parted = part_with(streams, stream)
+        is_detached = detach(streams, stream)
         signal.raise_signal(signal.SIGINT)
-        return is_parted
+        return is_detached
 
-    monkeypatch.setattr(Streams, "part_with", struck)
+    monkeypatch.setattr(Streams, "detach", struck)
     with pytest.raises(KeyboardInterrupt):
         sh.run(f"sleep {unique_seconds()} &", tty=False)
     monkeypatch.undo()
-    directory = sh._engine.live().seat.directory
+    directory = sh._engine.live().slot.directory
     assert any(directory in target for _, target in descriptors())
     sh.close()
     wait_until(lambda: not any(directory in target for _, target in descriptors()), "the end of its streams")
@@ -123,7 +123,7 @@ def test_who_has_got_the_number_of_a_terminal_that_was_closed_meanwhile_is_not_k
                 wait_until(lambda: not job._open.keys() - {job._lent}, "the end of its streams")
                 yield from ((stranger.pid, file) for file in files)
 
-            monkeypatch.setattr(readers, "holders", ends_meanwhile)
+            monkeypatch.setattr(activity, "holders", ends_meanwhile)
             assert stranger.pid not in job.kill()
         finally:
             stranger.kill()

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 from escapes import ESCAPES, all_escapes, of_host
-from system import descendants, descriptors, descriptors_left, is_alive, unique_seconds, wait_until, with_argument
+from system import (
+    descendants,
+    descriptors,
+    descriptors_left,
+    is_alive,
+    nobody_reads_for_jobs,
+    unique_seconds,
+    wait_until,
+    with_argument,
+)
 
 from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session
 from shellsession.engine.bash import runtime
@@ -36,6 +45,7 @@ BUSY = {
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """Around every test here: descriptors, children, threads and files are as before."""
+    wait_until(nobody_reads_for_jobs, "the end of the thread that reads for jobs of earlier tests")
     fds, children, threads = descriptors(), descendants(os.getpid()), set(threading.enumerate())
     files = of_host(os.getpid())
     yield
@@ -109,13 +119,13 @@ def test_a_session_that_is_collected_while_another_takes_its_place_takes_nothing
         gc.enable()
 
 
-def test_a_seat_is_nobody_elses_once_all_numbers_have_come_round(place: Path) -> None:
+def test_a_slot_is_nobody_elses_once_all_numbers_have_come_round(place: Path) -> None:
     with Session(cwd=place) as first, Session(cwd=place) as second:
         first.run("x=kept")
-        taken = first._engine.live().seat
+        taken = first._engine.live().slot
         runtime.the_guard()._next -= 1  # as after a million others
         assert second.run("exit 3").killed == ()
-        assert second.open()._engine.live().seat != taken
+        assert second.open()._engine.live().slot != taken
         assert first.run("echo $x").stdout == "kept\n"
 
 

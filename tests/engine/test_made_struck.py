@@ -75,7 +75,7 @@ def test_what_wakes_the_reading_thread_is_the_threads(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("where", "name", "options"),
-    [(streams, "_open_keeper", {"stdin": TTY}), (Streams, "_make", {"tty": False})],
+    [(streams, "_open_slave", {"stdin": TTY}), (Streams, "_make", {"tty": False})],
     ids=["terminal", "pipe"],
 )
 def test_what_a_command_gets_is_the_shells(

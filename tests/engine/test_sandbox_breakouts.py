@@ -167,12 +167,12 @@ def test_no_client_says_anything_to_a_listener_in_a_sandbox(
     ours: Path, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would get the environment of who asks for a session."""
-    monkeypatch.setattr(exchange, "_TRIED", 0.0)
+    monkeypatch.setattr(exchange, "_RETRY_SECONDS", 0.0)
     (ours / "listens.py").write_text(_LISTENS.format(ends=ends, protocol=PROTOCOL))
     with sandboxed(ours) as sh:
         sh.run(f"{os.path.realpath(sys.executable)} -I listens.py &")
         wait_until((ours / "ready").exists, "the listener")
-        with pytest.raises(DaemonUnavailable, match="ends them at once" if ends else "runs in a sandbox"):
+        with pytest.raises(DaemonUnavailable, match="closes them at once" if ends else "runs in a sandbox"):
             connect("a", ours / "socket", False)
         wait_until((ours / "heard").exists, "its client")
         assert (ours / "heard").read_bytes() == b""

@@ -111,7 +111,7 @@ def test_a_limit_that_cannot_be_enforced_is_refused_before_anything_runs(
 ) -> None:
     monkeypatch.setattr(confine, "own_groups", list)
     if os.getuid() == 0:
-        with pytest.raises(SandboxUnavailable, match=r"processes.*does not bind root") as caught:
+        with pytest.raises(SandboxUnavailable, match=r"processes.*does not limit root") as caught:
             sandboxed(ours, processes=20).run(f"touch {ours}/ran")
         assert caught.value.code == "sandbox_unavailable"
     with pytest.raises(SandboxUnavailable, match="cpu"):

@@ -191,7 +191,7 @@ def test_groups_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, le
     monkeypatch.setattr(confine, "own_groups", lambda: [confine.Group(str(tree.scope), str(tmp_path), frozenset())])
     monkeypatch.setattr(os, "mkdir", tree.mkdir)
     groups = confine.make("box", confine.limits(1 << 29, 258, 0.5))
-    assert groups.held == held
+    assert groups.enforced == held
     assert groups.directories == ((str(tree.slice / "box"),) if held else ())
     said = {path.name: path.read_text() for path in (tree.slice / "box").glob("*.*max")}
     expected = {"memory.max": "536870912", "memory.swap.max": "0", "pids.max": "258", "cpu.max": "50000 100000"}

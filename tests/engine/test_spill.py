@@ -101,13 +101,13 @@ SOCKET = f"'{sys.executable}' -c 'import socket; socket.socket(socket.AF_UNIX).b
 @pytest.mark.parametrize(
     ("put", "why"),
     [
-        ("mkfifo spill", "it is no regular file"),
-        ("mkfifo spill; exec 7<>spill", "it is no regular file"),
-        (SOCKET, "it is no regular file"),
-        ("ln -s /dev/tty spill", "it is no regular file"),
-        ("ln -s /dev/full spill", "it is no regular file"),
+        ("mkfifo spill", "it is not a regular file"),
+        ("mkfifo spill; exec 7<>spill", "it is not a regular file"),
+        (SOCKET, "it is not a regular file"),
+        ("ln -s /dev/tty spill", "it is not a regular file"),
+        ("ln -s /dev/full spill", "it is not a regular file"),
         ("mkdir spill", "Is a directory"),
-        ("ln -s spill spill", "it is no regular file"),
+        ("ln -s spill spill", "it is not a regular file"),
     ],
     ids=["a FIFO", "a FIFO with a reader", "a socket", "a terminal", "a device", "a directory", "a circle"],
 )
@@ -119,7 +119,7 @@ def test_what_a_command_puts_in_the_place_of_its_spill_holds_nobody_up(
     limits = Limits(max_output=10, spill=str(place / "spill"))
     result = sh.run(f"{put}; seq 20000", limits=limits, tty=False)
     assert (result.outcome, result.exit_code, result.stdout_omitted) == ("exited", 0, len(NUMBERS) - 10)
-    assert result.reason == f"the output could not be written whole to {place}/spill: {why}"
+    assert result.reason == f"the output could not be written completely to {place}/spill: {why}"
     assert result.stdout_file is None
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -135,7 +135,7 @@ def test_what_a_quick_command_puts_there_is_never_taken_for_a_place_of_ours(
 
     monkeypatch.setattr(submit, "_send", send_and_be_overtaken)
     result = sh.run("mkdir spill; seq 20000", limits=Limits(max_output=10, spill=str(spill)), tty=False)
-    assert result.reason == f"the output could not be written whole to {spill}: Is a directory"
+    assert result.reason == f"the output could not be written completely to {spill}: Is a directory"
     assert list(spill.iterdir()) == []
 
 
@@ -166,9 +166,9 @@ def test_the_spill_of_a_command_that_is_handed_back_is_whole(sh: Session, place:
 
 # What a command puts in the way of what it prints, and what is then said of that.
 IN_THE_WAY = {
-    "a link": ("spill", "ln -s {victim} spill; seq 99", "it is no regular file"),
-    "a link for a file that was begun": ("spill", "{begun}; ln -sf {victim} spill; seq 99", "it is no regular file"),
-    "another file": ("spill", "{begun}; mv spill kept; echo other >spill; seq 99", "another file stands there by now"),
+    "a link": ("spill", "ln -s {victim} spill; seq 99", "it is not a regular file"),
+    "a link for a file that was begun": ("spill", "{begun}; ln -sf {victim} spill; seq 99", "it is not a regular file"),
+    "another file": ("spill", "{begun}; mv spill kept; echo other >spill; seq 99", "another file has taken its place"),
     "no file": ("spill", "{begun}; rm spill; seq 99", "No such file or directory"),
     "a link for its directory": ("out/victim", "rmdir out; ln -s {victims} out; seq 99", "Not a directory"),
 }
@@ -190,7 +190,7 @@ def test_nothing_that_a_command_puts_in_the_way_leads_elsewhere(
     with Session(cwd=place, sandbox=Sandbox(write=[place]) if in_sandbox else None, timeout=30, tty=False) as sh:
         result = sh.run(text.format(begun=begun, victim=victim, victims=victims), limits=limits)
     assert (result.outcome, result.exit_code) == ("exited", 0)
-    assert result.reason == f"the output could not be written whole to {limits.spill}: {why}"
+    assert result.reason == f"the output could not be written completely to {limits.spill}: {why}"
     assert victim.read_text() == "precious"
 
 
@@ -217,7 +217,7 @@ def test_a_place_is_the_same_wherever_the_host_goes(place: Path, monkeypatch: py
 def test_links_that_lead_round_in_a_circle_lead_nowhere(sh: Session, place: Path) -> None:
     (place / "spill").symlink_to("spill")
     result = sh.run("seq 20000", limits=Limits(max_output=10, spill=str(place / "spill")))
-    assert result.reason == f"the output could not be written whole to {place}/spill: it is no regular file"
+    assert result.reason == f"the output could not be written completely to {place}/spill: it is not a regular file"
     assert result.stdout_file is None
 
 
@@ -241,7 +241,7 @@ def test_another_users_file_gets_nothing(sh: Session, place: Path) -> None:
     (theirs := place / "spill.stderr").write_text("precious")
     os.chown(theirs, OTHER, OTHER)
     result = sh.run("seq 99 >&2; (exit 3)", limits=Limits(max_output=10, spill=str(spill)))
-    why = f"the output could not be written whole to {theirs}: it belongs to user {OTHER}, not you"
+    why = f"the output could not be written completely to {theirs}: it belongs to user {OTHER}, not you"
     assert (result.exit_code, result.reason, result.stderr_file) == (3, why, None)
     assert theirs.read_text() == "precious"
 

@@ -212,7 +212,7 @@ def test_an_old_bash_is_a_clear_error_that_says_what_was_found(new_session: Make
         'case "$*" in *watcher.bash*) exec /bin/bash "$@";; esac\n'
         "cat | sed -u 's/BASH_VERSINFO.0./4/; s/BASH_VERSINFO.1./3/' | /bin/bash \"$@\"\n",
     )
-    with pytest.raises(ShellUnavailable, match=r"bash 4\.3 is too old, 4\.4 or newer"):
+    with pytest.raises(ShellUnavailable, match=r"bash 4\.3 is too old: pass bash=<path> of bash 4\.4 or newer"):
         new_session(bash=old).run("true")
     wait_until(lambda: not with_argument(str(os.getpid())), "the end of the watcher")
 
@@ -240,7 +240,7 @@ def test_the_last_words_of_who_read_nothing_are_heard() -> None:
     control.send(b"typed to it")
     theirs.send(b"I am no bash")
     theirs.close()
-    assert [control.hear(framer), control.hear(framer)] == [b"I am no bash", b""]
+    assert [control.read(framer), control.read(framer)] == [b"I am no bash", b""]
     assert framer.noise == b"I am no bash"
     control.close()
 

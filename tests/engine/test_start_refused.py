@@ -50,7 +50,7 @@ SESSIONS: Final = {
     "its own": ("Session()", "unavailable: no place for the files of sessions: .*set XDG_RUNTIME_DIR or TMPDIR to "),
     "the daemon's": (
         "connect('a')",
-        "daemon_unavailable: no place for .*XDG_RUNTIME_DIR .* or SHELLSESSION_SOCKET to ",
+        "daemon_unavailable: no place for .*XDG_RUNTIME_DIR .* or set SHELLSESSION_SOCKET to ",
     ),
 }
 
@@ -90,7 +90,7 @@ def test_where_others_have_all_places_a_session_has_its_own_and_a_daemon_none() 
 def test_where_nothing_can_be_written_the_command_line_says_so_too(verb: str, wrapper: tuple[str, ...]) -> None:
     words = ["run", "--", "true"] if verb == "run" else [verb]
     found = said(wrapper, "-m", "shellsession", *words)
-    assert re.fullmatch(r"shellsession: no place for .*; set XDG_RUNTIME_DIR .* or SHELLSESSION_SOCKET to .*\n", found)
+    assert re.fullmatch(r"shellsession: no place for .*; set .* or set SHELLSESSION_SOCKET to .*\n", found)
 
 
 _OUTSIDE: Final = "bwrap --dev-bind / /"
@@ -99,7 +99,7 @@ _ALONE: Final = """
 os.getuid() or (os.setgroups([]), os.setgid(54321), os.setuid(54321))  # root has no such limit
 resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
 """
-_NO_TERMINAL: Final = "unavailable: bash needs a terminal, and none can be had: .*; mount devpts at /dev/pts, "
+_NO_TERMINAL: Final = "unavailable: bash needs a terminal, and none could be opened: .*; mount devpts at /dev/pts, "
 _NO_PROCESS: Final = "no more processes can be started: end some, or raise the limit .*ulimit -u.*pids.max"
 _FEW: Final = "limit_reached: this process may open 20 files .* Raise the limit "
 # Where it is, what has become of the host before, whose session it asks for, and what that says.
@@ -123,7 +123,7 @@ REFUSED: Final = {
         "",
         "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))",
         "Session()",
-        f"{_FEW}of who starts it .ulimit -Hn: 20 is all that is allowed here., or close sessions",
+        f"{_FEW}of the program that starts it .ulimit -Hn: no more than 20 is allowed here., or close sessions",
     ),
 }
 

@@ -83,7 +83,7 @@ def test_who_waits_for_a_turn_on_a_closed_session_is_told(sh: Session) -> None:
 def main_thread_waits() -> bool:
     """Is it inside a call, where Ctrl-C is to strike, and not still on its way there?"""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    return frame is not None and frame.f_code in (Poller.wait.__code__, Poller.look.__code__)
+    return frame is not None and frame.f_code in (Poller.wait.__code__, Poller.spin.__code__)
 
 
 @pytest.mark.parametrize("verb", ["run", "wait", "stream"])

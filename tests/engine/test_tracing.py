@@ -11,7 +11,7 @@ import pytest
 from system import wait_until
 
 from shellsession.engine.io.threads import Steps, drive
-from shellsession.engine.kernel import proc, readers, vfork
+from shellsession.engine.kernel import activity, proc, vfork
 from shellsession.engine.verbs import interrupt
 
 # Installs a filter (seccomp(2), BPF) that kills who calls ptrace(2), as SystemCallFilter of systemd does.
@@ -78,7 +78,7 @@ def test_who_runs_is_waited_for_although_it_is_shown_asleep(monkeypatch: pytest.
 
 def test_who_sleeps_is_not_waited_for() -> None:
     with subprocess.Popen(["sleep", "1000"]) as sleeper:
-        wait_until(lambda: readers.system_call(sleeper.pid)[1:], "its sleep")
+        wait_until(lambda: activity.system_call(sleeper.pid)[1:], "its sleep")
         try:
             assert not drive(interrupt._stops(sleeper.pid))
         finally:

@@ -62,7 +62,7 @@ def test_after_a_long_command_nobody_looks_until_one_was_quick_again(monkeypatch
     looks, clock, poller = Looks(monkeypatch), Clock(monkeypatch), Poller()
 
     def wait() -> bool:
-        return bool(poller.wait(Wait((0,), clock.now() + 0.02, keen=SOON)))
+        return bool(poller.wait(Wait((0,), clock.now() + 0.02, spin=SOON)))
 
     assert not wait()
     assert looks.took() > 0  # it may come within microseconds
@@ -81,7 +81,7 @@ def test_a_look_that_took_long_is_the_last_one(
 ) -> None:
     looks, clock = Looks(monkeypatch), itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock) * step)
-    assert not Poller().look(pipe[:1], 20 * step)
+    assert not Poller().spin(pipe[:1], 20 * step)
     assert (looks.took() > 1) == many  # what runs on our core comes to its end sooner without us
 
 

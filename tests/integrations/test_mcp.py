@@ -69,7 +69,7 @@ def test_state_persists_and_streams_and_status_are_returned(tmp_path: Path) -> N
     async def story(talk: Talk) -> None:
         assert await talk.call("bash", command=f"cd {tmp_path}; word=hello") == ("[no output]", False)
         text, failed = await talk.call("bash", command="echo $PWD $word; echo oh >&2; false")
-        assert (text, failed) == (f"{tmp_path} hello\n[stderr]\noh\n[exit status 1]", False)
+        assert (text, failed) == (f"[stdout]\n{tmp_path} hello\n[stderr]\noh\n[exit status 1]", False)
         assert await talk.call("restart") == ("[a fresh bash was started]", False)
         assert (await talk.call("bash", command="echo ${word-gone}"))[0] == "gone"
 

@@ -41,7 +41,7 @@ def test_anthropic_keeps_one_bash(session: Session) -> None:
         "is_error": False,
     }
     assert answer(session, command="echo $PWD $word; echo oh >&2; exit 4")["content"].startswith(
-        "/ hello\n[stderr]\noh"
+        "[stdout]\n/ hello\n[stderr]\noh"
     )
     answer(session, command="word=again")
     assert answer(session, restart=True)["content"] == "[a fresh bash was started]"
@@ -93,9 +93,9 @@ def test_anthropic_names_no_tool_that_the_model_has_not(session: Session) -> Non
 def test_anthropic_bad_settings_are_refused_at_once(session: Session) -> None:
     with pytest.raises(InvalidRequest, match="positive number of seconds"):
         anthropic.tool(session, timeout=-1)
-    for max_output in (-1, None, "x", 1.5, True):
-        with pytest.raises(InvalidRequest, match="max_output is a number of characters, 0 or more, not "):
-            anthropic.tool(session, max_output=max_output)
+    for max_chars in (-1, None, "x", 1.5, True):
+        with pytest.raises(InvalidRequest, match="max_chars is a number of characters, 1 or more, not "):
+            anthropic.tool(session, max_chars=max_chars)
 
 
 def test_a_tool_of_the_other_kind_is_refused_before_anything_runs(session: Session) -> None:
@@ -243,12 +243,12 @@ def test_openai_shell_output_has_both_ends_and_says_what_is_missing() -> None:
             found = await shell(session, "seq 1000000", "seq 20000 >&2")
             assert found.max_output_length is None
             for text, last in ((found.output[0].stdout, "1000000"), (found.output[1].stderr, "20000")):
-                head, tail = text.split(" omitted]\n")
+                head, tail = text.split(" omitted ...]\n")
                 assert head.startswith("1\n2\n")
                 assert tail.endswith(f"\n{last}\n")
                 assert len(text) < 70_000
             found = await shell(session, "seq 10000", max_output_length=100)
-            assert " bytes omitted]\n" in found.output[0].stdout
+            assert " bytes omitted ...]" in found.output[0].stdout
 
     asyncio.run(main())
 

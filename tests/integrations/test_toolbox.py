@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from system import wait_until
 
-from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -100,13 +100,15 @@ def test_a_command_is_not_started_if_no_time_is_left_when_the_session_is_free() 
 def test_all_that_is_not_shown_is_counted() -> None:
     async def main() -> None:
         async with AsyncSession() as session:
-            tools = Toolbox(session, max_output=1000)
-            assert "\n[2500 characters omitted]\n" in await tools.bash("printf %3500s")
-            # Four bytes for each character are kept, and a line says what was not: 23 characters of it.
-            assert "\n[3023 characters and 96000 bytes omitted]\n" in await tools.bash("printf %100000s")
+            tools = Toolbox(session, max_chars=1000)
+            for size in (3500, 100_000):
+                said = await tools.bash(f"printf %{size}s")
+                assert len(said) <= 1000
+                assert (mark := re.search(r"\[\.\.\. ([\d ]+) bytes omitted \.\.\.\]", said))
+                assert int(mark[1].replace(" ", "")) + len(said) - len(mark[0]) == size
             await tools.bash("{ sleep 0.1; printf %2000000s; echo end; } &")
             await asyncio.to_thread(wait_until, lambda: session.jobs()[0].stdout.endswith("end\n"), "its last word")
-            assert " bytes omitted]\n" in await tools.jobs()
+            assert re.search(r"\d bytes( \(.* lines\))? omitted \.\.\.\]", await tools.jobs())
 
     asyncio.run(main())
 
@@ -121,8 +123,8 @@ def test_bad_limits_are_refused_at_once(setting: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", [-1, None, "3", True, 1.5])
 def test_bad_amounts_of_output_are_refused_at_once(value: Any) -> None:
-    with pytest.raises(InvalidRequest, match="max_output is a number of characters"):
-        Toolbox(AsyncSession(), max_output=value)
+    with pytest.raises(InvalidRequest, match="max_chars is a number of characters"):
+        Toolbox(AsyncSession(), max_chars=value)
 
 
 def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
@@ -146,3 +148,9 @@ def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
 def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str) -> None:
     result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
     assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")
+
+
+@pytest.mark.parametrize("wrong", [Session(), Agents(), "a1", None], ids=["sync", "agents", "name", "none"])
+def test_a_session_that_is_not_awaited_is_refused_before_anything_runs(wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match="pass an AsyncSession, or what aconnect"):
+        Toolbox(wrong)

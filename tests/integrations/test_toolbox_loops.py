@@ -82,7 +82,7 @@ def test_a_loop_that_is_closed_in_the_middle_of_calls_keeps_nobody_from_the_next
         (lambda tools: tools.wait(), "[ended by its time limit after "),
         (lambda tools: tools.send("x"), "[ended by its time limit after "),
         (lambda tools: tools.bash("echo $X"), "kept"),
-        (lambda tools: tools.interrupt(), "[the command was ended (interrupted on request)"),
+        (lambda tools: tools.interrupt(), "[ended: interrupted on request; "),
     ],
     ids=["wait", "send", "bash", "interrupt"],
 )

@@ -1,6 +1,6 @@
-"""Questions to the daemon itself, its end, and an agent's session as it is.
+"""Administration of the daemon: list its sessions, its statistics and an agent's jobs, visit a session, shut it down.
 
-Law: no daemon is started here, and no session is opened.
+Nothing here starts a daemon or opens a session.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Place = str | os.PathLike[str] | None
 
 
 class Visit(RemoteSession):
-    """An agent's session as it is: where there is none, or no daemon, verbs raise NoSuchAgent, DaemonUnavailable."""
+    """An agent's session if it exists. If there is none, or no daemon, verbs raise NoSuchAgent or DaemonUnavailable."""
 
     def __init__(self, agent: str, socket: Place = None, transport: Transport | None = None) -> None:
         super().__init__(agent, transport or UnixTransport(socket_path(socket)), False, {})
 
     async def _open_session(self, backend: Backend) -> None:
-        """Nothing is to be opened."""
+        """Does nothing: a visit uses only a session that exists."""
 
     def close(self) -> None:
-        """End the session, for every client. Raises NoSuchAgent where there is none."""
+        """End the session, for every client. Raises NoSuchAgent if there is none."""
         self.ask(self._message("close"))
 
-    def _meaning(self, error: ShellSessionError) -> ShellSessionError:
-        return error  # it had no session that another client could have closed
+    def _translate(self, error: ShellSessionError) -> ShellSessionError:
+        return error  # NoSuchAgent stays as it is: a visit opened no session that somebody could have closed
 
 
 def agents(socket: Place = None) -> list[dict[str, Any]]:
@@ -49,15 +49,17 @@ def agents(socket: Place = None) -> list[dict[str, Any]]:
 
 
 def stats(socket: Place = None) -> dict[str, Any]:
-    """The daemon's version, pid, uptime, what it counts, and where its audit log is. Raises DaemonUnavailable."""
+    """The daemon's version, pid, uptime, counters, and the path of its audit log. Raises DaemonUnavailable."""
     return dict(field(_ask(socket, "stats").header, "value", dict))
 
 
 def jobs(
     agent: str, socket: Place = None, output: bool = False, transport: Transport | None = None
 ) -> list[dict[str, Any]]:
-    """What the agent's commands left running: number, command, pids, alive, running, status; with what it has written
-    since its call came back (stdout, stderr; what of it was not kept), if wanted. Raises NoSuchAgent.
+    """The jobs that the agent's commands left running. Raises NoSuchAgent.
+
+    Each has number, command, pids, alive, running and status. With ``output``, each also has stdout and stderr: what it
+    wrote since its call returned, and the number of bytes omitted.
     """
     with Visit(agent, socket, transport) as visit:
         found: list[dict[str, Any]] = from_part(visit.ask(visit._message("jobs")).parts)
@@ -70,16 +72,16 @@ def jobs(
 
 
 def _ask(socket: Place, verb: str) -> Message:
-    """The reply to a question that is about no agent."""
+    """The reply to a request that is about no agent."""
     with Visit("", socket) as visit:
         return visit.ask(Message({"verb": verb}, ()))
 
 
 def shutdown(socket: Place = None) -> int | None:
-    """End the daemon, whatever its version, and wait until its process is gone; its pid, None where none listens.
+    """End the daemon, of any version, and wait until its process has ended. Returns its pid; None if none listens.
 
-    Where it is in a PID namespace that cannot be seen from here, it is the end of its socket that is waited for, and
-    the pid is the one that it has there. Raises DaemonUnavailable where its process lives on behind that.
+    A daemon may be in a PID namespace that is not visible from here. Then the wait is for the end of its connection,
+    and the pid is that of its own namespace. Raises DaemonUnavailable if the process has not ended 15 s later.
     """
     path = socket_path(socket)
     if (channel := UnixTransport(path).reach()) is None:
@@ -90,32 +92,32 @@ def shutdown(socket: Place = None) -> int | None:
             drive(link.read_greeting(), poller)
         except ConnectionLost:  # it was ending already
             return None
-        said = int(link.hello["pid"])
-        is_seen = _is_called(channel.pid, said)
-        pid = channel.pid if is_seen else said
-        with _process(pid) if is_seen else nullcontext() as process:
+        own_pid = int(link.hello["pid"])
+        is_visible = _has_own_pid(channel.pid, own_pid)
+        pid = channel.pid if is_visible else own_pid
+        with _process(pid) if is_visible else nullcontext() as process:
             if not drive(_end(link, process), poller):
                 raise DaemonUnavailable(
-                    f"the daemon at {path} (pid {pid}) has let go of its socket, and its process has not ended within"
+                    f"the daemon at {path} (pid {pid}) has closed its socket, but its process has not ended within"
                     f" {PATIENCE:g} s: end it (kill -9)"
                 )
         return pid
 
 
-def _is_called(pid: int, said: int) -> bool:
-    """Does the process that listens know itself by the number in the greeting? Else a proxy listens.
+def _has_own_pid(pid: int, own_pid: int) -> bool:
+    """Is ``pid``, the process that listens, the daemon that sent ``own_pid`` in its greeting? Else a proxy listens.
 
-    In a PID namespace of its own (a container's, whose socket is shared) the daemon has another number than here, and
-    the one that it sends may be another process's here. ``pid`` is 0 where it has no number here.
+    In a PID namespace of its own (a container with a shared socket) the daemon has another pid than here. Its own one
+    may belong to another process here. ``pid`` is 0 if the listener is not visible here.
     """
-    return pid > 0 and (pid == said or proc.field(pid, b"NSpid").split()[-1:] == [b"%d" % said])
+    return pid > 0 and (pid == own_pid or proc.field(pid, b"NSpid").split()[-1:] == [b"%d" % own_pid])
 
 
 def _end(link: Link, process: int | None) -> Steps[bool]:
-    """Ask the daemon to end, and wait for that; True once its process is gone, as far as it can be seen."""
-    # In its own protocol: this ends a daemon of another version, too.
+    """Ask the daemon to end, and wait for that. False if its process, where that is visible, lives on."""
+    # In the daemon's own protocol, so that this ends a daemon of another version, too.
     request = {"protocol": link.hello["protocol"], "id": link.next_id(), "verb": "shutdown"}
-    with suppress(ConnectionLost):  # that is its last answer
+    with suppress(ConnectionLost):  # the end of the connection is the answer
         yield from link.send(encode(request))
         while True:
             reply = yield from link.receive()
@@ -126,7 +128,7 @@ def _end(link: Link, process: int | None) -> Steps[bool]:
 
 @contextmanager
 def _process(pid: int) -> Iterator[int | None]:
-    """A descriptor that can be read when the process has ended; None when it has."""
+    """Yield a descriptor that is readable once the process has ended; None if it has ended already."""
     try:
         process = os.pidfd_open(pid)
     except OSError:

@@ -1,6 +1,6 @@
-"""AsyncRemoteSession: the session of an agent in the daemon, for asyncio; the same verbs as ``AsyncSession``.
+"""``aconnect`` and AsyncRemoteSession: an agent's session in the daemon, for asyncio, with the verbs of AsyncSession.
 
-Law: what a verb does is in ``remote``, and its signature in ``client``; here is how a task waits.
+``remote`` has the code of the verbs, and ``session`` their signatures. This module adds how a task waits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def _connected(
 
 
 class Connecting(Coroutine[Any, Any, "AsyncRemoteSession"]):
-    """What ``aconnect`` returns: a coroutine, and the session's context manager as well."""
+    """The result of ``aconnect``: a coroutine, and also the session's context manager."""
 
     def __init__(self, work: Coroutine[Any, Any, AsyncRemoteSession]) -> None:
         self._work = work
@@ -67,7 +67,7 @@ class Connecting(Coroutine[Any, Any, "AsyncRemoteSession"]):
 
 
 class Loop(Backend):
-    """Waits on the running loop."""
+    """A backend that waits on the running loop."""
 
     def caller(self) -> object:
         return asyncio.current_task()
@@ -79,14 +79,14 @@ class Loop(Backend):
         return items
 
     async def connect(self, transport: Transport, start: bool) -> Link:
-        if (channel := transport.reach()) is None:  # to start a daemon takes a while
+        if (channel := transport.reach()) is None:  # starting a daemon takes a while
             channel = await asyncio.to_thread(transport.connect, start)
         return Link(channel, LoopPoller())
 
     async def drive(self, steps: Steps[T], poller: Any) -> T:
         return await adrive(steps, poller)
 
-    async def settle(self, answer: object) -> None:
+    async def await_callback(self, answer: object) -> None:
         if isinstance(answer, Awaitable):
             await answer
 
@@ -94,7 +94,7 @@ class Loop(Backend):
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def on_done() -> None:
-            with suppress(RuntimeError):  # the loop was closed: nobody waits there any more
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
                 loop.call_soon_threadsafe(done.set)
 
         cancellation.when_done(on_done)
@@ -102,7 +102,7 @@ class Loop(Backend):
 
 
 class _Now(Backend):
-    """Waits for a property, while the loop stands still (0.2 ms); it never starts a daemon."""
+    """A backend for properties: it blocks the loop (0.2 ms), and never starts a daemon."""
 
     async def connect(self, transport: Transport, start: bool) -> Link:
         return await super().connect(transport, False)

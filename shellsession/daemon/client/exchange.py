@@ -1,6 +1,9 @@
-"""One request to the daemon and its reply, over as many connections as it takes; how it is waited for, and cancelled.
+"""One request to the daemon and its reply: sending it, sending it again after a lost connection, and cancelling it.
 
-Law: a request is sent again only under its own id, so that it never runs twice. A cancellation is never cancelled.
+``Exchange`` handles one request. If the connection is lost, it sends the request again over another one, under the same
+id. The daemon recognises the id, so the request never runs twice. ``Cancellation`` cancels a request from a thread of
+its own, so that nothing cancels the cancellation. ``Backend`` is how a session waits: here in a thread; the asyncio
+client has another.
 """
 
 from __future__ import annotations
@@ -29,23 +32,22 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-# How often a daemon may close a new connection before it has the request. One that is ending does so to who comes last.
+# Attempts to send a request for the first time. A daemon that is ending closes new connections before it reads them.
 _ATTEMPTS: Final = 5
-# For how many seconds a request that was sent is sent again, while nobody at the socket takes it; and the pauses
-# between two attempts, of which each is twice the last.
-_TRIED: Final = 30.0
+# A request that was sent before is tried again for so many seconds. Each pause between two attempts is twice the last.
+_RETRY_SECONDS: Final = 30.0
 _PAUSE, _LONGEST_PAUSE = 0.01, 0.5
-# For how many seconds a caller who leaves at once still waits until the cancellation is sent, which takes 0.3 ms where
-# the daemon is not stopped.
+# After a second Ctrl-C the caller still waits so many seconds until the cancellation is sent. That takes 0.3 ms, unless
+# the daemon is stopped (SIGSTOP).
 _SENT_WITHIN: Final = 1.0
-_UNKNOWN: Final = "look at what the command was to do, and run it again only if that is not done"
+_UNKNOWN: Final = "check whether the command has done its work, and run it again only if it has not"
 _GONE: Final = "if that daemon has ended, so has the session, and the next command gets a fresh shell"
 
 
 class Backend:
-    """How a session waits. This one blocks its thread, so that no ``await`` of a verb suspends; asyncio has another.
+    """How a session waits. This one blocks its thread: an ``await`` never suspends. Asyncio has another.
 
-    It keeps the idle connections, as each is waited for in its own way.
+    It owns the idle connections, as each backend waits for them in its own way.
     """
 
     def __init__(self) -> None:
@@ -56,7 +58,7 @@ class Backend:
         return get_ident()
 
     def give(self, verb: Coroutine[Any, Any, T]) -> T:
-        """What the caller of a verb gets: here its result, in asyncio the coroutine itself."""
+        """Turn a verb's coroutine into what its caller gets: here the result, in asyncio the coroutine itself."""
         try:
             verb.send(None)
         except StopIteration as stop:
@@ -65,7 +67,7 @@ class Backend:
         raise AssertionError("a verb was suspended in a thread")
 
     def iterate(self, items: AsyncGenerator[T]) -> Generator[T]:
-        """What the caller of ``stream`` gets."""
+        """Turn the generator of ``stream`` into what its caller gets: here a plain one."""
         try:
             while True:
                 try:
@@ -81,26 +83,26 @@ class Backend:
         return Link(transport.connect(start), Poller())
 
     async def drive(self, steps: Steps[T], poller: Any) -> T:
-        """Run steps to their end; ``poller``: of their connection."""
+        """Run the steps of a connection to their end, with its ``poller``."""
         return drive(steps, poller)
 
-    async def settle(self, answer: object) -> None:
-        """Await what a callback returned, where that is possible."""
+    async def await_callback(self, answer: object) -> None:
+        """Await what a callback returned, if that is an awaitable and this backend can wait for one."""
 
     async def until_done(self, cancellation: Cancellation) -> None:
-        """Wait for the end of a cancellation, also while the task is cancelled."""
+        """Wait for the end of a cancellation, even if the task is cancelled meanwhile."""
         cancellation.done.wait()
 
 
 class Cancelled:
-    """The outcome of a request that is cancelled (Ctrl-C, a cancelled task) within this ``with`` block.
+    """A ``with`` block that keeps the outcome of a request that is cancelled in it (Ctrl-C, a cancelled task).
 
-    The daemon is asked for it only where this is open: it may be megabytes, and most callers never look.
+    Outside such a block the daemon does not send the outcome: it may be megabytes, and most callers do not need it.
     """
 
     def __init__(self) -> None:
-        self.request = ""  # its id, once it is sent
-        self.ended = False  # the daemon has ended it: where there is no result, nothing was begun for it
+        self.request = ""  # the id, once the request is sent
+        self.ended = False  # the daemon has ended the request; without a result, it had not started anything
         self.result: Result | None = None
 
     def __enter__(self) -> Self:
@@ -111,22 +113,22 @@ class Cancelled:
         _CANCELLED.reset(self._before)
 
     def note(self, reply: Message) -> None:
-        """Keep what the daemon replied to the cancellation."""
+        """Keep the daemon's reply to the cancellation."""
         if reply.header.get("value"):
             self.ended = True
             if (header := reply.header.get("result")) is not None:
                 self.result = to_result(header, reply.parts)
 
 
-# Of this thread or task, as several may use one session.
+# A context variable, as several threads or tasks may use one session.
 _CANCELLED: Final[ContextVar[Cancelled | None]] = ContextVar("shellsession-cancelled", default=None)
 
 
 class Exchange:
     """One request and its reply.
 
-    ``expected``: the incarnation of the daemon that has the session; another one has lost it. ``start``: a daemon may
-    be started for it.
+    ``expected``: the incarnation of the daemon that holds the session; any other daemon does not have it. ``start``:
+    start a daemon if there is none.
     """
 
     def __init__(
@@ -134,30 +136,30 @@ class Exchange:
     ) -> None:
         self._backend, self.transport, self._request = backend, transport, request
         self._expected, self._start = expected, start
-        # A cancellation is never cancelled itself, and its outcome says nothing of the request that it cancels.
+        # A cancellation is never cancelled itself, and its own outcome is not that of the request it cancels.
         self.cancelled = request.header["verb"] == "cancel"
         self.outcome = None if self.cancelled else _CANCELLED.get()
         self.on_sent: Callable[[], object] | None = None
         self._sent = self._resent = False
-        self.id = ""  # of the request, once it was sent
-        self._key = ""  # by which the daemon recognises it on another connection
+        self.id = ""  # of the request, once it is sent
+        self._key = ""  # proves to the daemon, on another connection, that the request is ours
         self.done = False  # the reply has come
-        self._attempts = 0  # in a row that failed before anybody took the request
-        self._tried = 0.0  # when the first of them failed
-        self._pause = self._since = 0.0  # before the next; and when the last began
-        self._received = 0  # bytes of its output
+        self._attempts = 0  # failed in a row, before a daemon took the request
+        self._first_failure = 0.0  # when the first of these failed
+        self._pause = self._resume_at = 0.0  # the last pause: its length and its end
+        self._received = 0  # bytes of output
         self._link: Link | None = backend.pool.take(expected)
 
     async def next(self) -> Message:
-        """The next event, or the reply, after which it is ``done``.
+        """The next event, or the reply, which ends the exchange (``done``).
 
-        Raises the error that the daemon replies, VersionMismatch, OutcomeUnknown, and DaemonUnavailable when the
-        session is gone with its daemon (and nothing was run).
+        Raises the error in the daemon's reply, VersionMismatch, OutcomeUnknown, or DaemonUnavailable if the session has
+        ended with its daemon (and nothing was run).
         """
         while True:
             if (link := self._link) is None:
                 try:
-                    # None is started for a request that was sent to one.
+                    # No daemon is started for a request that was already sent to one.
                     link = await self._backend.connect(self.transport, self._start and not self.id)
                 except DaemonUnavailable as error:
                     raise self._unreachable(error) from error
@@ -166,10 +168,10 @@ class Exchange:
                 return message
 
     async def cancel(self) -> str:
-        """Have the daemon end what it does for the request, or drop it from the queue.
+        """Have the daemon cancel the request: end its command, or drop it from the queue.
 
-        Returns the id of the command that this ended, if the request was about one that had been handed back. Nothing
-        is awaited before it is begun: a second Ctrl-C ends the loop.
+        Returns the id of the command that this ended, if the request was about a command from an earlier call. The
+        cancellation starts before the first await, as a second Ctrl-C may end the loop there.
         """
         self.close()
         if not self.id:
@@ -182,13 +184,13 @@ class Exchange:
         return str(self._request.header.get("command", "")) if cancellation.has_ended else ""
 
     def close(self) -> None:
-        """Close its connection, if it has one."""
+        """Close the connection of this exchange, if it has one."""
         if self._link is not None:
             self._link.close()
         self._link, self._sent = None, False
 
     def _attempt(self, link: Link) -> Steps[Message | None]:
-        """The next message, over that connection; None when it needs another."""
+        """The next message over this connection; None when the exchange needs another connection."""
         try:
             if not self._sent:
                 yield from self._send(link)
@@ -207,18 +209,19 @@ class Exchange:
         return message
 
     def _send(self, link: Link) -> Steps[None]:
+        """Send the request over a connection, after its greeting."""
         if not link.hello:
             try:
-                # A second attempt waits without a limit: the request may be running.
+                # A second attempt waits without a limit, as the request may be running.
                 yield from link.greet(patient=bool(self.id))
             except DaemonUnavailable as error:
                 raise self._unreachable(error) from error
         if self.id and not self.id.startswith(link.incarnation + "."):
-            raise OutcomeUnknown(f"the daemon that ran this has ended, and another is there now: {_UNKNOWN}; {_GONE}")
+            raise OutcomeUnknown(f"the daemon that ran this has ended, and another one runs now: {_UNKNOWN}; {_GONE}")
         if self._expected not in ("", link.incarnation):
             raise DaemonUnavailable(
-                "the daemon that held this session has ended, and its state is gone with it; nothing was run: ask again"
-                " for a fresh session"
+                "the daemon that held this session has ended, and its state is lost; nothing was run: run the command"
+                " again for a fresh session"
             )
         self._resent = bool(self.id)
         if not self._resent:
@@ -230,14 +233,14 @@ class Exchange:
         if self._resent:
             header["key"] = self._key
         yield from link.send(encode(header, *self._request.parts))
-        self._attempts = 0  # the daemon is alive and has it: its outcome will be known
+        self._attempts = 0  # the daemon lives and has the request: its outcome will be known
         if self.on_sent is not None:
             self.on_sent()
 
     def _is_new(self, message: Message) -> bool:
-        """False for output that has come over an earlier connection. Raises ProtocolError and ResultExpired."""
+        """False for output that came over an earlier connection. Raises ProtocolError and ResultExpired."""
         if message.header.get("id") not in (self.id, None):  # None: the daemon did not understand the request
-            raise ProtocolError("the peer sent an answer to something that was not asked: end that daemon")
+            raise ProtocolError("the peer sent a reply to a request that was not sent: end that daemon")
         if message.header.get("event") != "output":
             return True
         at = field(message.header, "at", int)
@@ -246,7 +249,7 @@ class Exchange:
         if at > self._received:
             raise ResultExpired(
                 f"{at - self._received} bytes of output came while the connection was lost, and are no longer kept:"
-                f" what was received ends before them; the command itself is not concerned: {_UNKNOWN}"
+                f" the output received so far ends before them; the command itself is not affected: {_UNKNOWN}"
             )
         if at < self._received:
             return False
@@ -254,40 +257,41 @@ class Exchange:
         return True
 
     def _pause_after(self, lost: ConnectionLost) -> Steps[None]:
-        """Close the connection, and pause before the next attempt. Raises DaemonUnavailable and OutcomeUnknown after
-        too many of them.
+        """Close the connection, and pause before the next attempt.
+
+        After too many attempts, raises OutcomeUnknown if the request may have run, else DaemonUnavailable.
         """
         if lost.untouched and not self._resent:
             self.id = ""
         self.close()
         now = time.monotonic()
-        if now - self._since > _LONGEST_PAUSE:
+        if now - self._resume_at > _LONGEST_PAUSE:
             self._pause = 0.0
         self._attempts += 1
         if self._attempts == 1:
-            self._tried = now
-        if now - self._tried >= _TRIED if self.id else self._attempts == _ATTEMPTS:
+            self._first_failure = now
+        if now - self._first_failure >= _RETRY_SECONDS if self.id else self._attempts == _ATTEMPTS:
             unavailable = DaemonUnavailable(
-                f"the daemon at {self.transport} takes connections and ends them at once: it may be another user's,"
-                " or is ending; try again, or name another socket"
+                f"the daemon at {self.transport} accepts connections and closes them at once: it is ending, or belongs"
+                " to another user; try again, or name another socket"
             )
             raise self._unreachable(unavailable) from lost
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _PAUSE)
-        self._since = now + self._pause
-        while time.monotonic() < self._since:
-            yield Wait(until=self._since)
+        self._resume_at = now + self._pause
+        while time.monotonic() < self._resume_at:
+            yield Wait(until=self._resume_at)
 
     def _unreachable(self, error: DaemonUnavailable) -> ShellSessionError:
-        """What it means for this request that no connection could be made or kept."""
+        """The error when no connection could be made or kept: OutcomeUnknown if the request was sent, or ``error``."""
         return OutcomeUnknown(f"the daemon was lost while it ran this: {_UNKNOWN}; {_GONE}") if self.id else error
 
 
 def cancel_request(
     transport: Transport, request: str, outcome: Cancelled | None, on_sent: Callable[[], object] | None = None
 ) -> bool:
-    """Have the daemon end what it does for a request, or drop it from the queue; ``outcome`` keeps what came of that.
+    """Have the daemon cancel a request: end its command, or drop it from the queue. ``outcome`` keeps the reply.
 
-    Returns True where a command was ended so. Where the daemon is gone, so is what it did.
+    Returns True if this ended a command. False also where the daemon has ended: then its commands have, too.
     """
     backend = Backend()
     message = Message({"verb": "cancel", "request": request, "reads": outcome is not None}, ())
@@ -306,19 +310,19 @@ def cancel_request(
 
 
 class Cancellation:
-    """Cancels a request from a thread, which no second Ctrl-C interrupts and no end of a loop cancels."""
+    """Cancels a request from a thread of its own. Neither a second Ctrl-C nor the end of a loop stops that."""
 
     def __init__(self, exchange: Exchange) -> None:
-        import threading  # neither is needed by a command line that nobody interrupts
+        import threading  # here, as a command line that nobody interrupts needs neither
 
-        from ...engine.kernel.signals import undisturbed
+        from ...engine.kernel.signals import signals_deferred
 
         self._exchange = exchange
         self.sent, self.done = threading.Event(), threading.Event()
-        self.has_ended = False  # it ended a command
+        self.has_ended = False  # did it end a command?
         self._on_done: Callable[[], object] = lambda: None
         try:
-            with undisturbed():
+            with signals_deferred():
                 threading.Thread(target=self._run, name="shellsession-end-request", daemon=True).start()
         except RuntimeError:  # no more threads, or the interpreter ends
             self._run()
@@ -334,7 +338,7 @@ class Cancellation:
             self._on_done()
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Have that called in its thread at its end; at once, perhaps again, where that has come."""
+        """Call back at the end of the cancellation, in its thread; if that has ended, at once (perhaps twice)."""
         self._on_done = call
         if self.done.is_set():
             call()

@@ -1,6 +1,7 @@
-"""The client's end of its connections to the daemon.
+"""The client's connections to the daemon: ``Link`` is one of them, ``Pool`` keeps the idle ones.
 
-Law: what follows a greeting is only read where it is of our protocol; a forked child has connections of its own.
+Messages after the greeting are read only if the daemon speaks our protocol. A forked child never uses a connection of
+its parent.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from .transport import Channel
 
 
-# How soon an answer is to be expected: `true` takes the daemon 0.3 ms. Looking for it again and again saves the waking
-# up: 0.28 ms instead of 0.42 on two cores (on one it costs 0.03).
+# How long to spin for an answer: `true` takes the daemon 0.3 ms. Spinning saves a wake-up: 0.28 ms instead of 0.42 on
+# two cores (on one core it costs 0.03 ms).
 _SOON: Final = 1e-3
-# Connections that are kept for the next verb; more are only needed while verbs overlap. Each is one of those that the
-# daemon has room for, in a client that may have a session for each of its agents.
-_KEPT: Final = 1
-# What a greeting holds, of whichever version.
+# Idle connections kept for the next call; more are needed only while calls overlap. The daemon has room for a limited
+# number of connections, and a client may have a session for each of its agents.
+_IDLE_MAX: Final = 1
+# The fields of a greeting, in every version of the protocol.
 _HELLO: Final = {"protocol": int, "incarnation": str, "connection": int, "pid": int}
 
 
@@ -44,12 +45,12 @@ class Link:
         self._messages: list[Message] = []
         self._number = 0
         self.hello: dict[str, Any] = {}
-        self.incarnation = ""  # the name of this daemon's life, which no other daemon has
-        self.key = ""  # by it the daemon recognises, on another connection, a request that was sent over this one
-        self.closed = False  # one in the pool is where Ctrl-C came just as it was put back
+        self.incarnation = ""  # the random name of this daemon process
+        self.key = ""  # proves, on another connection, that a request was sent over this one
+        self.closed = False  # a closed link may be in the pool, if Ctrl-C came just as it was put back
 
     def greet(self, patient: bool = False) -> Steps[None]:
-        """As ``read_greeting``; also raises VersionMismatch, and DaemonUnavailable where a sandbox listens."""
+        """As ``read_greeting``; also raises VersionMismatch, and DaemonUnavailable if the peer runs in a sandbox."""
         self._channel.check()
         yield from self.read_greeting(patient)
         if self.hello["protocol"] != PROTOCOL:
@@ -57,13 +58,16 @@ class Link:
 
             raise VersionMismatch(
                 f"the daemon at {self._channel} is shellsession {self.hello.get('version')} (protocol"
-                f" {self.hello['protocol']}), this client {VERSION} ({PROTOCOL}): `shellsession stop` ends it"
+                f" {self.hello['protocol']}), this client is {VERSION} ({PROTOCOL}): end that daemon with"
+                " `shellsession stop`"
             )
         self.key = field(self.hello, "key", str)
 
     def read_greeting(self, patient: bool = False) -> Steps[None]:
-        """Read the daemon's greeting. Raises ConnectionLost, the error by which the daemon refuses us, ProtocolError
-        for anything else and, unless ``patient``, DaemonUnavailable when nothing comes.
+        """Read the daemon's greeting.
+
+        Raises ConnectionLost, the error with which the daemon refuses the connection, ProtocolError for anything else,
+        and, unless ``patient``, DaemonUnavailable if nothing comes.
         """
         try:
             hello = yield from self.receive(None if patient else time.monotonic() + PATIENCE)
@@ -73,22 +77,24 @@ class Link:
                 field(hello.header, name, kind)
         except ProtocolError as error:
             raise ProtocolError(
-                f"what listens at {self._channel} is no shellsession daemon: name another socket ({error})"
+                f"the process that listens at {self._channel} is not a shellsession daemon: name another socket"
+                f" ({error})"
             ) from None
         except TimeoutError:
             raise DaemonUnavailable(
-                f"the daemon at {self._channel} takes connections and says nothing for {PATIENCE:g} s: it is stopped"
-                " (SIGSTOP) or far too busy; nothing was asked of it: let it go on (kill -CONT), end it (kill -9), or"
-                " try again later"
+                f"the daemon at {self._channel} accepts connections but has sent nothing for {PATIENCE:g} s: it is"
+                " stopped (SIGSTOP) or overloaded; nothing was sent to it: continue it (kill -CONT), end it (kill -9),"
+                " or try again later"
             ) from None
         self.hello, self.incarnation = hello.header, hello.header["incarnation"]
 
     def next_id(self) -> str:
+        """The id of the next request that is sent first over this connection; see ``ledger``."""
         self._number += 1
         return f"{self.incarnation}.{self.hello['connection']}.{self._number}"
 
     def send(self, data: bytes) -> Steps[None]:
-        """Send all of it. Raises ConnectionLost."""
+        """Send all the data. Raises ConnectionLost."""
         rest = memoryview(data)
         while rest:
             try:
@@ -128,8 +134,8 @@ class Pool:
         self._owner = os.getpid()
 
     def take(self, incarnation: str = "") -> Link | None:
-        """A connection to the daemon of that incarnation, if it is named; those to any other one are closed."""
-        if self._owner != os.getpid():  # a forked child must not talk on its parent's connections
+        """An idle connection, if there is one. With an ``incarnation``, connections to any other daemon are closed."""
+        if self._owner != os.getpid():  # a forked child must not use its parent's connections
             self.close()
             self._owner = os.getpid()
         while self._idle:
@@ -140,7 +146,8 @@ class Pool:
         return None
 
     def give_back(self, link: Link) -> None:
-        if len(self._idle) < _KEPT:
+        """Keep the connection for the next ``take``, or close it."""
+        if len(self._idle) < _IDLE_MAX:
             self._idle.append(link)
         else:
             link.close()

@@ -1,6 +1,9 @@
-"""The options with which a client opens a session, as fields of a message.
+"""A client's view of an agent's session in the daemon: what each verb does, for threads and for asyncio.
 
-Law: they hold all that the client means (its directory, home, environment, bash); the daemon adds nothing of its own.
+``Remote`` builds the requests, sends them through an ``Exchange``, and turns the replies into results. ``session`` and
+``async_session`` add the signatures. ``opening`` builds the request that opens a session. It contains all the state
+that the client means (directory, environment, umask, bash), so the daemon adds nothing of its own. ``RemoteJob`` is a
+job in the daemon.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from ..protocol.endpoint import socket_path
 from ..protocol.messages import closed_meanwhile, field, from_part, only_part, to_result
 from ..protocol.wire import OUTPUT_MAX, PARTS_MAX, Message
 from .exchange import Backend, Exchange
-from .inherited import inherited, wire_text
+from .process_state import process_state, wire_text
 from .transport import Transport, UnixTransport
 
 if TYPE_CHECKING:
@@ -58,17 +61,17 @@ def _path(path: str) -> str:
 
 
 def limits_fields(limits: Limits) -> dict[str, object]:
-    """``Limits`` for the wire; a path for the spill is relative to the client's directory. Raises InvalidRequest."""
+    """``Limits`` for the wire. A relative spill starts in the client's directory. Raises InvalidRequest."""
     if limits.max_output > OUTPUT_MAX:
         raise InvalidRequest(
-            f"limits: max_output is {limits.max_output}, and over the daemon at most {OUTPUT_MAX} bytes: name a spill"
-            " for more"
+            f"limits: max_output is {limits.max_output}, but over the daemon at most {OUTPUT_MAX} bytes are possible:"
+            " name a spill for more"
         )
     return {**vars(limits), "spill": None if limits.spill is None else _path(limits.spill)}
 
 
 def _sandbox_fields(sandbox: object) -> dict[str, object]:
-    """``Sandbox`` for the wire; ``~`` is the client's home."""
+    """``Sandbox`` for the wire; ``~`` becomes the client's home."""
     from ...sandbox import Sandbox
 
     if not isinstance(sandbox, Sandbox):
@@ -87,10 +90,10 @@ def opening(
     sandbox: Sandbox | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The fields of a request that opens a session: the options of ``Session``, and this process's own directory,
-    environment and umask where these are not among them.
+    """The fields of a request that opens a session with these options, which are those of ``Session``.
 
-    Raises InvalidRequest, and TypeError, as ``Session``, for an unknown option.
+    Directory, environment and umask are by default those of this process. Raises InvalidRequest, and TypeError for an
+    unknown option.
     """
     unknown = options.keys() - SessionOptions.__annotations__.keys()
     if unknown:
@@ -98,14 +101,14 @@ def opening(
     check_options(env, extra_env, options.get("agent_env", True), options.get("size", (200, 50)))
     check_flag("check_startup", options.get("check_startup", True))
     defaults = {name: options[name] for name in ("timeout", "on_timeout", "tty") if name in options}
-    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # refuses what Session does
-    if "bash" in options:  # the one that this client means
-        from shutil import which  # 5 ms, and seldom needed
+    Request(b"", limits=Limits() if limits is None else limits, **defaults)  # raises for values that Session refuses
+    if "bash" in options:  # found on the client's PATH, not the daemon's
+        from shutil import which  # 5 ms, and rarely needed
 
         bash = bash_of(options["bash"])
         options["bash"] = _path(which(bash) or bash)
     place = place_of(cwd)
-    fields = {**inherited(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
+    fields = {**process_state(), "startup": [wire_text(text) for text in commands_of(startup)], **options}
     if place is not None:
         fields["cwd"] = _path(place)
     if env is not None:
@@ -122,43 +125,47 @@ def opening(
 # A request of ``run``, and the callback for its output.
 PreparedRun = tuple[Message, OnOutput | None]
 
-# A request of this task that waits longer than so many seconds behind other clients is dropped, and does not run.
+# How many seconds a request of this task may wait in the queue behind other clients. After that it is dropped unrun.
 TURN_WITHIN: Final[ContextVar[float | None]] = ContextVar("shellsession-turn-within", default=None)
 
 
 class OpenStream:
-    """The output of one command, which somebody may be iterating over just now."""
+    """The state of one ``stream``: ``active`` while somebody iterates over it."""
 
     active = False
 
 
 class Remote(AnySession[PreparedRun]):
-    """An agent's session in the daemon, as one client has it."""
+    """One client's view of an agent's session in the daemon.
+
+    A command that outlives its call (its time limit, or because it waits for input) is handed back: ``wait``, ``send``
+    and the like then are about that command.
+    """
 
     _kind = Backend
 
     def __init__(self, agent: str, transport: Transport, start: bool, opening: dict[str, Any]) -> None:
         if not isinstance(agent, str):
-            raise InvalidRequest(f"an agent is named by text (str), not {agent!r}")
+            raise InvalidRequest(f"an agent's name is a str, not {agent!r}")
         self.agent, self._transport, self._backend = agent, transport, self._kind()
         self._start, self._opening = start, opening
         self._gentle = "kill" if opening.get("on_timeout") == "kill" else "interrupt"
-        self._incarnation = ""  # of the daemon that has our session; "" while none has
-        self._timeout: float | None = 120.0  # the session's own, whoever has opened it
-        self.opened_here = False  # was the session made for us, and not there before?
-        self._handed = ""  # the command that this client was handed back; "" for none
+        self._incarnation = ""  # of the daemon that has our session; "" if none has
+        self._timeout: float | None = 120.0  # the session's default, whichever client opened it
+        self.opened_here = False  # did this client open the session, or was it there before?
+        self._handed = ""  # the id of the command that was handed back to this client; "" for none
         self._closed = False
         self._dialogue: Dialogue | None = None
-        # Called with what keeps a command, or what is to be sent to one, in the queue, after a second there.
+        # Called after a request has been in the daemon's queue for a second, with the reason.
         self.on_wait: Callable[[Message], None] | None = None
         self._on_output: OnOutput | None = None  # of the command that was handed back
         self._streams: list[tuple[weakref.ref[object], OpenStream]] = []
-        self._in_callback: set[object] = set()  # threads or tasks
+        self._in_callback: set[object] = set()  # the threads or tasks that run a callback
         weakref.finalize(self, self._backend.pool.close)
 
     @classmethod
     def _of(cls, agent: str, socket: str | os.PathLike[str] | None, start: bool, options: SessionOptions) -> Self:
-        """The session as ``connect`` is asked for it, which is not opened yet."""
+        """The session for the arguments of ``connect``, not opened yet."""
         check_flag("start", start)
         return cls(agent, UnixTransport(socket_path(socket)), start, opening(**options))
 
@@ -172,7 +179,7 @@ class Remote(AnySession[PreparedRun]):
     # -- its present state
 
     def _ask_now(self, verb: str, **fields: object) -> Message:
-        """The reply to a request that runs nothing: from a callback, too, and without a coroutine."""
+        """The reply to a request that runs nothing. Blocks, also in asyncio; allowed in a callback."""
         raise NotImplementedError
 
     @property
@@ -216,7 +223,7 @@ class Remote(AnySession[PreparedRun]):
         return field(field(self._ask_now("info").header, "value", dict), name, *kinds)
 
     def jobs(self) -> list[RemoteJob]:
-        """What earlier calls left running, and what came of it; the most recent last."""
+        """The jobs that earlier calls left running, including ended ones; the most recent last."""
         if self._closed:
             return []
         return [RemoteJob(self._ask_now, one) for one in from_part(self._ask_now("jobs").parts)]
@@ -229,15 +236,15 @@ class Remote(AnySession[PreparedRun]):
     # -- requests and replies
 
     async def _exchange(self, request: Message, backend: Backend) -> AsyncGenerator[Message]:
-        """Every event of a request and, last, its reply. A request that is left before that is cancelled.
+        """Yield every event of a request and, last, its reply. Leaving the generator before that cancels the request.
 
-        The session is opened first where that is needed.
+        Opens the session first if necessary.
         """
         self._check_open()
         if not self._incarnation and request.header["verb"] != "open":
             await self._open_session(backend)
         exchange = Exchange(backend, self._transport, request, self._incarnation, self._start)
-        replied = False  # not ``exchange.done``: Ctrl-C may come while the reply is on its way to the caller
+        replied = False  # not ``exchange.done``: Ctrl-C may come after that, before the caller has the reply
         try:
             while not exchange.done:
                 yield await exchange.next()
@@ -245,19 +252,19 @@ class Remote(AnySession[PreparedRun]):
         except ShellSessionError as error:
             replied = True
             self._forget_unknown(request, error)
-            raise self._meaning(error) from None
+            raise self._translate(error) from None
         finally:
             if not (replied or exchange.cancelled):
                 try:
                     self._forget_handed(await exchange.cancel())
                 except BaseException:
-                    if not exchange.cancelled:  # a second Ctrl-C came before that
+                    if not exchange.cancelled:  # a second Ctrl-C came before the cancellation began
                         self._forget_handed(await exchange.cancel())
                     raise
             exchange.close()
 
     async def _open_session(self, backend: Backend) -> None:
-        """Open the session in the daemon, or find it there."""
+        """Open the session in the daemon, or use the one that is there."""
         self._incarnation = ""
         async with aclosing(self._exchange(self._message("open", **self._opening), backend)) as messages:
             *_, reply = [message async for message in messages]
@@ -265,14 +272,14 @@ class Remote(AnySession[PreparedRun]):
         self.opened_here = bool(reply.header.get("value"))
         self._timeout = field(reply.header, "timeout", float, int, type(None))
         if self.opened_here or self._handed.partition(".")[0] != self._incarnation:
-            self._handed = ""  # a fresh session does not know it, and would refuse every request that names it
+            self._handed = ""  # a new session does not know it, and would refuse each request that names it
 
     async def _ask(
         self, request: Message, on_output: OnOutput | None = None, backend: Backend | None = None
     ) -> Message:
-        """Send a request about the session and return the reply; call back with its output as it comes.
+        """Send a request about the session, and return the reply. ``on_output`` is called with output as it comes.
 
-        ``backend``: another way to wait than the session's own; only with this it may be asked from a callback.
+        ``backend``: wait in another way than the session does. Without it, a request from a callback is refused.
         """
         if backend is None:
             backend = self._backend
@@ -284,7 +291,7 @@ class Remote(AnySession[PreparedRun]):
                         caller = backend.caller()
                         self._in_callback.add(caller)
                         try:
-                            await backend.settle(self._call_back(on_output, message))
+                            await backend.await_callback(self._call_back(on_output, message))
                         finally:
                             self._in_callback.discard(caller)
                     case "waits" if self.on_wait is not None:
@@ -295,7 +302,7 @@ class Remote(AnySession[PreparedRun]):
         return on_output(message.header["stream"], message.parts[0])
 
     def _refuse_callbacks(self) -> None:
-        """Raise SessionBusy in a callback: the command whose output it was given waits for its end."""
+        """Raise SessionBusy in a callback: the command whose output it got waits for the callback to return."""
         if self._backend.caller() in self._in_callback:
             raise SessionBusy(IN_CALLBACK)
 
@@ -304,22 +311,23 @@ class Remote(AnySession[PreparedRun]):
             raise SessionClosed(f"the session of agent {self.agent!r} is closed: connect again for a new one")
 
     def _forget_unknown(self, request: Message, error: ShellSessionError) -> None:
-        """Do not ask again for a command whose end the daemon does not know any more.
+        """Forget the command that was handed back if the daemon does not know it any more.
 
-        NotRunning to a request that types something only says that it has ended: its result can still be asked for.
+        That is NotRunning in reply to ``wait`` or ``poll``. In reply to a request that types something it only says
+        that the command has ended; the result is still available.
         """
         if request.header["verb"] in ("wait", "poll") and isinstance(error, NotRunning):
             self._forget_handed(request.header.get("command", ""))
 
     def _forget_handed(self, command: str) -> None:
-        """That command has ended, and its result was delivered, or is lost."""
+        """Note that a command has ended, and that its result was delivered or is lost."""
         if command == self._handed:
             self._handed = ""
 
-    def _meaning(self, error: ShellSessionError) -> ShellSessionError:
-        """What an error of a request means for the session."""
+    def _translate(self, error: ShellSessionError) -> ShellSessionError:
+        """The error to raise for the daemon's ``error``. Records what it means for the session."""
         if isinstance(error, DaemonUnavailable | OutcomeUnknown | ShellUnavailable):
-            self._incarnation = ""  # the next verb opens a session (in the next daemon, or where there is room again)
+            self._incarnation = ""  # the next request opens a session again
         if isinstance(error, NoSuchAgent):
             self._closed = True
             return SessionClosed(closed_meanwhile(self.agent))
@@ -329,29 +337,29 @@ class Remote(AnySession[PreparedRun]):
         """A request about this agent."""
         if (size := sum(map(len, parts))) > PARTS_MAX:
             raise InvalidRequest(
-                f"{verb}: its text and stdin are {size} bytes, and over the daemon at most {PARTS_MAX}: put it into a"
-                " file, and have the command read that"
+                f"{verb}: text and stdin have {size} bytes, but over the daemon at most {PARTS_MAX} are possible: write"
+                " them to a file, and let the command read that"
             )
         if (seconds := TURN_WITHIN.get()) is not None:
             fields["turn_within"] = seconds
         return Message({"verb": verb, "agent": self.agent, **fields}, parts)
 
     def _of_command(self, verb: str, *parts: bytes, **fields: object) -> Message:
-        """A request about the command that was handed back here, or else about whichever runs."""
+        """A request about the command that was handed back to this client, or else about the running one."""
         return self._message(verb, *parts, **fields, **({"command": self._handed} if self._handed else {}))
 
     # -- run and stream
 
     def _request(self, command: Command, given: RunOptions) -> PreparedRun:
-        """Raises InvalidRequest and SessionBusy."""
-        # It would wait for an iterator that the caller itself holds. (A dropped one does not count: asyncio ends that
-        # later, and the daemon runs this behind it.)
+        """The request of a ``run``. Raises InvalidRequest and SessionBusy."""
+        # The command would wait for an iterator that the caller itself holds. A dropped one does not count: asyncio
+        # ends it later, and the daemon queues this command behind it.
         if self._streams and any(stream.active and pieces() is not None for pieces, stream in self._streams):
             raise SessionBusy(STILL_RUNS)
         fields, text = dict[str, Any](given), command_bytes(command)
         stdin, on_output = fields.pop("stdin", None), fields.pop("on_output", None)
         data = () if stdin is None or stdin is TTY else (fed(stdin),)
-        Request(text, on_output=on_output, **fields)  # refuses what cannot be meant
+        Request(text, on_output=on_output, **fields)  # raises for invalid values
         if "limits" in fields:
             fields["limits"] = limits_fields(fields["limits"])
         if stdin is not None:
@@ -364,10 +372,10 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._run_prepared(*prepared))
 
     async def _run_prepared(self, request: Message, on_output: OnOutput | None) -> Result:
-        return self._begun(await self._ask(request, on_output), on_output)
+        return self._new_result(await self._ask(request, on_output), on_output)
 
     def _stream(self, prepared: PreparedRun) -> Any:
-        """Iterate over the output of a command as it comes; ``run`` is refused meanwhile."""
+        """Iterate over the output of a command as it comes. ``run`` is refused meanwhile."""
         (header, parts), _ = prepared
         header = {name: value for name, value in header.items() if name != "tell"}
         stream = OpenStream()
@@ -386,37 +394,37 @@ class Remote(AnySession[PreparedRun]):
                         yield message.header["stream"], message.parts[0]
         finally:
             stream.active = False
-        yield self._begun(message)  # behind the ``finally``: leaving the loop with it is to cancel nothing
+        yield self._new_result(message)  # after the ``finally``: leaving the generator here must cancel nothing
 
-    def _begun(self, reply: Message, on_output: OnOutput | None = None) -> Result:
-        """The Result of a command that was begun here: its callback and its screen replace those of the last one."""
+    def _new_result(self, reply: Message, on_output: OnOutput | None = None) -> Result:
+        """The Result of a new command, whose callback and screen replace those of the last one."""
         self._dialogue, self._on_output, before = None, on_output, self._handed
-        result = self._delivered(reply)
+        result = self._take_result(reply)
         if not result.runs_on:
-            self._handed = before  # it has ended since, and its result can still be asked for
+            self._handed = before  # the earlier command has ended since, but its result is still available
         return result
 
-    def _delivered(self, reply: Message) -> Result:
-        """The Result in a reply; ``wait`` and the like are about its command from now on, if that runs on."""
+    def _take_result(self, reply: Message) -> Result:
+        """The Result in a reply. If its command runs on, ``wait`` and the like are about that from now on."""
         result = result_of(reply)
         self._handed = reply.header.get("command", "") if result.runs_on else ""
         return result
 
     # -- the other verbs
 
-    async def _tell(self, request: Message) -> None:
+    async def _send_only(self, request: Message) -> None:
         await self._ask(request)
 
     async def _result(self, request: Message, on_output: OnOutput | None = None) -> Result:
-        return self._delivered(await self._ask(request, on_output))
+        return self._take_result(await self._ask(request, on_output))
 
-    async def _stay(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
+    async def _wait(self, verb: str, timeout: Seconds, *parts: bytes) -> Result:
         """``wait`` and ``send``."""
-        return await self._result(self._until(verb, timeout, *parts), self._on_output)
+        return await self._result(self._wait_message(verb, timeout, *parts), self._on_output)
 
-    def _until(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
+    def _wait_message(self, verb: str, timeout: Seconds, *parts: bytes) -> Message:
         fields: dict[str, object] = {"live": True} if self._on_output is not None else {}
-        if verb == "send" and self.on_wait is not None:  # ``wait`` is in no queue
+        if verb == "send" and self.on_wait is not None:  # ``wait`` never queues
             fields["tell"] = True
         if timeout is not ...:
             check_seconds("timeout", timeout)
@@ -424,7 +432,7 @@ class Remote(AnySession[PreparedRun]):
         return self._of_command(verb, *parts, **fields)
 
     async def _interrupt(self, command: str = "") -> Result:
-        """End that very command, or return its result, whichever runs now; without a name the one that runs.
+        """End that command, or return its result if it has ended; without a name, end the running one.
 
         Raises NotRunning.
         """
@@ -442,11 +450,11 @@ class Remote(AnySession[PreparedRun]):
 
     @contextmanager
     def _closing(self) -> Iterator[None]:
-        """While the session is being closed: it may be gone already, and no daemon is started for that."""
+        """The block in which the session is closed. It may be closed already, and no daemon is started for this."""
         start, self._start = self._start, False
         try:
             yield
-        except SessionClosed:  # another client was quicker
+        except SessionClosed:  # another client has closed it
             pass
         except (DaemonUnavailable, OutcomeUnknown):
             if (other := self._transport.reach()) is not None:
@@ -465,11 +473,12 @@ class Remote(AnySession[PreparedRun]):
         return self._backend.give(self._search(pattern, timeout, exact))
 
     async def _search(self, pattern: Any, timeout: Seconds, exact: bool) -> int:
-        """The index of the pattern that was found: the daemon sends what the terminal shows, and pexpect searches it
-        here.
+        """The index of the pattern that was found.
+
+        The daemon sends what the command prints on its terminal, and pexpect searches it here.
         """
         if self._dialogue is None:
-            from ...engine.io.dialogue import Dialogue  # pexpect: dear, and seldom needed
+            from ...engine.io.dialogue import Dialogue  # imports pexpect: slow, and rarely needed
 
             self._dialogue = Dialogue()
         seconds = self._timeout if timeout is ... else timeout
@@ -490,7 +499,7 @@ class Remote(AnySession[PreparedRun]):
 
 
 class RemoteJob(AnyJob):
-    """A live view of what one call left behind, as ``Job`` is; every property asks the daemon."""
+    """A job in the daemon: what one call left running. As ``Job``; each property asks the daemon."""
 
     def __init__(self, ask: Callable[..., Message], described: dict[str, Any]) -> None:
         self._ask = ask
@@ -502,13 +511,13 @@ class RemoteJob(AnyJob):
         return f"RemoteJob({self.command!r}, pids={self.pids})"
 
     def _now(self) -> dict[str, Any]:
-        """The daemon's present description of it; one that it has forgotten has ended."""
+        """The daemon's present description of the job. A job that the daemon has forgotten has ended."""
         described = from_part(self._ask("jobs").parts)
         ours = (one for one in described if field(one, "number", int) == self.number)
         return next(ours, {"alive": [], "running": False})
 
     def alive(self) -> list[int]:
-        """Those of its processes that still live."""
+        """The pids of its processes that still live."""
         return list(field(self._now(), "alive", list))
 
     @property
@@ -520,7 +529,7 @@ class RemoteJob(AnyJob):
         return only_part(message.parts), field(message.header, "value", int), field(message.header, "cut", int)
 
     def kill(self) -> tuple[int, ...]:
-        """Kill its processes, everything below them, and who holds its streams; the pids that were signalled."""
+        """Kill its processes, all below them, and all that hold its streams; returns the pids that were signalled."""
         return tuple(field(self._ask("kill_job", job=self.number).header, "value", list))
 
 

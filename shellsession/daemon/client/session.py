@@ -1,6 +1,6 @@
-"""RemoteSession: the session of an agent in the daemon, for threads; the same verbs as ``Session``.
+"""``connect`` and RemoteSession: an agent's session in the daemon, for threads, with the verbs of ``Session``.
 
-Law: needs neither pydantic nor asyncio. What a verb does is in ``remote``; here are the signatures.
+These are the signatures; ``remote`` has the code. A client needs neither pydantic nor asyncio.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..protocol import directory_lock
 from ..protocol.wire import Message
 from .remote import PreparedRun, Remote
 
-# What ``exchange`` and ``transport`` load only where they need it: a host may have no descriptor free then.
+# ``exchange`` and ``transport`` import these late. They are imported here, as a host may have no free descriptor then.
 _LOADED: Final = (threading, signals, directory_lock)
 
 
 def connect(
     agent: str, socket: str | os.PathLike[str] | None = None, start: bool = True, **options: Unpack[SessionOptions]
 ) -> RemoteSession:
-    """The session of an agent in the daemon, which is started if there is none (and ``start`` is not False).
+    """The session of an agent in the daemon. Starts the daemon if there is none, unless ``start`` is False.
 
-    ``socket``: the daemon's (default: SHELLSESSION_SOCKET, or this user's own). ``options`` are those of ``Session``;
-    they count when this client is the first to open that agent's session, and so do this process's directory,
-    environment and umask. Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
+    ``socket``: the daemon's socket (default: SHELLSESSION_SOCKET, or the one of this user). ``options``: those of
+    ``Session``. They apply, with this process's directory, environment and umask, if this client is the first to open
+    the agent's session. Raises DaemonUnavailable, VersionMismatch, InvalidRequest, TooManySessions.
     """
     session = RemoteSession._of(agent, socket, start, options)
     session.connect()
@@ -38,19 +38,19 @@ def connect(
 class RemoteSession(Remote, ThreadSession[PreparedRun]):
     """An agent's session in the daemon. Leaving a ``with`` block disconnects; the session lives on until ``close``.
 
-    Ctrl-C in a verb interrupts the command there; this client's death does not.
-    What is printed while no verb runs is in the next Result, and ``on_output`` does not get it.
+    Ctrl-C in a verb interrupts the command; the death of this client does not. Output that comes while no verb runs is
+    in the next Result; ``on_output`` does not get it.
     """
 
     def __exit__(self, *_: object) -> None:
         self.disconnect()
 
     def connect(self) -> None:
-        """Open the session in the daemon (again), or find it there; the daemon is started where that is allowed."""
+        """Open the session in the daemon (again), or use the one that is there. Starts the daemon if allowed."""
         return self._backend.give(self._open_session(self._backend))
 
     def ask(self, request: Message, on_output: OnOutput | None = None) -> Message:
-        """The reply to one request; ``on_output`` is called with its output as it comes."""
+        """Send one request, and return the reply. ``on_output`` is called with output as it comes."""
         return self._backend.give(self._ask(request, on_output))
 
     def _ask_now(self, verb: str, **fields: object) -> Message:
@@ -64,23 +64,23 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         return self
 
     def wait(self, timeout: Seconds = ...) -> Result:
-        """Wait until a command that was handed back ends or asks for input, or until so many seconds have passed."""
-        return self._backend.give(self._stay("wait", timeout))
+        """Wait until a command that was handed back ends or waits for input, or until the time is up."""
+        return self._backend.give(self._wait("wait", timeout))
 
     def poll(self) -> Result:
-        """What the running command printed since the last result, without waiting."""
+        """The output of the running command since the last result, without waiting."""
         return self._backend.give(self._result(self._of_command("poll")))
 
     def send(self, text: Text, timeout: Seconds = ...) -> Result:
         """Type into the running command's terminal (Enter is \"\\n\"), then ``wait``."""
-        return self._backend.give(self._stay("send", timeout, to_bytes("text", text)))
+        return self._backend.give(self._wait("send", timeout, to_bytes("text", text)))
 
     def type(self, text: Text) -> None:
-        """Type into the running command's terminal, and do not wait for what it does: for use with ``expect``."""
-        return self._backend.give(self._tell(self._of_command("type", to_bytes("text", text))))
+        """Type into the running command's terminal, and return at once: for use with ``expect``."""
+        return self._backend.give(self._send_only(self._of_command("type", to_bytes("text", text))))
 
     def interrupt(self) -> Result:
-        """End the running command, whoever started it, as a time limit does, and keep the shell."""
+        """End the running command, whichever client started it, as a time limit does, and keep the shell."""
         return self._backend.give(self._interrupt())
 
     def restart(self) -> None:
@@ -91,5 +91,5 @@ class RemoteSession(Remote, ThreadSession[PreparedRun]):
         return self._backend.give(self._restart())
 
     def close(self) -> None:
-        """End the agent's session and everything it started, for every client; a second time does nothing."""
+        """End the agent's session, and everything it started, for every client. A second call does nothing."""
         return self._backend.give(self._close())

@@ -1,7 +1,7 @@
-"""How a client reaches its daemon: over a Unix socket, and it starts the daemon where there is none.
+"""How a client connects to its daemon: over a Unix socket. It starts the daemon if there is none.
 
-Law: no other module of the client knows what carries its bytes. Connect, lock, connect again, start: of many clients
-that come at once, one starts the daemon.
+The rest of the client knows only the protocols ``Transport`` and ``Channel``. ``UnixTransport.connect`` connects, takes
+the lock, connects again, and only then starts a daemon. So of many clients that come at once, one starts it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ else:
     Protocol = object
 
 
-# More, and memory is mapped and unmapped for each recv, which takes 15 us.
+# With a larger buffer each recv maps and unmaps memory, which takes 15 us.
 _CHUNK: Final = 1 << 16
-# What a daemon may know of the client that happens to start it: sessions get theirs from their own clients.
-_KEPT: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
-# Without these the client's own Python may not start, or not find what it has imported.
+# The variables that a daemon gets from the client that starts it. Sessions get their environment from their own client.
+_PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "USER", "XDG_RUNTIME_DIR", "XDG_STATE_HOME")
+# Without these the client's Python may not start, or not find its packages.
 _OF_PYTHON: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUSERBASE")
 
 
 class ConnectionLost(Exception):
-    """The daemon has ended, or has closed this connection. ``untouched``: before it got a byte of the request."""
+    """The daemon has ended, or closed this connection. ``untouched``: it got no byte of the request."""
 
     def __init__(self, untouched: bool = False) -> None:
         super().__init__("the connection to the daemon was lost")
@@ -41,31 +41,31 @@ class ConnectionLost(Exception):
 
 
 class Channel(Protocol):
-    """One connection: bytes in their order, both ways, and no call blocks. ``str`` names the peer, for messages."""
+    """One connection: an ordered stream of bytes in each direction. No call blocks. ``str`` names the peer."""
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
 
     def check(self) -> None:
-        """Raise ConnectionLost where the peer has ended, and DaemonUnavailable where it must not get our requests."""
+        """Raise ConnectionLost if the peer has ended, and DaemonUnavailable if it must not get our requests."""
 
     def send(self, data: memoryview) -> int:
-        """Send the first bytes of it, and return how many. Raises BlockingIOError and OSError."""
+        """Send the first bytes of the data, and return how many. Raises BlockingIOError and OSError."""
 
     def receive(self) -> bytes:
-        """The next bytes; b"" when the peer has closed it. Raises BlockingIOError and OSError."""
+        """The next bytes; b"" if the peer has closed the connection. Raises BlockingIOError and OSError."""
 
     def close(self) -> None: ...
 
 
 class Transport(Protocol):
-    """A way to one daemon. ``str`` names the daemon's place, for messages."""
+    """A way to connect to one daemon. ``str`` names the daemon's address."""
 
     def reach(self) -> Channel | None:
-        """A new connection; None where no daemon is. Raises DaemonUnavailable."""
+        """A new connection; None if there is no daemon. Raises DaemonUnavailable."""
 
     def connect(self, start: bool) -> Channel:
-        """A new connection, to a daemon that is started if there is none and ``start`` is set. It may take a while.
+        """A new connection. If there is no daemon, ``start`` starts one, which may take a while.
 
         Raises DaemonUnavailable.
         """
@@ -77,7 +77,7 @@ class UnixChannel:
     def __init__(self, ours: socket, path: str) -> None:
         ours.setblocking(False)
         self._socket, self._path = ours, path
-        self.pid = peer(ours)[0]  # of the process that listens; 0 where it has no number in our PID namespace
+        self.pid = peer(ours)[0]  # of the process that listens; 0 if it is not visible in our PID namespace
 
     def __str__(self) -> str:
         return f"{self._path} (pid {self.pid})"
@@ -86,13 +86,16 @@ class UnixChannel:
         return self._socket.fileno()
 
     def check(self) -> None:
-        """A command in a sandbox may be able to write where our socket is, and would get our environment."""
+        """Refuse a peer in a sandbox: a command there may be able to replace our socket, and would get our environment.
+
+        Raises ConnectionLost and DaemonUnavailable.
+        """
         if proc.is_confined(self.pid):
             if not proc.alive(self.pid):
                 raise ConnectionLost
             raise DaemonUnavailable(
-                f"what listens at {self} runs in a sandbox or container: nothing was sent; remove that socket, or name"
-                " another"
+                f"the process that listens at {self} runs in a sandbox or container: nothing was sent; remove that"
+                " socket, or name another"
             )
 
     def send(self, data: memoryview) -> int:
@@ -106,7 +109,7 @@ class UnixChannel:
 
 
 class UnixTransport:
-    """The way to a daemon of this machine, whose socket is at that path."""
+    """Connects to a daemon on this machine, whose socket is at ``path``."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -121,7 +124,7 @@ class UnixTransport:
         path = self._path
         if (found := self.reach()) is not None:
             return found
-        if start or os.path.lexists(path):  # it may be just about to listen there
+        if start or os.path.lexists(path):  # a daemon may be about to listen there
             from ..protocol.directory_lock import locked
 
             try:
@@ -130,7 +133,7 @@ class UnixTransport:
                         _start(path, lock)
                         found = self.reach()
             except DaemonUnavailable:
-                # Another client may have started one meanwhile. Without ``start`` it does not matter why there is none.
+                # Another client may have started a daemon. Without ``start``, the reason for the failure is irrelevant.
                 if (found := self.reach()) is None and start:
                     raise
         if found is None and not start:
@@ -145,11 +148,12 @@ class UnixTransport:
 
 
 def _start(path: str, lock: int) -> None:
-    import subprocess  # dear, and seldom needed
+    """Start a daemon, and return when it listens. ``lock``: the descriptor from ``directory_lock.locked``."""
+    import subprocess  # slow to import, and rarely needed
 
     command = [sys.executable, "-m", "shellsession", "serve", "--detach", "--socket", path, "--lock", str(lock)]
     try:
-        # It comes back when its child listens.
+        # This process ends when the daemon, its child, listens.
         done = subprocess.run(
             command,
             env=_environment(),
@@ -158,21 +162,22 @@ def _start(path: str, lock: int) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=(lock,),
-            start_new_session=True,  # Ctrl-C at this terminal is not for it
+            start_new_session=True,  # Ctrl-C at our terminal must not reach it
             check=False,
         )
     except OSError as error:
         why = NO_PROCESS if error.errno == errno.EAGAIN else error
         raise DaemonUnavailable(f"no daemon could be started: {why}") from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise DaemonUnavailable(f"no daemon could be started: {said or f'status {done.returncode}'}")
+        last_line = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise DaemonUnavailable(f"no daemon could be started: {last_line or f'status {done.returncode}'}")
 
 
 def _environment() -> dict[str, str]:
-    env = {name: value for name, value in os.environ.items() if name in (*_KEPT, *_OF_PYTHON)}
-    # A client that runs from its own tree starts the daemon from there, too.
+    """The environment of a daemon that this client starts."""
+    env = {name: value for name, value in os.environ.items() if name in (*_PASSED_ON, *_OF_PYTHON)}
+    # The daemon runs from the same source tree as this client.
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     env["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    env["PYTHONUTF8"] = "1"  # what comes over the wire is UTF-8, whatever the locale of who starts it
+    env["PYTHONUTF8"] = "1"  # the wire is UTF-8, whatever the locale of the client is
     return env

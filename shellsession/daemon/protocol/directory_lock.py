@@ -1,6 +1,6 @@
-"""The lock beside the daemon's socket: of many clients that find no daemon, one starts it.
+"""The lock on the directory of the daemon's socket: of many clients that find no daemon, only one starts it.
 
-Law: whoever comes first makes the directory, private.
+The first client also makes the directory, private.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .endpoint import PATIENCE, VARIABLE
 
 @contextmanager
 def locked(path: str, inherited: int | None = None) -> Iterator[int]:
-    """Hold the lock of that socket's directory: of many who find no daemon, one starts it. Yields its descriptor.
+    """Hold the lock of a socket's directory; yields the locked descriptor.
 
-    The lock is flock(2)'s, on the directory itself, so that no file is left. ``inherited``: the descriptor by which
-    the client that starts a daemon lends it the lock; it is the same open file, which may lock it twice. Raises
-    DaemonUnavailable where another user could write in the directory.
+    It is a flock(2) on the directory itself, so no lock file is left behind. ``inherited``: a descriptor that the
+    client passes to the daemon that it starts. It is the same open file, so the daemon gets the lock while the client
+    holds it. Raises DaemonUnavailable where another user could write in the directory.
     """
     directory = os.path.dirname(path)
     until = time.monotonic() + PATIENCE
@@ -38,20 +38,22 @@ def locked(path: str, inherited: int | None = None) -> Iterator[int]:
                     return
             finally:
                 os.close(lock)
-        inherited = None  # the last host of this user has removed the directory meanwhile
+        inherited = None  # another process of this user has removed the directory meanwhile
         if time.monotonic() >= until:
-            raise DaemonUnavailable(f"the socket's directory {directory} is removed again and again: find out by whom")
+            raise DaemonUnavailable(
+                f"the socket's directory {directory} is removed again and again: find out which program does that"
+            )
 
 
 def _open(directory: str) -> int | None:
-    """A descriptor of the socket's directory, made where it is missing; None where it is removed just then."""
+    """Open the socket's directory, made if missing. None if it was removed in between."""
     is_made = False
     try:
         make_missing(directory)
         is_made = not os.path.islink(directory)
         return os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except NotADirectoryError as error:
-        raise _unfit(directory, "is no directory") from error
+        raise _unfit(directory, "is not a directory") from error
     except OSError as error:
         if is_made and error.errno == errno.ENOENT:
             return None
@@ -59,20 +61,20 @@ def _open(directory: str) -> int | None:
 
 
 def _refuse_unfit(directory: str, found: os.stat_result) -> None:
-    """Raise DaemonUnavailable where another user could write in it.
+    """Raise DaemonUnavailable if another user could write in the directory.
 
-    A user who can replace the directory itself may hide a daemon, but cannot pose as one: client and daemon both check
-    the peer.
+    Its parents are not checked. A user who can replace the directory may hide the daemon, but cannot pose as one:
+    client and daemon both check their peer.
     """
     if found.st_uid != os.getuid():
         raise _unfit(directory, f"belongs to user {found.st_uid}, not you")
     if found.st_mode & 0o022:
-        raise _unfit(directory, "can be written by others")
+        raise _unfit(directory, "is writable by others")
 
 
 def _unfit(directory: str, what: str) -> DaemonUnavailable:
     return DaemonUnavailable(
-        f"the socket's directory {directory} {what}: name one of your own, with mode 0700, by {VARIABLE}"
+        f"the socket's directory {directory} {what}: set {VARIABLE} to a path in one of your own, with mode 0700"
     )
 
 

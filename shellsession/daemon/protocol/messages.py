@@ -1,6 +1,7 @@
-"""What messages say: results, errors and lists, as headers and parts.
+"""Results, errors and lists as messages: each as a header and parts, and back.
 
-Law: pure. What was said comes out as it went in; what is none of it raises ProtocolError, and nothing else.
+Pure functions. Decoding gives back exactly what was encoded. For anything malformed it raises ProtocolError, and no
+other error.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ if TYPE_CHECKING:
 
 
 _NONE: Final = type(None)
-_HOMES: Final = {"shellsession.errors", "shellsession.models"}  # of the errors that a peer may name
-# What a result's header holds, as JSON has it; the two streams are its parts. These are always there ...
-_RESULT: Final[Mapping[str, tuple[type, ...]]] = {
+_ERROR_MODULES: Final = {"shellsession.errors", "shellsession.models"}  # whose errors a peer may name
+# The fields of a result's header, with their JSON types. (The two streams are its parts.) These are always sent ...
+_ALWAYS: Final[Mapping[str, tuple[type, ...]]] = {
     "exit_code": (int, _NONE),
     "cwd": (str,),
     "duration": (float, int),
     "outcome": (str,),
 }
-# ... and these where they are not what they mostly are: each would cost 0.5 us on either side, for every command.
-_SELDOM: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
+# ... and these only if they differ from their default: each costs 0.5 us on either side, for every command.
+_UNLESS_DEFAULT: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "signal": ((int, _NONE), None),
     "state_kept": ((bool,), True),
     "reason": ((str,), ""),
@@ -41,64 +42,66 @@ _SELDOM: Final[Mapping[str, tuple[tuple[type, ...], object]]] = {
     "stderr_cut": ((int,), 0),
     "ran": ((bool,), True),
 }
-_LOST: Final = ("state_kept", "ran")  # these are there only where they are False
+_FALSE_IF_SENT: Final = ("state_kept", "ran")
 
 
 def field(header: object, name: str, *kinds: type) -> Any:
-    """What the peer sent as that. Raises ProtocolError where it is no such thing."""
+    """A field of a header from the peer. Raises ProtocolError if it is missing or has another type."""
     value = header.get(name, ...) if isinstance(header, dict) else ...
     if type(value) not in kinds:  # the exact type: True is an int to isinstance
-        raise ProtocolError(f"the peer sent a message without a proper {name!r}")
+        raise ProtocolError(f"the peer sent a message without a valid {name!r}")
     return value
 
 
 def only_part(parts: tuple[bytes, ...]) -> bytes:
-    """What the peer sent with a message. Raises ProtocolError where that is not one part."""
+    """The part of a message that has exactly one. Raises ProtocolError for any other number."""
     if len(parts) != 1:
-        raise ProtocolError(f"the peer sent {len(parts)} parts where one was to come")
+        raise ProtocolError(f"the peer sent {len(parts)} parts instead of one")
     return parts[0]
 
 
 def from_result(result: Result) -> tuple[dict[str, Any], tuple[bytes, bytes]]:
-    """A result as a header and two parts."""
-    header = {name: getattr(result, name) for name in _RESULT}
-    for name, (_, usual) in _SELDOM.items():
-        if (value := getattr(result, name)) != usual:
+    """A result as a header and two parts, stdout and stderr."""
+    header = {name: getattr(result, name) for name in _ALWAYS}
+    for name, (_, default) in _UNLESS_DEFAULT.items():
+        if (value := getattr(result, name)) != default:
             header[name] = list(value) if isinstance(value, tuple) else value
     return header, (result.stdout_bytes, result.stderr_bytes)
 
 
 def to_result(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> Result:
-    """The result again; what a header holds besides one is left alone."""
+    """The result of a header and its parts. Ignores other fields of the header."""
     if len(parts) != 2:
-        raise ProtocolError(f"the peer sent a result with {len(parts)} parts: stdout and stderr are two")
+        raise ProtocolError(f"the peer sent a result with {len(parts)} parts instead of two (stdout and stderr)")
     values: dict[str, Any] = {"signal": None}
-    for name, kinds in _RESULT.items():
+    for name, kinds in _ALWAYS.items():
         values[name] = field(header, name, *kinds)
     for name in header:
-        if name in _SELDOM:
-            values[name] = field(header, name, *_SELDOM[name][0])
+        if name in _UNLESS_DEFAULT:
+            values[name] = field(header, name, *_UNLESS_DEFAULT[name][0])
     for name in ("killed", "background"):
         if name in values:
             values[name] = _tuple_of(int, name, values[name])
-    from ...models import Result  # dear, and a command line shows what ends well without one
+    from ...models import Result  # slow to import; the command line shows an ordinary result without it
 
     return Result(parts[0], parts[1], **values)
 
 
 def exit_code_of(header: object) -> int | None:
-    """The exit code in the header of a result, of a command that ended by itself and left its shell as usual.
+    """The exit code of an ordinary result: the command ended by itself, and its shell lives on.
 
-    None for any other, where there is more to say than that.
+    None for any other result, where the code alone does not tell what happened.
     """
-    if not isinstance(header, dict) or header.get("outcome") != "exited" or not header.keys().isdisjoint(_LOST):
+    if not isinstance(header, dict) or header.get("outcome") != "exited":
+        return None
+    if not header.keys().isdisjoint(_FALSE_IF_SENT):
         return None
     code = header.get("exit_code")
     return code if type(code) is int else None
 
 
 def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-    """An error as a header and parts, with what it carries."""
+    """An error as a header and parts, with its result or its list of idle agents if it has one."""
     header: dict[str, Any] = {"code": error.code, "message": str(error)}
     if isinstance(error, TooManySessions):
         return header, (to_part(error.idle),)
@@ -109,9 +112,9 @@ def from_error(error: ShellSessionError) -> tuple[dict[str, Any], tuple[bytes, .
 
 
 def to_error(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> ShellSessionError:
-    """The error again, of the class of ours that has its code; ShellSessionError when none has."""
+    """The error of a header and its parts: of our class with its code, or a ShellSessionError for an unknown code."""
     code, message = field(header, "code", str), field(header, "message", str)
-    from ...models import CommandError  # here, as most commands end without an error
+    from ...models import CommandError  # imported here, as most commands end without an error
 
     kind = next((kind for kind in _kinds(ShellSessionError) if kind.code == code), None)
     if kind is None:
@@ -124,35 +127,35 @@ def to_error(header: Mapping[str, Any], parts: tuple[bytes, ...]) -> ShellSessio
 
 
 def closed_meanwhile(agent: str) -> str:
-    """What a client is told whose agent has no session any more."""
+    """The message for a client whose agent has no session any more."""
     return f"the session of agent {agent!r} was closed meanwhile: connect again for a new one"
 
 
 def _kinds(root: type[ShellSessionError]) -> Iterator[type[ShellSessionError]]:
-    """A class and those below it, as far as they are ours: a program's own subclass is not the peer's to make."""
+    """Yield a class and its subclasses in our own modules: a peer must not create a subclass of the host program."""
     yield root
     for child in root.__subclasses__():
-        if child.__module__ in _HOMES:
+        if child.__module__ in _ERROR_MODULES:
             yield from _kinds(child)
 
 
 def to_part(value: object) -> bytes:
-    """A list that may be too long for a header, as a part."""
+    """A list as a part: it may be too long for a header."""
     return to_json(value).encode("ascii")
 
 
 def from_part(parts: tuple[bytes, ...]) -> list[Any]:
-    """The list again, which is the only part."""
+    """The list in a message's part. Raises ProtocolError."""
     try:
         value = from_json(parts[0].decode())
     except (IndexError, ValueError, RecursionError):
         value = None
     if not isinstance(value, list):
-        raise ProtocolError("the peer sent something else than a list where one was to come")
+        raise ProtocolError("the peer sent something else instead of a list")
     return value
 
 
 def _tuple_of(kind: type, name: str, values: object) -> tuple[Any, ...]:
     if not isinstance(values, list) or not all(type(value) is kind for value in values):
-        raise ProtocolError(f"the peer sent {name!r} as something else than a list of {kind.__name__}")
+        raise ProtocolError(f"the peer sent {name!r} as something other than a list of {kind.__name__}")
     return tuple(values)

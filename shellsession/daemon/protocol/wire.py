@@ -1,23 +1,24 @@
-"""How the daemon and its clients talk: a message is one JSON object on a line, and raw bytes directly behind it.
-
-Law: pure, and wary. Whatever a peer sends, a Decoder buffers no more than its limits and raises only ProtocolError.
+"""The wire format of the daemon: a message is one JSON object on a line, directly followed by raw bytes.
 
 ::
 
-    {"verb":"run","id":"5f.1.7","sizes":[7,2]}     the header, a line; "sizes" is there when parts follow
-    echo hihi                                      the parts: 7 bytes, then 2, and nothing between
+    {"verb":"run","id":"5f.1.7","sizes":[7,2]}     the header, one line; it has "sizes" if parts follow
+    echo hihi                                      the parts: 7 bytes, then 2, with nothing between
 
-A part is output, or what a command is given: it crosses exactly, without base64. The line is ASCII: json escapes the
-rest, lone surrogates too, which stand for what is no UTF-8 in a path or in the environment. Only a text that holds
-both halves of a pair as two characters comes out as the one they mean; decoding never makes such a text.
+Parts carry output, commands and input as raw bytes, without base64. The header is ASCII: json escapes all other
+characters. So it does with lone surrogates, which stand for bytes of a path or variable that are not UTF-8. A text
+with both halves of a surrogate pair as two characters comes out as one character; decoding bytes never makes such a
+text.
+
+No I/O happens here. Whatever a peer sends, a Decoder buffers no more than its limits and raises only ProtocolError.
 """
 
 from __future__ import annotations
 
-from _json import (
-    encode_basestring_ascii,  # json loads re first, for nothing that is here
-    make_encoder,  # json loads re first, for nothing that is here
-    make_scanner,  # json loads re first, for nothing that is here
+from _json import (  # not from json, which imports re: the command line would start more slowly
+    encode_basestring_ascii,
+    make_encoder,
+    make_scanner,
 )
 
 from ...errors import InvalidRequest, ProtocolError
@@ -29,26 +30,28 @@ if TYPE_CHECKING:
     from typing import Any, Final, NoReturn, Self
 
 
-# Changes with every incompatible change of what is said here.
+# The version of the protocol; raised with every incompatible change.
 PROTOCOL: Final = 10
 
-# A header holds the client's environment: Linux starts no program with more than 2 MiB of arguments and environment
-# (with the usual stack of 8 MiB), and half of that is still far more than anybody has.
+# A header holds the client's environment. Linux allows a program 2 MiB of arguments and environment (with the usual
+# stack of 8 MiB); half of that is still far more than anybody has.
 HEADER_MAX: Final = 1 << 20
 # All parts of a message together: both streams of a result whose ``max_output`` was raised to 128 MiB.
 PARTS_MAX: Final = 256 << 20
 OUTPUT_MAX: Final = PARTS_MAX // 2
-# A command and its stdin, or two streams, are two: there is room for more, but not for an endless list of empty ones.
+# Messages have at most two parts today: a command and its stdin, or two streams. There is room for a few more, but not
+# for an endless list of empty ones.
 PARTS_COUNT: Final = 8
 # Characters of a request's id; see ledger.
 ID_MAX: Final = 128
-# Instead of the words of a RecursionError: those of Python 3.14 tell of kilobytes of its own stack.
+# Replaces the text of a RecursionError, which in Python 3.14 is about kilobytes of stack.
 _TOO_DEEP: Final = "nested too deeply"
 
 
 class Message(tuple["dict[str, Any]", "tuple[bytes, ...]"]):
-    """One message: its header (without "sizes") and the parts that came with it. (To load NamedTuple takes longer than
-    the rest of a command line's start.)
+    """One message: its header (without "sizes") and its parts.
+
+    Not a NamedTuple: importing that takes longer than the rest of a command line's start.
     """
 
     __slots__ = ()
@@ -65,8 +68,8 @@ class Message(tuple["dict[str, Any]", "tuple[bytes, ...]"]):
         return self[1]
 
 
-class _Reading:
-    """How the scanner of ``json`` reads: nothing that not every reader understands."""
+class _StrictJson:
+    """Settings for the scanner of ``json``: standard JSON only, without NaN and infinity."""
 
     strict = True
     object_hook = object_pairs_hook = array_hook = None
@@ -74,19 +77,19 @@ class _Reading:
 
     @staticmethod
     def parse_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is no JSON")
+        raise ValueError(f"{name} is not JSON")
 
     @staticmethod
     def parse_float(text: str) -> float:
         value = float(text)
-        if value in (_INFINITE, -_INFINITE):  # 1e999 is written as a number, and read as what could not be sent on
+        if value in (_INFINITE, -_INFINITE):  # such as 1e999: it could not be encoded again
             raise ValueError("a number too large for a float")
         return value
 
 
 _BLANK: Final = " \t\n\r"
 _INFINITE: Final = float("inf")
-_scan: Final = make_scanner(_Reading)  # type: ignore[arg-type]  # it reads these attributes, of whatever has them
+_scan: Final = make_scanner(_StrictJson)  # type: ignore[arg-type]  # it takes any object with these attributes
 
 
 def _refuse(value: object) -> NoReturn:
@@ -111,28 +114,30 @@ def from_json(text: str) -> Any:
 
 
 def encode(header: Mapping[str, object], *parts: bytes) -> bytes:
-    """One message as bytes. What a Decoder would refuse is refused here, where there is somebody to be told."""
+    """One message as bytes. Raises InvalidRequest for a message that a Decoder would refuse."""
     if "sizes" in header:
-        raise InvalidRequest('a header has no "sizes" of its own: that key announces the parts')
+        raise InvalidRequest('a header must not contain "sizes": that key announces the parts')
     sizes = [len(part) for part in parts]
     try:
         line = to_json({**header, "sizes": sizes} if sizes else {**header}).encode("ascii")
     except RecursionError:
-        raise InvalidRequest(f"a header that is no JSON: {_TOO_DEEP}") from None
+        raise InvalidRequest(f"the header is not JSON: {_TOO_DEEP}") from None
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"a header that is no JSON: {error}") from None
+        raise InvalidRequest(f"the header is not JSON: {error}") from None
     if len(line) > HEADER_MAX:
-        raise InvalidRequest(f"a header of {len(line)} bytes is over {HEADER_MAX}: send less (of the environment?)")
+        raise InvalidRequest(
+            f"the header has {len(line)} bytes, over the limit of {HEADER_MAX}: send less (of the environment?)"
+        )
     if len(sizes) > PARTS_COUNT or sum(sizes) > PARTS_MAX:
         raise InvalidRequest(
-            f"{len(sizes)} parts of {sum(sizes)} bytes are over what one message has room for: "
-            f"{PARTS_COUNT} of {PARTS_MAX} together"
+            f"the message has {len(sizes)} parts of {sum(sizes)} bytes, over the limit of "
+            f"{PARTS_COUNT} parts of {PARTS_MAX} bytes together"
         )
     return b"".join((line, b"\n", *parts))
 
 
 class Decoder:
-    """Finds the messages in what a peer sends, however it is cut, in linear time."""
+    """Splits a peer's bytes into messages, in linear time, however the bytes are cut into pieces."""
 
     __slots__ = (
         "_body",
@@ -156,16 +161,16 @@ class Decoder:
         self._header: dict[str, Any] | None = None  # a header whose parts have not all come
         self._sizes: list[int] = []
         self._missing = 0
-        # It grows with what comes: room for what was only announced would be memory for nothing, and a list of pieces
-        # many times their size with a peer that sends them small.
+        # It grows with the data. Allocating what was only announced would waste memory, and so would a list of many
+        # small pieces.
         self._body = bytearray()
         self._broken: str | None = None
 
     def feed(self, data: bytes) -> list[Message]:
-        """Take the next bytes; the messages that became whole with them.
+        """Take the next bytes, and return the messages that are complete with them. Raises ProtocolError.
 
-        Messages before an error are given all the same, or the cut would decide whether they count: then it is the
-        next call that raises. After an error every call raises it.
+        If whole messages precede an error, they are returned, and the next call raises. Otherwise the way the bytes are
+        cut would decide whether these messages count. After an error every call raises it.
         """
         self._check()
         messages: list[Message] = []
@@ -179,19 +184,19 @@ class Decoder:
         return messages
 
     def end(self) -> None:
-        """Nothing more will come: raise if there was an error, or if a message is only half there."""
+        """Note that no more bytes will come. Raises ProtocolError after an error, or if a message is incomplete."""
         self._check()
-        if self.is_amid:
-            raise ProtocolError("the peer ended in the middle of a message; what it wanted to say is lost")
+        if self.is_incomplete:
+            raise ProtocolError("the peer closed the connection in the middle of a message, which is lost")
 
     @property
-    def is_amid(self) -> bool:
-        """Is a message only half there?"""
+    def is_incomplete(self) -> bool:
+        """Has only a part of a message come so far?"""
         return bool(self._line) or self._header is not None
 
     def _check(self) -> None:
         if self._broken is not None:
-            raise ProtocolError(self._broken)  # a new one: the old one's traceback would grow, and keep bytes alive
+            raise ProtocolError(self._broken)  # a new exception: the traceback of the old one keeps data alive
 
     def _read(self, data: bytes, messages: list[Message]) -> None:
         at = 0
@@ -202,6 +207,7 @@ class Decoder:
                 self._header = None
 
     def _read_line(self, data: bytes, start: int) -> int:
+        """Read up to the end of a header line; the position after it."""
         newline = data.find(b"\n", start)
         end = newline if newline >= 0 else len(data)
         if len(self._line) + end - start > self._header_max:
@@ -218,13 +224,14 @@ class Decoder:
 
     def _checked(self, sizes: object) -> list[int]:
         if not isinstance(sizes, list) or not all(type(size) is int and size >= 0 for size in sizes):
-            raise _unreadable('"sizes" is no list of byte counts')
-        # Neither number is told: each may have thousands of digits, and Python refuses to write those.
+            raise _unreadable('"sizes" is not a list of byte counts')
+        # The message shows neither number: each may have thousands of digits, and Python refuses to print those.
         if len(sizes) > self._parts_count or sum(sizes) > self._parts_max:
             raise _unreadable(f"over {self._parts_count} parts, or over {self._parts_max} bytes of them")
         return sizes
 
     def _read_parts(self, data: bytes, start: int) -> int:
+        """Read missing bytes of the parts; the position after them."""
         piece = data[start : start + self._missing]
         self._body += piece
         self._missing -= len(piece)
@@ -242,16 +249,16 @@ class Decoder:
 
 
 def _unreadable(reason: str) -> ProtocolError:
-    return ProtocolError(f"the peer sent what is no message ({reason}); nothing after it can be read: connect anew")
+    return ProtocolError(f"the peer sent an invalid message ({reason}); nothing after it can be read: connect again")
 
 
 def _parse(line: bytearray) -> dict[str, Any]:
     try:
         header = from_json(line.decode())
     except RecursionError:
-        raise _unreadable(f"a line that is no JSON: {_TOO_DEEP}") from None
-    except ValueError as error:  # also bad UTF-8, and an integer of more than 4300 digits
-        raise _unreadable(f"a line that is no JSON: {error}") from None
+        raise _unreadable(f"a line that is not JSON: {_TOO_DEEP}") from None
+    except ValueError as error:  # also for invalid UTF-8, and an integer of more than 4300 digits
+        raise _unreadable(f"a line that is not JSON: {error}") from None
     if not isinstance(header, dict):
-        raise _unreadable("a line that is no JSON object")
+        raise _unreadable("a line that is not a JSON object")
     return header

@@ -1,9 +1,8 @@
-"""The audit log: which agent ran which command, when, and how it ended; one JSON object on a line per command.
+"""The audit log: which agent ran which command, when, and how it ended. One JSON object per line and command.
 
-Law: sizes of output, never output; no secret that the session's environment names; and no command fails because its
-line could not be written.
-
-Secrets are known by value (see ``policy.secrets``), and not all of them: that is why the log is its owner's alone.
+The log has the size of the output, never the output. Secrets from the session's environment are masked. They are found
+by value (see ``policy.secrets``), so some are missed: only the log's owner can read it. A command never fails because
+its line could not be written.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
     from ...models import Result
 
 
-# Characters kept of a command: no more of it than a person reads.
+# Characters kept of a command: more than a person would read.
 KEPT: Final = 4096
-# Not to wait: in the place of the log a command may have put a FIFO that nobody reads.
+# O_NONBLOCK: a command may have replaced the log by a FIFO that nobody reads.
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK
 
 
 class Entry(NamedTuple):
-    """What one line is made of."""
+    """The data of one line."""
 
     agent: str
     command: bytes
@@ -44,10 +43,10 @@ class Entry(NamedTuple):
 
 
 class Audit:
-    """The log of one daemon, which may share it with others; for one thread.
+    """The log of one daemon. Other daemons may write to the same file. Not safe from several threads.
 
-    ``files`` counts the one that is written and the old ones (``.1`` is the youngest), each about ``max_bytes`` long.
-    ``fault`` says what went wrong with the last lines ("" when nothing did).
+    ``files``: how many files of about ``max_bytes`` each are kept, the current one included (``.1`` is the youngest of
+    the old ones). ``fault``: why the last lines could not be written; "" if they were.
     """
 
     def __init__(self, path: str, max_bytes: int = 10 << 20, files: int = 3) -> None:
@@ -55,49 +54,53 @@ class Audit:
         self._max_bytes = max_bytes
         self._files = files
         self._descriptor = -1
-        self._torn = False  # the file ends within a line
-        self._told: set[tuple[str, int | None]] = set()
+        self._is_torn = False  # does the file end within a line?
+        self._warned: set[tuple[str, int | None]] = set()
         self.fault = ""
 
     def check(self) -> None:
-        """Raises OSError where no line could be written now."""
-        self._ready()
+        """Raise OSError if no line could be written now."""
+        self._open()
 
     def record(self, agent: str, command: bytes, secrets: Secrets, result: Result, when: float | None = None) -> None:
         """Write the line of one command. ``when``: in seconds since the epoch, now by default."""
         self.record_all([Entry(agent, command, secrets, result, time.time() if when is None else when)])
 
     def record_all(self, entries: Sequence[Entry]) -> None:
-        """Write the lines of some commands with one write(2)."""
-        self.fault = ""  # of the lines before: what still is wrong is found again
+        """Write the lines of several commands with one write(2)."""
+        self.fault = ""  # a fault that persists is found again
         try:
             self._append(b"".join(_line(*entry) for entry in entries))
         except OSError as error:
-            self._complain("a line was lost; the next one will be tried", error)
+            self._warn("a line was lost; the next one will be tried", error)
 
     def close(self) -> None:
-        """Give the file back; another line would open it again."""
+        """Close the file. Another ``record`` opens it again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _append(self, line: bytes) -> None:
-        size = self._ready()
-        if size and size + len(line) > self._max_bytes:  # a device has no size: it stays where it is
+        """Append to the file, rotated before if it would become too long. Raises OSError."""
+        size = self._open()
+        if size and size + len(line) > self._max_bytes:  # a device has no size, and is never rotated
             try:
                 self._rotate()
             except OSError as error:
-                self._complain("it cannot be rotated, and grows", error)
-            self._ready()
-        data = b"\n" + line if self._torn else line
-        written = os.write(self._descriptor, data)  # at once: another daemon's line comes before or after, not between
-        self._torn = written < len(data)
-        if self._torn:
+                self._warn("it cannot be rotated, and grows", error)
+            self._open()
+        data = b"\n" + line if self._is_torn else line
+        written = os.write(self._descriptor, data)  # in one piece: lines of other daemons never come in between
+        self._is_torn = written < len(data)
+        if self._is_torn:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _ready(self) -> int:
-        """The size of the file that the path names, opened unless we have it (moved, removed, rotated by another)."""
-        if (found := self._ours()) is None:
+    def _open(self) -> int:
+        """Open the file at the path, unless that is open already; return its size.
+
+        The path may name another file than before: somebody moved or removed it, or another daemon rotated the log.
+        """
+        if (found := self._current()) is None:
             self.close()
             try:
                 self._descriptor = open_private(self.path, _FLAGS)
@@ -105,13 +108,13 @@ class Audit:
                 make_missing(os.path.dirname(self.path))
                 self._descriptor = open_private(self.path, _FLAGS)
             found = os.fstat(self._descriptor)
-            # A full disk, or a daemon that was killed, has left half a line; or another one is within a line just now
-            # (the kernel shows it page by page): then an empty line comes of it, which no reader minds.
-            self._torn = found.st_size > 0 and os.pread(self._descriptor, 1, found.st_size - 1) != b"\n"
+            # A full disk or a killed daemon may have left half a line. Or another daemon is just writing one (the
+            # kernel shows it page by page): then an empty line results, which every reader skips.
+            self._is_torn = found.st_size > 0 and os.pread(self._descriptor, 1, found.st_size - 1) != b"\n"
         return found.st_size
 
-    def _ours(self) -> os.stat_result | None:
-        """The file that the path names, when it is the one that we have open."""
+    def _current(self) -> os.stat_result | None:
+        """The status of the file at the path, if it is the file that is open; else None."""
         if self._descriptor >= 0:
             with suppress(FileNotFoundError):
                 found = os.lstat(self.path)
@@ -120,13 +123,14 @@ class Audit:
         return None
 
     def _rotate(self) -> None:
+        """Rename each file to the next number, and remove the oldest. Raises OSError."""
         try:
-            # Not to wait: any command may hold this lock. Mostly it is another daemon, which rotates just now.
+            # LOCK_NB: any command may hold this lock for ever. Usually it is another daemon, which is rotating the log.
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
         try:
-            if self._ours() is None:  # another daemon was faster
+            if self._current() is None:  # another daemon has just rotated it
                 return
             names = [self.path, *(f"{self.path}.{number}" for number in range(1, self._files))]
             with suppress(FileNotFoundError):
@@ -137,16 +141,17 @@ class Audit:
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
-    def _complain(self, consequence: str, error: OSError) -> None:
+    def _warn(self, consequence: str, error: OSError) -> None:
         self.fault = f"audit log {self.path}: {error.strerror}: {consequence}"
-        if (consequence, error.errno) not in self._told:  # once: a full disk would be told with every command
-            import logging  # 5 ms, which the command line would pay to read
+        if (consequence, error.errno) not in self._warned:  # once: a full disk would be logged with every command
+            import logging  # 5 ms, and the command line reads logs without it
 
-            self._told.add((consequence, error.errno))
+            self._warned.add((consequence, error.errno))
             logging.getLogger("shellsession.daemon").warning("%s", self.fault)
 
 
 def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: float) -> bytes:
+    """The line of one command."""
     seconds, milliseconds = divmod(round(when * 1000), 1000)
     text = secrets.mask(command.decode("utf-8", "surrogateescape"), KEPT + 1)
     entry: dict[str, Any] = {
@@ -171,8 +176,10 @@ def _line(agent: str, command: bytes, secrets: Secrets, result: Result, when: fl
 
 
 def open_private(path: str, flags: int) -> int:
-    """A log file that its owner alone may read, whatever the umask is. Raises OSError, also where another user owns it:
-    he has put it there, and would read what is written."""
+    """Open a log file that only its owner can read, whatever the umask is.
+
+    Raises OSError, also for a file of another user, who could read what is written.
+    """
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         found = os.fstat(descriptor)
@@ -187,15 +194,15 @@ def open_private(path: str, flags: int) -> int:
 
 
 def default_path() -> str:
-    """Where the log is unless somebody says otherwise, by the XDG base directory specification."""
+    """The default path of the log, by the XDG base directory specification."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):  # to be ignored, says the specification
+    if not os.path.isabs(state):  # the specification says to ignore a relative path
         state = os.path.expanduser("~/.local/state")
     return os.path.join(state, "shellsession", "audit.jsonl")
 
 
 def read(path: str, agent: str | None = None, last: int | None = None) -> Iterator[dict[str, Any]]:
-    """What was recorded, oldest first: of one agent, or of all; of that all, or the ``last`` so many."""
+    """Yield the recorded entries, oldest first: of one agent or of all agents, and only the ``last`` ones if given."""
     with _files(path) as files:
         entries = (entry for file in files for entry in _entries(file))
         chosen = (entry for entry in entries if agent is None or entry.get("agent") == agent)
@@ -204,16 +211,17 @@ def read(path: str, agent: str | None = None, last: int | None = None) -> Iterat
 
 @contextmanager
 def _files(path: str) -> Iterator[list[BinaryIO]]:
-    """The log's files, oldest first, all opened before any is read: a rotation meanwhile takes none of them away."""
+    """Open the log's files, oldest first. All are opened before any is read, so a rotation meanwhile hides none."""
     with ExitStack() as opened:
-        files: dict[tuple[int, int], BinaryIO] = {}  # by inode: a rotation may show us one file under two names
+        files: dict[tuple[int, int], BinaryIO] = {}  # by inode: during a rotation one file may appear under two names
         missing = 0
-        for number in itertools.count():  # youngest first: so a file that moves on comes our way
+        for number in itertools.count():  # youngest first: a file that is renamed meanwhile is met under its new name
+            name = f"{path}.{number}" if number else path
             try:
-                file = opened.enter_context(open(f"{path}.{number}" if number else path, "rb", opener=_at_once))
+                file = opened.enter_context(open(name, "rb", opener=_open_nonblocking))
             except FileNotFoundError:
                 missing += 1
-                if missing == 2:  # one may be on its way from one name to the next
+                if missing == 2:  # a single gap may be a file that is just being renamed
                     break
                 continue
             found = os.fstat(file.fileno())
@@ -222,15 +230,16 @@ def _files(path: str) -> Iterator[list[BinaryIO]]:
         yield list(reversed(files.values()))
 
 
-def _at_once(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)  # a FIFO, too
+def _open_nonblocking(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NONBLOCK)  # a FIFO would block
 
 
 def _entries(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the entries of one file. Skips invalid lines."""
     for line in file:
         try:
             entry = json.loads(line)
-        except (ValueError, RecursionError):  # half a line of a daemon that was killed; a thousand brackets
+        except (ValueError, RecursionError):  # half a line of a killed daemon; a thousand brackets
             continue
         if isinstance(entry, dict):
             yield entry

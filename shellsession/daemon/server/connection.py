@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...engine.kernel import proc
@@ -78,7 +77,7 @@ class Host(Protocol):
     def admit(self, connection: Connection) -> ShellSessionError | None:
         """Note a new connection; the error, if there may be no more."""
 
-    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
+    def take(self, connection: Connection, message: Message) -> None:
         """Serve one message, or answer it again."""
 
     def leave(self, connection: Connection) -> None:
@@ -129,12 +128,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         try:
             self._messages += self._decoder.feed(bytes(_INBOX[:size]))
-            self._take_some(at_once=True)
+            self._take_some()
             self._decoder.feed(b"")  # what is no message behind one that is
         except ProtocolError as error:
             self.fail(error)
 
-    def _take_some(self, at_once: bool = False) -> None:
+    def _take_some(self) -> None:
         """Have as many served as may be; the rest waits here, and nothing more is read meanwhile."""
         if self._taking:  # one was answered while it was taken
             return
@@ -144,9 +143,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._messages and self._in_flight < IN_FLIGHT and self._has_room_for_answers:
                 self._in_flight += 1
-                # At once what came alone; of many the loop gets its turn between any two.
-                self._server.take(self, self._messages.popleft(), at_once)
-                at_once = False
+                self._server.take(self, self._messages.popleft())
         finally:
             self._taking = False
         if self._transport is not None and bool(self._messages) == self._transport.is_reading():
@@ -217,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_idle(self) -> bool:
         """Is nothing on its way, and has it nothing (the session, a place from which to look on) that ends with it?"""
-        busy = self._in_flight or self._messages or self._at_end or self.congested or self._decoder.is_amid
+        busy = self._in_flight or self._messages or self._at_end or self.congested or self._decoder.is_incomplete
         return self._open is not None and not busy
 
     @property
@@ -265,48 +262,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
 
-def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Run it up to its first wait; the task that goes on from there, None when it has ended.
-
-    A task begins with the loop's next turn: 25 us, a fifth of what the daemon adds to a command.
-    """
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        task = asyncio.Task(work, loop=loop, eager_start=True)
-        return None if task.done() else task
-    try:
-        waits_for = work.send(None)
-    except StopIteration:
-        return None
-    return loop.create_task(_Begun(work, waits_for))
-
-
-class _Begun(Coroutine[Any, Any, None]):
-    """The rest of ``work``, which waits for something already.
-
-    No generator: a task that is cancelled before its first turn throws that into its coroutine, and one that has not
-    begun ends there. ``work`` would stay where it is, say as the first who waits for a lock, and nobody get that any
-    more.
-    """
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._work = work
-        self._first = [waits_for]
-
-    def send(self, value: Any) -> Any:
-        return self._first.pop() if self._first else self._work.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        self._first.clear()
-        return self._work.throw(*error)
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        raise TypeError("a task is made of it, and nothing else")
-
-
 # How much output is sent again, in bytes: more cannot be on its way to a client (our buffer and a piece over it, 1.6
 # MiB, and what the kernel holds), and one piece more when it is gone; the rest is for a relay between us.
 _RESENT: Final = 3 << 20
@@ -326,7 +281,7 @@ class Listener:
         self.late = False  # its turn did not come in time
         self.behind = LATE  # its error then
         self.begun = False  # its task has had its first turn
-        self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
+        self.task: asyncio.Task[None]  # that serves it
         self.outcome: Delivery | None = None  # of its command, which was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._patience: asyncio.TimerHandle | None = None  # which holds us
@@ -363,7 +318,7 @@ class Listener:
 
     def give_up(self, late: bool = False) -> None:
         """What still waits for its turn is not waited for any more."""
-        if self.queued and self.task is not None:
+        if self.queued:
             self.late = self.late or late
             self.task.cancel()
 

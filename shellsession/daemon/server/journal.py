@@ -1,6 +1,6 @@
-"""When the audit log's lines are written: some together, and never before the answers they are about.
+"""Collects the audit log's lines, and writes several together.
 
-Law: a line is written within ``LATEST`` seconds of its command's end, and at the daemon's end all are.
+A line is written about ``LATEST`` seconds after its command's end, or sooner, and at the daemon's end all lines are.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ...models import Result
 from ...policy.secrets import Secrets
 from .audit import Audit, Entry
 
-# A line costs 60 us when it is written alone, a fifth of what a short command takes over the daemon.
+# Seconds. A line that is written alone costs 60 us, a fifth of the time of a short command over the daemon.
 LATEST: Final = 0.02
-_MOST: Final = 256
+_ENTRIES_MAX: Final = 256
 
 
 class Journal:
-    """Collects entries for ``audit``, on the running loop."""
+    """Collects entries for ``audit``, on the running loop. Does nothing without an audit log."""
 
     def __init__(self, audit: Audit | None) -> None:
         self._audit = audit
@@ -27,26 +27,26 @@ class Journal:
 
     @property
     def path(self) -> str:
-        """Where the log is; "" where there is none."""
+        """The path of the log; "" if there is none."""
         return "" if self._audit is None else self._audit.path
 
     @property
     def fault(self) -> str:
-        """What went wrong with the log's last lines; "" when nothing did."""
+        """Why the last lines could not be written; "" if they were."""
         return "" if self._audit is None else self._audit.fault
 
     def note(self, agent: str, command: bytes, secrets: Secrets, result: Result) -> None:
-        """A command has come to its end."""
+        """Add the entry of a command that has ended."""
         if self._audit is None:
             return
         self._entries.append(Entry(agent, command, secrets, result, time.time()))
         if len(self._entries) == 1:
             asyncio.get_running_loop().call_later(LATEST, self.write)
-        elif len(self._entries) == _MOST:
+        elif len(self._entries) == _ENTRIES_MAX:
             self.write()
 
     def write(self) -> None:
-        """Write what there is."""
+        """Write the collected entries."""
         entries, self._entries = self._entries, []
         if self._audit is not None and entries:
             self._audit.record_all(entries)

@@ -1,6 +1,6 @@
 """The daemon's own log: JSON lines on stderr, or in a private file that is rotated by size.
 
-Law: a log that cannot be written never hurts the daemon; one that was asked for must be there at the start.
+A log file that the user names must be writable at the start. Later a failed write never stops the daemon.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OLD_FILES: Final = 2
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object on a line per record, with what went wrong as its "traceback"."""
+    """Formats a record as one JSON object on a line; an exception becomes its "traceback"."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -38,7 +38,7 @@ class JsonLines(logging.Formatter):
 
 
 class PrivateFile(RotatingFileHandler):
-    """A log file that its owner alone may read, whatever the umask is."""
+    """A log file that only its owner can read, whatever the umask is."""
 
     def _open(self) -> io.TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=_private)
@@ -53,7 +53,10 @@ def _private(path: str, flags: int) -> int:
 
 
 def begin(level: str, path: str | None, wanted: bool) -> None:
-    """Log from now on. ``wanted``: somebody asked for that file: raises ShellSessionError when it cannot be."""
+    """Start logging, to the file at ``path`` or to stderr.
+
+    ``wanted``: the user has named the file. Then it is made at once; raises ShellSessionError if that fails.
+    """
     handler: logging.Handler
     if path is None:
         handler = logging.StreamHandler()
@@ -62,7 +65,7 @@ def begin(level: str, path: str | None, wanted: bool) -> None:
             handler = PrivateFile(path, maxBytes=_MAX_BYTES, backupCount=_OLD_FILES, delay=not wanted)
         except OSError as error:
             raise ShellSessionError(
-                f"the log file {path} cannot be written: {error.strerror}; --log-file names another"
+                f"the log file {path} cannot be written: {error.strerror}; name another one with --log-file"
             ) from error
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,6 +1,7 @@
-"""What a client may ask of the daemon: each verb's fields, validated, as foreign data comes in here.
+"""The requests of the daemon: the fields of each verb, and their validation.
 
-Law: a field that is not listed is refused, and what a field means is the session's to say.
+Requests come from other processes, so every field is checked, and an unknown field is refused. Only the types are
+checked here: the session itself checks the values.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ..protocol.wire import ID_MAX, OUTPUT_MAX, PROTOCOL
 _AGENT_MAX: Final = 256  # characters
 Agent = Annotated[str, Field(min_length=1, max_length=_AGENT_MAX)]
 RunT = TypeVar("RunT", bound="OfAgent")
-# All are validated as one union, which is built at once: to build each by itself, too, takes 10 ms of a daemon's start.
+# ``defer_build``: the requests are validated as one union. Building each by itself as well would add 10 ms to a start.
 _STRICT: Final = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class Request(BaseModel):
-    """What every request has: the protocol that its client speaks, and its id (see ``ledger``).
+    """The fields of every request: the client's version of the protocol, and the request's id (see ``ledger``).
 
-    ``key``: that of the connection on which it was first sent, where it comes again over another one.
+    ``key``: in a request that is sent again over another connection, the key of the first connection.
     """
 
     model_config = _STRICT
@@ -38,8 +39,10 @@ class Request(BaseModel):
 
 
 class OfAgent(Request):
-    """``holder``: the name under which its client holds the session (see ``Hold``). ``turn_within``: where its turn has
-    not come after so many seconds, it is given up.
+    """A request about an agent's session.
+
+    ``turn_within``: drop the request if it has waited so many seconds in the queue. ``holder``: the name under which
+    the client holds the session (see ``Hold``).
     """
 
     agent: Agent
@@ -48,11 +51,11 @@ class OfAgent(Request):
 
 
 class LimitsFields(BaseModel):
-    """``Limits``, as it crosses the wire."""
+    """``Limits`` on the wire."""
 
     model_config = _STRICT
 
-    max_output: Annotated[int, Field(le=OUTPUT_MAX)]  # more of two streams is no message: nobody would hear of it
+    max_output: Annotated[int, Field(le=OUTPUT_MAX)]  # two streams of more would not fit into a message
     spill: str | None
     spill_max: int
     on_overflow: OnOverflow
@@ -62,7 +65,7 @@ class LimitsFields(BaseModel):
 
 
 class SandboxFields(BaseModel):
-    """``Sandbox``; its paths are absolute."""
+    """``Sandbox`` on the wire; its paths are absolute."""
 
     model_config = _STRICT
 
@@ -78,9 +81,9 @@ class SandboxFields(BaseModel):
 
 
 class Open(OfAgent):
-    """See to it that the agent has a session; if there is one, it stays as it is, and confined as was asked for.
+    """Open the agent's session if there is none. An existing one stays as it is, and must be confined as requested.
 
-    ``env`` is the client's own environment, or what it was told to replace it by (``inherited`` is False).
+    ``env``: the client's own environment, or the one that replaces it (then ``inherited`` is False).
     """
 
     verb: Literal["open"]
@@ -108,7 +111,7 @@ class Start(OfAgent):
 
 
 def _with_options(kind: type[RunT]) -> type[RunT]:
-    """The same, with a field for each option of ``run`` that it lacks; ``on_output`` is never sent."""
+    """The same request, with a field for each option of ``run`` that it lacks. ``on_output`` is never sent."""
     types, known = get_type_hints(models.Request), {"on_output", *kind.model_fields}
     fields: dict[str, Any] = {name: (types[name], None) for name in models.OPTIONS if name not in known}
     return create_model(kind.__name__, __base__=kind, __doc__=kind.__doc__, **fields)
@@ -116,9 +119,9 @@ def _with_options(kind: type[RunT]) -> type[RunT]:
 
 @_with_options
 class Run(OfAgent):
-    """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. What is absent is the session's.
+    """``Session.run``. Parts: the command and, with ``stdin="bytes"``, the input. Options have the session's defaults.
 
-    ``live``: its output comes as events, too. ``tell``: so does what keeps it waiting for its turn, after a second.
+    ``live``: send output as events as well. ``tell``: after a second in the queue, send the reason as an event.
     """
 
     verb: Literal["run"]
@@ -128,7 +131,7 @@ class Run(OfAgent):
     tell: bool = False
 
     def given(self, data: bytes | None) -> RunOptions:
-        """The options that were sent, as ``run`` takes them. ``data``: the part that holds the input."""
+        """The options that were sent, as ``run`` takes them. ``data``: the part with the input."""
         options = {name: getattr(self, name) for name in self.model_fields_set.intersection(models.OPTIONS)}
         if self.stdin is not None:
             options["stdin"] = TTY if self.stdin == "tty" else data
@@ -138,13 +141,13 @@ class Run(OfAgent):
 
 
 class OfCommand(OfAgent):
-    """``command``: which one is meant, by the id of the request that ran it; None: whichever runs."""
+    """A request about a command: ``command`` is the id of the request that ran it, or None for the running one."""
 
     command: Annotated[str, Field(max_length=ID_MAX)] | None = None
 
 
 class Wait(OfCommand):
-    """``so_far``: what it has printed before, since its last result, comes as events, too."""
+    """``Session.wait``. ``so_far``: also send earlier output, since the last result, as events."""
 
     verb: Literal["wait"]
     timeout: float | None = None
@@ -153,11 +156,13 @@ class Wait(OfCommand):
 
 
 class Poll(OfCommand):
+    """``Session.poll``."""
+
     verb: Literal["poll"]
 
 
 class Send(OfCommand):
-    """Part: the text. ``so_far``: as in ``Wait``; ``tell``: as in ``Run``."""
+    """``Session.send``. Part: the text. ``so_far``: as in ``Wait``; ``tell``: as in ``Run``."""
 
     verb: Literal["send"]
     timeout: float | None = None
@@ -167,36 +172,44 @@ class Send(OfCommand):
 
 
 class Type(OfCommand):
-    """Part: the text."""
+    """``Session.type``. Part: the text."""
 
     verb: Literal["type"]
 
 
 class Glimpse(OfCommand):
-    """What the running command printed on its terminal that no ``expect`` has seen; waits for it."""
+    """Wait for terminal output of the running command that no ``expect`` has seen yet."""
 
     verb: Literal["glimpse"]
     timeout: float | None = None
 
 
 class Interrupt(OfCommand):
+    """``Session.interrupt``."""
+
     verb: Literal["interrupt"]
 
 
 class Restart(OfAgent):
+    """``Session.restart``."""
+
     verb: Literal["restart"]
 
 
 class Close(OfAgent):
+    """``Session.close``."""
+
     verb: Literal["close"]
 
 
 class Jobs(OfAgent):
+    """``Session.jobs``."""
+
     verb: Literal["jobs"]
 
 
 class JobOutput(OfAgent):
-    """``Job.output``, of the job with that number in the list of ``jobs``."""
+    """``Job.output`` of the job with that number in the list of ``jobs``."""
 
     verb: Literal["job_output"]
     job: int
@@ -204,14 +217,14 @@ class JobOutput(OfAgent):
 
 
 class KillJob(OfAgent):
-    """``Job.kill``, of the job with that number in the list of ``jobs``."""
+    """``Job.kill`` of the job with that number in the list of ``jobs``."""
 
     verb: Literal["kill_job"]
     job: int
 
 
 class Resize(OfAgent):
-    """``Session.resize``; that of who holds the session ends with the hold."""
+    """``Session.resize``. From the holder of the session it lasts until the end of the hold."""
 
     verb: Literal["resize"]
     columns: int
@@ -219,19 +232,21 @@ class Resize(OfAgent):
 
 
 class Info(OfAgent):
+    """The session's present state: its pid, command, directory and so on."""
+
     verb: Literal["info"]
 
 
 class Watch(OfAgent):
-    """Hear what is run and printed in the agent's session from now on, until the connection ends."""
+    """Send the agent's commands and their output as events from now on, until the connection ends."""
 
     verb: Literal["watch"]
 
 
 class Hold(OfAgent):
-    """Have the session for this connection alone: the others' verbs wait their turn, or are refused as busy.
+    """Give this connection exclusive use of the session. Requests of other clients queue, or are refused as busy.
 
-    Who asks for it as well is next.
+    A second client that sends this is the next holder.
     """
 
     verb: Literal["hold"]
@@ -239,10 +254,10 @@ class Hold(OfAgent):
 
 
 class Cancel(Request):
-    """End a request that is being served, as a cancelled task does: its command dies, the shell lives.
+    """Cancel a request that is being served: its command is ended, the shell lives on.
 
-    Any client may end any other's, as it may interrupt, restart or close its session; no key is asked for.
-    ``reads``: its client looks at what came of it; else the next command is told of the shell that it cost.
+    Any client may cancel any request without a key, as it may also interrupt, restart or close any session. ``reads``:
+    the client reads the outcome. Otherwise, if the shell was lost, the next command reports that.
     """
 
     verb: Literal["cancel"]
@@ -251,19 +266,25 @@ class Cancel(Request):
 
 
 class List(Request):
+    """The description of each session."""
+
     verb: Literal["list"]
 
 
 class Stats(Request):
+    """The daemon's version, pid, uptime and counters."""
+
     verb: Literal["stats"]
 
 
 class Shutdown(Request):
+    """End the daemon."""
+
     verb: Literal["shutdown"]
 
 
 def _kinds(root: type[Request]) -> Iterator[type[Request]]:
-    """Those that have a verb, which are no others' base."""
+    """Yield the classes that have a verb: those without subclasses."""
     for kind in root.__subclasses__():
         yield from _kinds(kind) if kind.__subclasses__() else (kind,)
 
@@ -273,12 +294,12 @@ _ANY: TypeAdapter[Request] = TypeAdapter(_ANY_KIND)
 
 
 def parse(header: dict[str, Any]) -> Request:
-    """The request of that header; raises VersionMismatch and InvalidRequest."""
-    spoken = header.get("protocol")
-    if spoken != PROTOCOL:
+    """The request with that header. Raises VersionMismatch and InvalidRequest."""
+    version = header.get("protocol")
+    if version != PROTOCOL:
         raise VersionMismatch(
-            f"the client speaks protocol {spoken!r:.20}, this daemon {PROTOCOL}: end it with `shellsession stop`,"
-            " and start one of the client's version"
+            f"the client speaks protocol {version!r:.20}, this daemon {PROTOCOL}: end the daemon with"
+            " `shellsession stop`, and start one of the client's version"
         )
     try:
         return _ANY.validate_python(header)
@@ -286,6 +307,6 @@ def parse(header: dict[str, Any]) -> Request:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["loc"][-1:] == ("agent",):
             raise InvalidRequest(f"an agent's name is text (Unicode) of 1 to {_AGENT_MAX} characters") from None
-        # A name of the environment is shown up to a "=": behind it is what was meant as its value.
+        # The name of a variable is shown only up to a "=": a secret value may follow.
         where = ".".join(str(part).partition("=")[0] for part in first["loc"]) or "request"
         raise InvalidRequest(f"{where[:100]}: {first['msg'][:200]}") from None

@@ -33,7 +33,7 @@ from ..protocol.messages import from_error, from_result, to_part
 from ..protocol.wire import PROTOCOL, Message, encode
 from . import requests
 from .audit import Audit
-from .connection import LEFT, LOG, Answer, Connection, Incoming, Listener, begin
+from .connection import LEFT, LOG, Answer, Connection, Incoming, Listener
 from .journal import Journal
 from .ledger import Claim, Ledger
 from .shared import Sessions
@@ -178,7 +178,7 @@ class Server:
 
     # -- requests
 
-    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
+    def take(self, connection: Connection, message: Message) -> None:
         """One message of a client: to be served, or its answer given again."""
         asked_for = message.header.get("id")
         try:
@@ -205,7 +205,7 @@ class Server:
             self._requests += 1
             listener = self._served[request.id] = Listener(request.id, connection)
             work = self._serve(Incoming(request, message.parts, connection, listener))
-            listener.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
+            listener.task = asyncio.get_running_loop().create_task(work)
             self._await_reconnect(listener)  # it may have been on its way while its client left
 
     def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
@@ -269,7 +269,7 @@ class Server:
         # A task that has not had its first turn would be thrown away, and its answer with it. That takes a turn or two.
         while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        if listener is None or listener.task is None or listener.task is asyncio.current_task():
+        if listener is None or listener.task is asyncio.current_task():
             return None
         listener.task.cancel()
         await asyncio.wait([listener.task])
@@ -305,7 +305,7 @@ class Server:
 
     async def finish(self, patience: float) -> None:
         """Give what runs so many seconds to end by itself, then end every session."""
-        tasks = [listener.task for listener in self._served.values() if listener.task is not None]
+        tasks = [listener.task for listener in self._served.values()]
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
@@ -315,7 +315,7 @@ class Server:
             LOG.exception("a session did not end as it should; this is a defect of ours")
         for shared in self.sessions:
             shared.lose()
-        if left := [listener.task for listener in self._served.values() if listener.task is not None]:
+        if left := [listener.task for listener in self._served.values()]:
             for task in left:
                 task.cancel()
             await asyncio.wait(left)

@@ -1,6 +1,8 @@
-"""The daemon's one listening socket in the file system, private from its first moment.
+"""The daemon process: its listening socket, accepting clients, and its life from start to end.
 
-Law: only this daemon's own socket is removed, and nothing that stands in its place.
+``ListeningSocket`` is the socket in the file system. It is private from the first moment, and only our own socket is
+ever removed, not a file that has replaced it. ``Acceptor`` accepts clients. ``listen``, ``detach`` and ``run`` are the
+steps of the daemon.
 """
 
 from __future__ import annotations
@@ -29,58 +31,62 @@ from .audit import Audit
 from .connection import LOG, Connection
 from .server import Server
 
-# Clients that connect while the loop is busy wait here.
+# The queue for clients that connect while the loop is busy.
 _BACKLOG: Final = 4096
-# The last host of this user to leave removes the directory, perhaps each time when we have just locked it.
+# Another process of this user may remove the directory just after we have locked it: so many times at most.
 _ATTEMPTS: Final = 100
 
 
-class Taken(DaemonUnavailable):
-    """A daemon listens there."""
+class AddressInUse(DaemonUnavailable):
+    """Another daemon listens at the path."""
 
 
 class ListeningSocket:
-    """``socket`` listens at ``path``. ``lock``: see ``endpoint.locked``. Raises Taken if a daemon does."""
+    """The daemon's ``socket``, which listens at ``path``. Raises AddressInUse if another daemon does.
+
+    ``lock``: see ``directory_lock.locked``.
+    """
 
     def __init__(self, path: str, lock: int | None = None) -> None:
         self.path = path
         self.fault = ""  # why it could not be made again the last time
-        self.file = -1  # the socket's file, held: its inode's number is given to no other file meanwhile
+        self.file = -1  # the socket's file: while this is open, no other file gets its inode number
         self._set_up(lock)
 
     @property
     def in_place(self) -> bool:
-        """Does the path still lead to our file? (Whatever its mode, owner, times and other names.)"""
+        """Does the path still lead to our file, whatever its mode, owner, times and other names are?"""
         with suppress(OSError):
             return os.path.samestat(os.stat(self.path), os.fstat(self.file))
         return False
 
     def own(self) -> None:
-        """This process is it that listens: so say the kernel, and we, to whom no answer comes (see ``peer``)."""
+        """Make this process the listener: clients see the process that called listen(2) last (see ``peer``)."""
         self.socket.listen(_BACKLOG)
 
     def set_up_again(self) -> bool:
-        """Somebody removed the file (who tidies up /tmp, for one): without it no client finds us any more.
+        """Make the socket's file again after somebody removed it (a clean-up of /tmp, for example).
 
-        False where it is back by itself. Raises Taken, when another daemon has taken the place, and DaemonUnavailable
-        where it cannot be made just now.
+        Returns False if it is there again. Raises AddressInUse if another daemon listens there now, and
+        DaemonUnavailable if the file cannot be made now.
         """
         return self._set_up(None)
 
     def close(self) -> None:
-        """Nobody comes in any more, and the file is gone. So is the directory of this user's hosts, if it is empty."""
+        """Stop listening, and remove the file, and the directory of this user's hosts if that is empty."""
         self.socket.close()
         directory = os.path.dirname(self.path)
         with suppress(OSError, DaemonUnavailable):
-            if self.in_place:  # else to lock its directory could make that anew
-                with locked(self.path):  # whoever starts a daemon there makes its socket first
+            if self.in_place:  # else locking the directory could make it again
+                with locked(self.path):  # a new daemon makes its socket under this lock
                     if self.in_place:
                         os.unlink(self.path)
-                    if directory in homes():  # another one is the user's own
+                    if directory in homes():  # any other directory belongs to the user
                         os.rmdir(directory)
         os.close(self.file)
 
     def _set_up(self, lock: int | None) -> bool:
+        """Make the socket under the lock of its directory; False if it is there already."""
         for _ in range(_ATTEMPTS):
             with locked(self.path, lock):
                 if self.in_place:
@@ -89,21 +95,23 @@ class ListeningSocket:
                     self._listen()
                     return True
             lock = None
-        raise DaemonUnavailable(f"no socket could be made at {self.path}: its directory is removed again and again")
+        raise DaemonUnavailable(
+            f"no socket could be made at {self.path}: its directory is removed again and again; name another path"
+        )
 
     def _listen(self) -> None:
-        """Raises FileNotFoundError where the directory was removed meanwhile."""
+        """Make the socket. Raises FileNotFoundError if the directory was removed meanwhile."""
         path = self.path
         if (other := reach(path)) is not None:
             other.close()
-            raise Taken(f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`")
+            raise AddressInUse(f"a daemon listens at {path} already: use that one, or end it with `shellsession stop`")
         if os.path.exists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise DaemonUnavailable(f"{path} is no socket, and is left as it is: name another place")
+            raise DaemonUnavailable(f"{path} is not a socket, and is left as it is: name another path")
         ours = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         before = os.umask(0o177)
         try:
             with suppress(FileNotFoundError):
-                os.unlink(path)  # left by one that was killed
+                os.unlink(path)  # left by a daemon that was killed
             ours.bind(path)
             ours.listen(_BACKLOG)
             file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -120,9 +128,9 @@ class ListeningSocket:
         self.socket, self.file = ours, file
 
 
-# Clients that are let in before all others get their turn.
-_AT_ONCE: Final = 64
-# How soon it is tried again where not even the spare descriptor can be had, in seconds.
+# Clients that are accepted in a row before the loop serves others.
+_ACCEPTS_IN_A_ROW: Final = 64
+# Seconds to wait before accepting again when not even the spare descriptor is free.
 _PAUSE: Final = 0.1
 _FULL: Final = FULL | {errno.ENOBUFS, errno.ENOMEM}
 _NO_ROOM: Final = (
@@ -132,71 +140,80 @@ _NO_ROOM: Final = (
 
 
 class Acceptor:
-    """Lets in who comes to ``listener``, on the running loop, until ``close``."""
+    """Accepts clients from ``listener``, on the running loop, until ``close``.
+
+    Without a free descriptor it refuses clients with an error, so that no client waits in vain.
+    """
 
     def __init__(self, listener: socket.socket, server: Server) -> None:
         listener.setblocking(False)
         self._listener, self._server = listener, server
         self._loop = asyncio.get_running_loop()
-        self._entering: set[asyncio.Task[object]] = set()
+        self._connecting: set[asyncio.Task[object]] = set()
         self._full = False
-        self._open()
+        self._resume()
 
-    def _open(self) -> None:
-        if self._listener.fileno() >= 0:  # it was closed meanwhile
-            SPARE.want(self)
-            self._loop.add_reader(self._listener, self._receive)
+    def _resume(self) -> None:
+        """Accept clients from now on."""
+        if self._listener.fileno() >= 0:  # it may have been closed during a pause
+            SPARE.reserve(self)
+            self._loop.add_reader(self._listener, self._accept)
 
-    def _receive(self) -> None:
+    def _accept(self) -> None:
+        """Accept the clients that are waiting."""
         try:
-            for _ in range(_AT_ONCE):
+            for _ in range(_ACCEPTS_IN_A_ROW):
                 client, _ = self._listener.accept()
                 self._full = False
                 client.setblocking(False)
-                entering = self._loop.connect_accepted_socket(lambda: Connection(self._server), client)
-                task: asyncio.Task[object] = self._loop.create_task(entering)
-                self._entering.add(task)
-                task.add_done_callback(self._entering.discard)
+                connecting = self._loop.connect_accepted_socket(lambda: Connection(self._server), client)
+                task: asyncio.Task[object] = self._loop.create_task(connecting)
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            self._turn_away()
+            self._refuse()
 
-    def _turn_away(self) -> None:
-        if not self._full:  # once: there may be many
+    def _refuse(self) -> None:
+        """Refuse a client for want of descriptors, or pause if that is not possible either."""
+        if not self._full:  # logged once, as there may be many clients
             LOG.warning("no file descriptors are left: clients are turned away")
         self._full = True
         try:
-            SPARE.look(self._refuse)
+            SPARE.call(self._send_refusal)
         except OSError as error:
-            if error.errno in _FULL:  # to look again at once would be in vain
+            if error.errno in _FULL:  # at once it would fail again
                 self._loop.remove_reader(self._listener)
-                self._loop.call_later(_PAUSE, self._open)
+                self._loop.call_later(_PAUSE, self._resume)
 
-    def _refuse(self) -> None:
+    def _send_refusal(self) -> None:
         with self._listener.accept()[0] as client:
             client.setblocking(False)
             header, _ = from_error(LimitReached(_NO_ROOM))
             client.send(encode({"id": None, "error": header}))
 
     async def close(self) -> None:
-        """Nobody comes in any more; whoever was on the way is in."""
+        """Accept no more clients, and wait until those that were accepted are connected."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
-        SPARE.leave(self)
-        if self._entering:
-            await asyncio.wait(self._entering)
+        SPARE.release(self)
+        if self._connecting:
+            await asyncio.wait(self._connecting)
 
 
-_LOOK_AROUND: Final = 2.0  # seconds between two looks at whether our socket is still there
-_ENDINGS: Final = (signal.SIGTERM, signal.SIGINT)
+_CHECK_EVERY: Final = 2.0  # seconds between two checks that our socket is still there
+_END_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a daemon is run. ``patience``: seconds that running commands get at its end. ``audit``: a path, or None."""
+    """The settings of a daemon.
+
+    ``patience``: how many seconds running commands get at its end. ``audit``: the path of the audit log, or None.
+    """
 
     socket: str
     max_sessions: int = 1000
@@ -206,18 +223,18 @@ class Settings:
 
 
 def listen(path: str, lock: int | None = None) -> ListeningSocket:
-    """The socket, listening. A signal that asks for the end waits from now on until somebody can hear it.
+    """Make the listening socket. From now on SIGTERM and SIGINT are blocked, until ``run`` can handle them.
 
-    Raises DaemonUnavailable when a daemon listens there already. ``lock``: see ``endpoint.locked``.
+    Raises DaemonUnavailable if a daemon listens there already. ``lock``: see ``directory_lock.locked``.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDINGS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
     return ListeningSocket(path, lock)
 
 
 def detach(listening: ListeningSocket) -> bool:
-    """Leave the terminal, process group and directory of who started us; True in the daemon, False in its starter.
+    """Fork the daemon, away from our terminal, process group and directory. True in the daemon, False in its parent.
 
-    The starter ends when the daemon itself listens: clients send nothing to a listener that has ended.
+    The parent returns once the daemon itself is the listener: clients send nothing to a listener that has ended.
     """
     reader, writer = os.pipe()
     if os.fork():
@@ -225,7 +242,7 @@ def detach(listening: ListeningSocket) -> bool:
         os.read(reader, 1)
         return False
     os.setsid()
-    if os.fork():  # no leader of a session: it can never get a terminal again
+    if os.fork():  # not a session leader: it can never get a terminal again
         os._exit(0)
     listening.own()
     os.close(reader)
@@ -239,7 +256,7 @@ def detach(listening: ListeningSocket) -> bool:
 
 
 def run(settings: Settings, listening: ListeningSocket) -> None:
-    """Serve whoever comes through that door until a signal or a client asks for the end."""
+    """Serve clients until a signal or a client ends the daemon."""
     raise_descriptors()
     audit = Audit(settings.audit) if settings.audit else None
     try:
@@ -251,51 +268,53 @@ def run(settings: Settings, listening: ListeningSocket) -> None:
 
 
 async def _serve(settings: Settings, listening: ListeningSocket, audit: Audit | None) -> None:
+    """The life of the daemon, from the first client to the end of all sessions."""
     loop = asyncio.get_running_loop()
     agents = AsyncAgents(settings.max_sessions, settings.idle_ttl)
     server = Server(agents, audit)
-    for number in _ENDINGS:  # not by the loop, which restores the default at its end: the next one would kill us there
+    for number in _END_SIGNALS:  # not loop.add_signal_handler: asyncio resets it at the end, and a signal would kill us
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(server.stop))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the end of a terminal is nothing to a daemon
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDINGS)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a daemon outlives the terminal of its start
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _END_SIGNALS)
     guard = the_guard()
-    seat = guard.watch_over("bash", settings.socket, listening.file)
+    slot = guard.open_daemon_slot("bash", settings.socket, listening.file)
     acceptor = Acceptor(listening.socket, server)
     LOG.info("listening at %s (incarnation %s)", settings.socket, server.incarnation)
-    while not await _asked_to_end(server):
+    while not await _is_stopped(server):
         if not listening.in_place:
-            acceptor = await _reopened(listening, acceptor, server)
-    LOG.info("ending: commands that run get %g s", settings.patience)
+            acceptor = await _reopen(listening, acceptor, server)
+    LOG.info("ending: running commands get %g s", settings.patience)
     await server.finish(settings.patience)
-    await acceptor.close()  # not before: who found nobody here would start another daemon beside what still runs
+    await acceptor.close()  # not before: a client that found no listener would start another daemon while commands run
     await server.part()
-    for number in _ENDINGS:
+    for number in _END_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    guard.give_back(seat)
+    guard.close_slot(slot)
     LOG.info("ended")
 
 
-async def _asked_to_end(server: Server) -> bool:
+async def _is_stopped(server: Server) -> bool:
+    """Wait until the daemon is to end, or for the next check; is it to end?"""
     with suppress(TimeoutError):
-        await asyncio.wait_for(server.stopping.wait(), _LOOK_AROUND)
+        await asyncio.wait_for(server.stopping.wait(), _CHECK_EVERY)
     return server.stopping.is_set()
 
 
-async def _reopened(listening: ListeningSocket, acceptor: Acceptor, server: Server) -> Acceptor:
-    """The file of our socket is gone; who is connected stays so."""
+async def _reopen(listening: ListeningSocket, acceptor: Acceptor, server: Server) -> Acceptor:
+    """Make our socket again after its file was removed; return its acceptor. Connected clients stay connected."""
     try:
         if not listening.set_up_again():
             return acceptor
-    except Taken as error:
-        LOG.warning("our socket was removed, and another stands there: %s; ending", error)
+    except AddressInUse as error:
+        LOG.warning("our socket was removed, and another daemon has replaced it: %s; ending", error)
         server.stop()
         return acceptor
-    except (DaemonUnavailable, OSError) as error:  # a full disk, say: what runs here is no worse for that
-        if listening.fault != (fault := str(error)):  # once: it is tried again and again
-            LOG.warning("our socket was removed, and cannot be made again just now: %s", fault)
+    except (DaemonUnavailable, OSError) as error:  # a full disk, for example: running commands are not affected
+        if listening.fault != (fault := str(error)):  # logged once, as it is tried again and again
+            LOG.warning("our socket was removed, and cannot be made again now: %s", fault)
             listening.fault = fault
         return acceptor
     LOG.warning("our socket was removed; listening at %s again", listening.path)
-    the_guard().watch_anew(listening.file)
+    the_guard().replace_socket(listening.file)
     await acceptor.close()
     return Acceptor(listening.socket, server)

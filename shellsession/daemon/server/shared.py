@@ -488,7 +488,7 @@ class Sessions:
         """Its session is closed: refuse who waits for a turn there, and notify who sits there."""
         shared.lose()
         shared.hold.end()
-        self._agents._forget(shared.agent, shared.session)
+        self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
             shared.audience.show("closed", {})

@@ -89,7 +89,7 @@ def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on
 
 def _is_of(shell: Shell, pid: int) -> bool:
     """Was it started in the session of that shell? Also by a session within it, whose tag is another."""
-    first = shell.seat.tag
+    first = shell.slot.tag
     return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
 
 

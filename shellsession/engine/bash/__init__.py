@@ -1,1 +1,1 @@
-"""One bash process: how it is started, confined and ended, and what belongs to it."""
+"""One bash process: how it is started, confined in a sandbox, watched over, and ended."""

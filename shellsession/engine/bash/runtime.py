@@ -1,7 +1,9 @@
-"""Control groups: what all processes of a sandbox may use together, where this process may make such groups.
+"""What sessions leave on the machine while they run, and its removal: slots, the watcher, and files.
 
-Law: a group is made below the one that we are in, or next to it where only that can have limits (version 2 mostly);
-whoever makes one removes it.
+Each session has a ``Slot``: a tag for its processes (see ``family``) and a private directory. ``Guard`` owns the slots
+of this process. With the first slot it starts the watcher, a small bash (watcher.bash) that outlives this process. If
+this process is killed, the watcher kills the tagged processes and removes the directory. ``sweep`` does the same for
+hosts that were killed together with their watcher. ``Files`` manages the files and pipes in a slot's directory.
 """
 
 from __future__ import annotations
@@ -24,66 +26,66 @@ from typing import Final, TypeVar
 from ...errors import FORKED, LimitReached, SessionClosed
 from ..io.directories import UNLISTED, fresh_directory, is_private, make_private, own_home
 from ..io.streams import Stream, pipe_stream
-from ..kernel import proc, readers
+from ..kernel import activity, proc
 from ..kernel.family import GENERATIONS, LOWEST
 
 
 def remove(directory: str) -> bool:
-    """Remove a group; False when there are processes in it, which may take a moment to leave after their end."""
+    """Remove a control group; False if it has processes. A process leaves its group a moment after its end."""
     with suppress(OSError):
         os.rmdir(directory)
     return not os.path.isdir(directory)
 
 
-_SEATS = 1 << 20
-_TAGS = _SEATS * GENERATIONS  # of one host
+_SLOTS = 1 << 20  # per host
+_TAGS = _SLOTS * GENERATIONS  # per host
 _ROUNDS = 20
-_MAGIC = LOWEST // _TAGS  # of the numbers of hosts
+_MAGIC = LOWEST // _TAGS  # the high bits of every host's number
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """What one shell may use: its first tag (a number) and its directory, whose files cannot be listed."""
+class Slot:
+    """What one shell uses: its first tag (a number), and its directory, which cannot be listed."""
 
     tag: int
     directory: str
 
 
 class Guard:
-    """The seats of one host process."""
+    """The slots of one host process, and the watcher that cleans up after it."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # reentrant: a collection can strike inside and end a session
+        self._lock = threading.RLock()  # reentrant: a garbage collection inside may end a session
         self._owner = os.getpid()
         self._number = _MAGIC | secrets.randbits(32)
         self._directory: str | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
-        self._bash = ""  # that runs it
-        self._taken: set[int] = set()  # the seats, by their tags
+        self._bash = ""  # the program that runs the watcher
+        self._reserved: set[int] = set()  # the tags of the slots in use
         self._next = 0
-        self.children: set[int] = set()  # the shells' processes that this one has not reaped yet
-        self._socket: tuple[str, int] | None = None  # its path, and its file, which tells it from the next daemon's
+        self.children: set[int] = set()  # the shells' processes that this process has not reaped yet
+        self._socket: tuple[str, int] | None = None  # a daemon's: the path, and the file, to tell it from a later one
 
-    def take(self) -> int:
-        """The tag of a new seat: ``furnish`` makes the seat of it, ``leave`` and ``give_back`` end that."""
+    def reserve(self) -> int:
+        """Reserve the tag of a new slot. ``open_slot`` makes the slot; ``free`` or ``close_slot`` ends it."""
         self._refuse_forked()
         with self._lock:
             tag = self._free_tag()
-            self._taken.add(tag)
+            self._reserved.add(tag)
             return tag
 
     def _free_tag(self) -> int:
-        """The next one; after the last begins the first again, without those of seats that are still taken."""
+        """The next tag that is not reserved; after the last one the first follows."""
         while True:
-            self._next = (self._next + 1) % _SEATS
-            if (tag := (self._number * _SEATS + self._next) * GENERATIONS) not in self._taken:
+            self._next = (self._next + 1) % _SLOTS
+            if (tag := (self._number * _SLOTS + self._next) * GENERATIONS) not in self._reserved:
                 return tag
 
-    def furnish(self, tag: int, bash: str) -> Seat:
-        """Make the directory of a seat. The first one starts the watcher, and each looks whether it is still there.
+    def open_slot(self, tag: int, bash: str) -> Slot:
+        """Make the directory of a slot. The first call starts the watcher; every call checks that it still runs.
 
-        To be called when bash has been started with that tag, and takes its time to begin; but before anything is typed
-        to it: where the host is killed in between, it ends by itself, as nobody has its input any more.
+        Call this after bash has been started with the tag, as bash takes its time to begin, but before it gets any
+        input. If the host is killed in between, bash ends by itself, at the end of its input.
         """
         with self._lock:
             if self._directory is None:
@@ -95,52 +97,52 @@ class Guard:
             if self._watcher is None or self._watcher.poll() is not None:  # a command has killed it
                 self._replace_watcher()
             assert self._directory is not None
-            directory = os.path.join(self._directory, str(tag // GENERATIONS % _SEATS))
-            make_private(directory, UNLISTED, made=3)  # and those above it: a command may have removed or shut them
-            return Seat(tag, directory)
+            directory = os.path.join(self._directory, str(tag // GENERATIONS % _SLOTS))
+            make_private(directory, UNLISTED, made=3)  # and its parents: a command may have removed or changed them
+            return Slot(tag, directory)
 
-    def watch_over(self, bash: str, socket: str, file: int) -> Seat:
-        """A seat for a daemon itself, before any other: its socket, too, is removed when it was killed.
+    def open_daemon_slot(self, bash: str, socket: str, file: int) -> Slot:
+        """The slot of a daemon itself, its first one. If the daemon is killed, the watcher also removes its socket.
 
-        ``file``: a descriptor of the socket's file. The watcher holds it, or the file's number would be given to the
-        next one at once, on some file systems.
+        ``file``: a descriptor of the socket's file. The watcher keeps it open: some file systems would give the inode
+        number to another file at once.
         """
         self._socket = socket, file
-        tag = self.take()
+        tag = self.reserve()
         try:
-            return self.furnish(tag, bash)
+            return self.open_slot(tag, bash)
         except BaseException:
-            self.leave(tag)
+            self.free(tag)
             raise
 
     @property
     def socket(self) -> str | None:
-        """A daemon's own."""
+        """The socket of the daemon that this process is; None in any other host."""
         return self._socket[0] if self._socket else None
 
-    def give_back(self, seat: Seat) -> None:
-        """Remove the seat's directory; with the last seat all else of this process. Done again, it does the rest."""
-        above = os.path.dirname(seat.directory)
-        if seat.tag in self._taken and not os.access(above, os.X_OK):
-            _unshut(os.path.dirname(above), above)
-        _remove(seat.directory)
-        self.leave(seat.tag)
+    def close_slot(self, slot: Slot) -> None:
+        """Remove the slot's directory and ``free`` its tag. After an interrupted call, a second one does the rest."""
+        above = os.path.dirname(slot.directory)
+        if slot.tag in self._reserved and not os.access(above, os.X_OK):
+            _restore_modes(os.path.dirname(above), above)
+        _remove(slot.directory)
+        self.free(slot.tag)
 
-    def leave(self, tag: int) -> None:
-        """The tag is free; with the last one all else of this process goes."""
+    def free(self, tag: int) -> None:
+        """Free a tag. With the last one, end the watcher and remove the directory of this host."""
         with self._lock:
-            self._taken.discard(tag)
-            if not self._taken:
+            self._reserved.discard(tag)
+            if not self._reserved:
                 self._close()
 
     def _open(self, bash: str) -> None:
-        """Make the directory of this host."""
+        """Make the directory of this host, and clean up after others."""
         home = own_home()
         if proc.available():
             sweep(home)
         else:
             warnings.warn(
-                "no /proc with task/PID/children here: commands run, but what they leave behind is not found,"
+                "there is no /proc with task/PID/children here: commands run, but background processes are not found,"
                 " nor a command that waits for the terminal; mount /proc to have both",
                 RuntimeWarning,
                 stacklevel=2,
@@ -153,30 +155,33 @@ class Guard:
         self._directory, self._bash = directory, bash
 
     def _refuse_forked(self) -> None:
-        """A signal handler of the host has forked where a seat was taken, and the child goes on: a watcher of its own
-        would end the parent's shells with it.
+        """Raise SessionClosed in a forked child: a watcher of its own would end the parent's shells when it ends.
+
+        A child can get here if a signal handler of the host forks while a session starts.
         """
         if self._owner != os.getpid():
             raise SessionClosed(FORKED)
 
     def _watch(self) -> subprocess.Popen[bytes]:
+        """Start a watcher."""
         self._refuse_forked()
         script = str(Path(__file__).with_name("watcher.bash"))
         pid = os.getpid()
         tags = (self._number * _TAGS, (self._number + 1) * _TAGS - 1)
-        told = (pid, proc.start_time(pid), *tags, self._directory, *(self._socket or ()))
+        arguments = (pid, proc.start_time(pid), *tags, self._directory, *(self._socket or ()))
         return subprocess.Popen(
-            [self._bash, "--noprofile", "--norc", script, *map(str, told)],
+            [self._bash, "--noprofile", "--norc", script, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             env={"PATH": os.defpath},
             pass_fds=(self._socket[1],) if self._socket else (),
-            start_new_session=True,  # Ctrl-C at the host's terminal is not for it
+            start_new_session=True,  # Ctrl-C at the host's terminal must not reach it
         )
 
     def _close(self) -> None:
+        """End the watcher, and remove the directory of this host."""
         if self._owner != os.getpid():  # in a forked child: see _refuse_forked
             return
         if self._watcher is not None:
@@ -184,12 +189,12 @@ class Guard:
             self._watcher = None
         if self._directory is not None:
             _remove(self._directory)
-            with suppress(OSError):  # another host of this user is in it
+            with suppress(OSError):  # another host of this user has its directory there
                 os.rmdir(os.path.dirname(self._directory))
             self._directory = None
 
-    def watch_anew(self, file: int) -> None:
-        """The daemon's socket was made again: it is another file."""
+    def replace_socket(self, file: int) -> None:
+        """The daemon has made its socket again, as another file: tell a new watcher."""
         with self._lock:
             assert self._socket is not None
             self._socket = self._socket[0], file
@@ -201,16 +206,20 @@ class Guard:
             _dismiss(before)
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's watcher without touching it."""
+        """In a forked child: close the pipe to the parent's watcher, and leave the watcher alone."""
         if self._watcher is not None and self._watcher.stdin is not None:
-            self._watcher.stdin.close()  # else the watcher would not see the parent's end
+            self._watcher.stdin.close()  # else the watcher would not notice the parent's end
             self._watcher.returncode = 0  # not our child: nothing to wait for
 
 
 def _dismiss(watcher: subprocess.Popen[bytes]) -> None:
-    """Not by closing its pipe, or it would clean up beside us; nor with Popen's verbs: Ctrl-C in them leaves a lock."""
+    """Kill the watcher.
+
+    Closing its pipe would make it clean up while we do. Popen's methods are not used, as Ctrl-C in them can leave a
+    lock held.
+    """
     if watcher.returncode is None:
-        # Reaped by somebody else; or we were another user when we started it: then it sees our end.
+        # Somebody else may have reaped it. Or this process has changed its user since: then the watcher ends with it.
         with suppress(ChildProcessError, PermissionError):
             if not os.waitpid(watcher.pid, os.WNOHANG)[0]:
                 os.kill(watcher.pid, signal.SIGKILL)
@@ -221,67 +230,68 @@ def _dismiss(watcher: subprocess.Popen[bytes]) -> None:
 
 
 def sweep(home: str) -> None:
-    """Remove what hosts left that were killed together with their watchers. Others may be doing the same just now."""
-    with suppress(OSError):  # another host has just left and removed it
+    """Clean up after hosts that were killed together with their watchers. Other hosts may be doing the same."""
+    with suppress(OSError):  # another host has ended and removed it
         for name in os.listdir(home):
             with suppress(OSError, ValueError):
-                _sweep_behind(home, name)
+                _sweep_host(home, name)
 
 
-def _sweep_behind(home: str, name: str) -> None:
+def _sweep_host(home: str, name: str) -> None:
+    """Clean up after one host, if it has ended: its processes, control groups and directory."""
     number, namespace, pid, start = name.split("-")
     if namespace != proc.namespace() or not proc.is_gone(int(pid), int(start)):
         return
     first = int(number, 16) * _TAGS
     directory = os.path.join(home, name)
-    for _ in range(_ROUNDS):  # what was forked during a look is found by the next
-        victims = {*proc.tagged(first, first + _TAGS - 1), *readers.writers(directory)}
+    for _ in range(_ROUNDS):  # a process that is forked during one scan is found by the next
+        victims = {*proc.tagged(first, first + _TAGS - 1), *activity.writers(directory)}
         for pid_left in victims:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid_left, signal.SIGKILL)
         if not victims:
             break
-    _unshut_all(directory)
+    _restore_all_modes(directory)
     if all(remove(proc.link(link)) for link in _groups(directory)):
         _remove(directory)
 
 
 def _groups(directory: str) -> list[str]:
-    """The links to control groups that a host left."""
-    with os.scandir(directory) as seats:
-        inside = [seat.path for seat in seats if seat.is_dir(follow_symlinks=False)]
-    return [os.path.join(seat, name) for seat in inside for name in os.listdir(seat) if name.startswith("group-")]
+    """The links to control groups in the slots of a host."""
+    with os.scandir(directory) as slots:
+        inside = [slot.path for slot in slots if slot.is_dir(follow_symlinks=False)]
+    return [os.path.join(slot, name) for slot in inside for name in os.listdir(slot) if name.startswith("group-")]
 
 
-def _unshut(*directories: str) -> None:
-    """Take directories of ours back that a command has shut (chmod 000): an ordinary user is shut out, too."""
+def _restore_modes(*directories: str) -> None:
+    """Make our directories accessible again, after a command has changed their modes (chmod 000)."""
     for directory in directories:
         with suppress(OSError):
             found = os.lstat(directory)
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():  # not what stands in its place by now
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():  # something else may be there by now
                 os.chmod(directory, 0o700)
 
 
-def _unshut_all(directory: str) -> None:
-    """A directory and those in it."""
-    _unshut(directory)
+def _restore_all_modes(directory: str) -> None:
+    """``_restore_modes`` of a directory and of those in it."""
+    _restore_modes(directory)
     if os.path.islink(directory):
         return
     with suppress(OSError), os.scandir(directory) as inside:
-        _unshut(*(one.path for one in inside if one.is_dir(follow_symlinks=False)))
+        _restore_modes(*(one.path for one in inside if one.is_dir(follow_symlinks=False)))
 
 
 def _remove(directory: str) -> None:
-    _unshut_all(directory)
+    _restore_all_modes(directory)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 _guard: Guard | None = None
-_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
+_lock = threading.RLock()  # reentrant: on Python 3.14 a thread that gets Ctrl-C may keep it locked
 
 
 def the_guard() -> Guard:
-    """The guard of this process (a forked child gets its own)."""
+    """The guard of this process. A forked child gets its own."""
     global _guard
     if (guard := _guard) is not None:
         return guard
@@ -303,32 +313,36 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 T = TypeVar("T")
-_PRIVATELY: Final = partial(os.open, mode=0o600)
-# A seat's directory is in that of the host, and this in the home of all hosts of this user.
+_OPEN_PRIVATE: Final = partial(os.open, mode=0o600)
+# A slot's directory is in that of the host, which is in the directory of all hosts of this user.
 _DEPTH: Final = 3
 
 
 class Files:
-    """Files (0600) and named pipes in ``directory``, which is the seat's until it can no longer be used."""
+    """Makes files (mode 0600) and named pipes for one session, in the directory of its slot.
+
+    If that directory becomes unusable, ``directory`` changes to a new one.
+    """
 
     def __init__(self, directory: str) -> None:
         self.directory = self._first = directory
-        self._secret = os.urandom(8).hex()  # begins each name
-        self._pipes = 0  # how many were made
-        self._written: set[str] = set()  # files that may be there
+        self._secret = os.urandom(8).hex()  # the start of each name, so that nobody can guess it
+        self._pipes = 0  # made so far
+        self._written: set[str] = set()  # the names of files that may exist
 
     def path(self, name: str) -> bytes:
+        """The path of the file with that name."""
         return os.fsencode(self._path(name))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.directory, f"{self._secret}-{name}")
 
     def write(self, name: str, data: bytes) -> bytes:
-        """A file with that content; its path. Raises LimitReached."""
+        """Write a file, and return its path. Raises LimitReached."""
 
         def make(path: str) -> None:
             self._written.add(name)
-            with open(path, "xb", opener=_PRIVATELY) as file:
+            with open(path, "xb", opener=_OPEN_PRIVATE) as file:
                 os.fchmod(file.fileno(), 0o600)  # as for pipes: see streams.pipe_stream
                 file.write(data)
 
@@ -337,8 +351,8 @@ class Files:
         except OSError as error:
             self.remove(name)
             raise LimitReached(
-                f"the command's {name} ({len(data)} bytes) could not be put into {self.directory}: {error};"
-                " nothing was run; make room there, or set XDG_RUNTIME_DIR to another place"
+                f"the command's {name} ({len(data)} bytes) could not be written to {self.directory}: {error};"
+                " nothing was run; make room there, or set XDG_RUNTIME_DIR to another directory"
             ) from error
         return self.path(name)
 
@@ -348,6 +362,7 @@ class Files:
         return self._put(f"pipe-{self._pipes}", pipe_stream)
 
     def _put(self, name: str, make: Callable[[str], T]) -> T:
+        """Make something at the path of that name, in a new directory if the present one cannot be used."""
         try:
             if not is_private(self.directory):
                 make_private(self.directory, UNLISTED, _DEPTH if self.directory == self._first else 1)
@@ -359,7 +374,7 @@ class Files:
             return make(self._path(name))
 
     def clear(self) -> None:
-        """Remove all files: the command for which they were written has ended, and they may be in memory (tmpfs)."""
+        """Remove all files after the end of their command. They may use memory (tmpfs)."""
         while self._written:
             self.remove(next(iter(self._written)))
 
@@ -369,7 +384,7 @@ class Files:
         self._written.discard(name)
 
     def close(self) -> None:
-        """Remove the directory, unless it is the seat's, which the guard removes."""
+        """Remove the directory, unless it is the slot's, which the guard removes."""
         if self.directory != self._first and is_private(self.directory):
             with suppress(OSError):
                 os.chmod(self.directory, 0o700)

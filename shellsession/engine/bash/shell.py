@@ -1,6 +1,7 @@
-"""How bash is launched: the command line, what is typed to it first, and whether it lives in a world of its own.
+"""One live bash: ``Shell`` owns its process, control socket, streams and slot, until ``close``.
 
-Law: what was asked for and cannot be had is one clear error, before anything runs.
+A shell is made by ``spawn``. It can be asked about its state (/proc), signalled and ended. ``Launch`` says how its
+process was started, and turns a failed start into an error.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from ptyprocess import PtyProcess
 from ...errors import FORKED, SandboxUnavailable, SessionClosed, ShellUnavailable
 from ..io.control import Control
 from ..io.streams import CHUNK, MANY_READS, Keyboard, Stream, Streams, get_modes, set_size, slave_path
-from ..kernel import proc, readers
+from ..kernel import activity, proc
 from ..kernel.family import Family, Orphans
 from ..kernel.signals import kill
 from . import runtime
-from .runtime import Files, Guard, Seat
+from .runtime import Files, Guard, Slot
 
 _NO_NAMESPACE: Final = ("unshare: ", "namespace", "uid map", "not permitted")
 _HINT: Final = (
@@ -33,42 +34,42 @@ _HINT: Final = (
     " kernel.apparmor_restrict_unprivileged_userns`; in a container, let it make namespaces and mount /proc"
 )
 _UNKNOWN: Final = "Unknown option"
-_OLD: Final = "; it is too old: bubblewrap 0.8 (Debian 12, Ubuntu 24.04) knows all that is used"
+_OLD: Final = "; bubblewrap is too old: install 0.8 (Debian 12, Ubuntu 24.04) or newer"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How one bash is launched: ``program`` with ``argv``.
 
-    ``prelude``: what bash itself sets before all else. ``groups``: control groups that it enters. ``apart``: it has a
-    PID namespace, mounts and pseudo terminals of its own, and is not the process that we start but below that one.
-    ``seccomp``: what bubblewrap reads from the descriptor vfork.KEPT.
+    ``prelude``: the first commands that bash gets. ``groups``: the control groups that it enters. ``is_sandboxed``: it
+    has its own PID namespace, mounts and pseudo terminals, and the process that we start is an ancestor of bash.
+    ``seccomp``: the filter that bubblewrap reads from the descriptor vfork.KEPT.
     """
 
     program: str
     argv: list[str]
     prelude: bytes = b""
     groups: tuple[str, ...] = ()
-    apart: bool = False
+    is_sandboxed: bool = False
     seccomp: bytes = b""
 
-    def failed(self, said: str) -> ShellUnavailable:
-        """The error when nothing came of it."""
-        if self.apart:
-            hint = _HINT if any(word in said for word in _NO_NAMESPACE) else _OLD if _UNKNOWN in said else ""
-            return SandboxUnavailable(f"the sandbox could not be made; it said: {said or 'nothing'}{hint}")
+    def failed(self, message: str) -> ShellUnavailable:
+        """The error for a launch that failed. ``message``: what the program printed."""
+        if self.is_sandboxed:
+            hint = _HINT if any(word in message for word in _NO_NAMESPACE) else _OLD if _UNKNOWN in message else ""
+            return SandboxUnavailable(f"the sandbox could not be made; it said: {message or 'nothing'}{hint}")
         return ShellUnavailable(
             f"{self.program} ended at its start (is it bash 4.4 or newer? `bash=` names another); it said:"
-            f" {said or 'nothing'}"
+            f" {message or 'nothing'}"
         )
 
 
 # Bash needs this many descriptors to redirect a command at all.
 USABLE_DESCRIPTORS = 20
-# It keeps its own three from this number on while a command has those of its own, which are opened there, too.
+# While a command has its own 0, 1 and 2, bash keeps its three from this number on. The command's are opened there, too.
 _KEPT_FROM, _KEPT = 10, 4
-# Looks at who is to be killed, at the most: who may not be killed (setuid programs) could start others for ever.
-_LOOKS = 100
+# At most so many scans for processes to kill: one that we may not kill (a setuid program) could start others for ever.
+_SCANS = 100
 
 
 class Shell:
@@ -80,51 +81,51 @@ class Shell:
         control: socket.socket,
         own_stdout: int,
         guard: Guard,
-        seat: Seat,
+        slot: Slot,
         cwd: str,
         size: tuple[int, int],
         launch: Launch,
     ) -> None:
-        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # wakes who attends a command: see wake
-        self._wake_lock = threading.RLock()  # reentrant: on Python 3.14 Ctrl-C can leave it taken by who was struck
+        self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # see wake
+        self._wake_lock = threading.RLock()  # reentrant: on Python 3.14 a thread that gets Ctrl-C may keep it locked
         self.launch = launch
         self.pid: int = process.pid
-        self._child: int = process.pid  # which we reap; bash itself, unless that was launched apart
-        self._root = ""  # where bash's file system begins
+        self._child: int = process.pid  # the process that we reap: bash itself, unless that is sandboxed
+        self._root = ""  # the path at which bash's file system is visible here
         self.control = Control(control)
-        self.own_stdout = own_stdout  # bash's own stdout, which no command of ours has: only what traps say there
-        self.prompt = b""  # what bash is known to say on its own stderr before it reads a line: PS1
-        self.noise = b""  # what may be that: it was said behind the last command
-        self.version = 0  # bash's, times 100, once it has told
-        self.lost = True  # not opened wholly yet, or given up in the middle of ending something: not to be typed to
-        self.in_hand = True  # a verb opens it, or ends it
-        self.is_parents = False  # this is a forked child of the host: bash and all its descriptors are the parent's
+        self.own_stdout = own_stdout  # bash's own stdout: commands have another, only traps write here
+        self.prompt = b""  # what bash is known to print on its own stderr before it reads a line: PS1
+        self.noise = b""  # what it printed after the last command, which may be its prompt
+        self.version = 0  # bash's version, times 100, once it is known
+        self.lost = True  # gets no more commands: it is not set up yet, or its end was interrupted
+        self.in_hand = True  # an operation is opening or ending it
+        self.is_parents = False  # is this a forked child of the host? Then bash and all descriptors are the parent's
         self.swept = False  # everything below bash was killed before bash was
         self.killed: list[int] = []  # by ``end``
         self._is_being_ended = False
-        self.seat = seat
-        self.files = Files(seat.directory)
+        self.slot = slot
+        self.files = Files(slot.directory)
         self.first_cwd = cwd
         self._cwd: bytes | None = None
         self._cwd_text = cwd
         self._guard = guard
         os.set_blocking(process.fd, False)
-        path = b"/dev/tty" if launch.apart else slave_path(process.fd)
+        path = b"/dev/tty" if launch.is_sandboxed else slave_path(process.fd)
         self.terminal = Stream(process.fd, path, get_modes(process.fd))
         self._process = process
         self.keyboard = Keyboard(self.terminal)
         self.pidfd = self.child_fd = _pidfd(self.pid)
         watched = (self.child_fd,) if self.child_fd >= 0 else ()
         self.streams = Streams(self.files.pipe, size, (self.terminal.fd, own_stdout, *watched))
-        self.status: int | None = None  # as os.waitstatus_to_exitcode tells it: -n for signal n
-        self.busy = b""  # the nonce of the command it is at
+        self.status: int | None = None  # as from os.waitstatus_to_exitcode: -n for signal n
+        self.busy = b""  # the nonce of the running command
         self._reaped = False
-        self.family = Family(self.pid, seat.tag)
+        self.family = Family(self.pid, slot.tag)
         self._orphans = Orphans()
         self._names = self._own_names()
 
     def find_bash(self) -> None:
-        """Bash was launched apart, and has answered: learn which process it is, and where its terminals are.
+        """Find the process and the terminals of a sandboxed bash, after its first answer.
 
         Raises ShellUnavailable.
         """
@@ -134,55 +135,60 @@ class Shell:
             self._root = f"/proc/{self.pid}/root"
             self.streams.devices = os.open(self._root + "/dev/pts", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (OSError, ValueError) as error:
-            raise ShellUnavailable(f"bash runs in its sandbox, but cannot be found in /proc: {error}") from error
+            raise ShellUnavailable(
+                f"bash runs in its sandbox, but is not visible in /proc ({error}): mount /proc without hidepid"
+            ) from error
         self.pidfd = _pidfd(self.pid)
         self.family.close()
-        self.family = Family(self.pid, self.seat.tag, first)
+        self.family = Family(self.pid, self.slot.tag, first)
         self._names = self._own_names()
 
     def refuse_forked(self) -> None:
-        """After a wait: a signal handler or a callback may have forked in it, and the child goes on with the verb."""
+        """Raise SessionClosed in a forked child of the host. To be called after a wait.
+
+        A signal handler or a callback may fork during the wait, and the child then continues the operation.
+        """
         if self.is_parents:
             raise SessionClosed(FORKED)
 
-    # -- talking
+    # -- its input and output
 
     def wake(self) -> None:
-        """From any thread: wake who attends a command here."""
+        """Wake the thread or task that waits for a command here. Safe from any thread."""
         with self._wake_lock:
             if self.wake_fd >= 0:
                 os.eventfd_write(self.wake_fd, 1)
 
     def clear_wake(self) -> None:
-        """It has woken."""
+        """Reset ``wake_fd`` after a ``wake``."""
         with suppress(BlockingIOError):
             os.eventfd_read(self.wake_fd)
 
     def read_own_stdout(self) -> bytes | None:
-        """What was said on bash's own stdout: bytes, None when nothing is there, b"" when bash has let go of it."""
+        """The output on bash's own stdout: None if there is none now, b"" if bash has closed it."""
         try:
             return os.read(self.own_stdout, CHUNK)
         except BlockingIOError:
             return None
 
     def clear_own_output(self) -> None:
-        """Forget what was said on bash's own descriptors while nothing was run; of who talks without end, some."""
+        """Drop output on bash's own descriptors from between commands. An endless writer is read for a while only."""
         self.control.skip()
         for _ in range(MANY_READS):
             if not self.read_own_stdout():
                 break
 
     def is_ready(self, has_terminal: bool) -> bool:
-        """Is bash alive? Before the next command: what anybody has written to its streams meanwhile is dropped.
+        """Prepare for the next command: drop what was written to the streams meanwhile. Is bash alive?
 
-        One poll(2) tells both. ``has_terminal``: False while a job reads the terminal.
+        Mostly one poll(2) answers both. ``has_terminal``: False while a job reads the terminal.
         """
         is_quiet = self.child_fd >= 0
         for _, event in self.streams.poll.poll(0):
             is_quiet = is_quiet and event == select.POLLHUP
-        return is_quiet or self._drop_what_came(has_terminal)
+        return is_quiet or self._drop_output(has_terminal)
 
-    def _drop_what_came(self, has_terminal: bool) -> bool:
+    def _drop_output(self, has_terminal: bool) -> bool:
         events = self.streams.glance()
         for stream in (self.terminal, *self.streams):
             if events.get(stream.fd, 0) & select.POLLIN and (has_terminal or stream is not self.terminal):
@@ -196,26 +202,29 @@ class Shell:
                 set_size(stream.fd, size)
 
     def is_background(self) -> bool:
-        """Has a shell with job control died in the foreground, so that reading the terminal would fail (EIO)?"""
+        """Is bash in the background of its terminal, so that a command could not read it (EIO)?
+
+        A nested shell with job control leaves it so when it dies in the foreground.
+        """
         with suppress(OSError):
             return os.tcgetpgrp(self.terminal.fd) != os.getpgid(self.pid)
         return False
 
-    # -- looking
+    # -- its state
 
-    def place(self, said: bytes) -> str:
-        """Bash's working directory: as it says itself (it keeps symbolic links), unless it was made to lie."""
-        if said != self._cwd:
-            there = proc.link(f"/proc/{self.pid}/cwd")
-            # Apart, a link may lead to what is elsewhere, or nowhere, for us.
-            where = proc.resolve(os.fsdecode(said), self._root)[0] if self._root else os.fsdecode(said)
+    def place(self, reported: bytes) -> str:
+        """Bash's working directory: as bash reports it, with symbolic links, unless /proc shows that this is wrong."""
+        if reported != self._cwd:
+            real = proc.link(f"/proc/{self.pid}/cwd")
+            # In a sandbox, a symbolic link may lead elsewhere for us, or nowhere.
+            path = proc.resolve(os.fsdecode(reported), self._root)[0] if self._root else os.fsdecode(reported)
             try:
-                same = not there or os.path.samefile(self._root + where, self._root + there)
-                true = said.startswith(b"/") and same
-            except (OSError, ValueError):  # it was removed, or may not be looked at: bash's word is what there is
-                true = not there or there.endswith(" (deleted)")
-            # What was not true is looked at again each time: it may have become so.
-            self._cwd, self._cwd_text = (said, os.fsdecode(said)) if true else (None, there)
+                is_same = not real or os.path.samefile(self._root + path, self._root + real)
+                is_true = reported.startswith(b"/") and is_same
+            except (OSError, ValueError):  # it was removed, or we may not look: there is only bash's report
+                is_true = not real or real.endswith(" (deleted)")
+            # A false report is checked again each time, as it may become true.
+            self._cwd, self._cwd_text = (reported, os.fsdecode(reported)) if is_true else (None, real)
         return self._cwd_text
 
     @property
@@ -224,16 +233,16 @@ class Shell:
         return self._cwd_text
 
     def usable(self) -> bool:
-        """Could bash still redirect a command? (`ulimit -n 3` takes that away for ever.)"""
+        """Can bash still redirect a command? Not after `ulimit -n 3`, for example."""
         try:
             return resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0] >= USABLE_DESCRIPTORS
         except (OSError, ValueError):
             return True
 
     def has_room(self) -> bool:
-        """Are there descriptors left at which bash could keep its own while a command has its three?"""
+        """Does bash have enough free descriptors to keep its own while a command has 0, 1 and 2?"""
         limit = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)[0]
-        used = sum(_KEPT_FROM <= number < limit for number in readers.descriptors(self.pid))
+        used = sum(_KEPT_FROM <= number < limit for number in activity.descriptors(self.pid))
         return limit - _KEPT_FROM - used >= _KEPT
 
     def _own_names(self) -> list[str]:
@@ -241,30 +250,33 @@ class Shell:
 
     @property
     def control_name(self) -> str:
-        """That of bash's own input, as /proc has it."""
+        """The name of bash's own input, as /proc shows it."""
         return self._names[0]
 
     def is_whole(self) -> bool:
-        """Has bash its own three descriptors back?"""
+        """Does bash have its own 0, 1 and 2 again?"""
         return self._own_names() == self._names
 
     def idle(self) -> bool:
-        """Does bash sit at its prompt with nothing left to read? In a text (`read <&10`) it keeps its own elsewhere."""
-        if not readers.idle_at(self.pid, self.control_name):
+        """Does bash wait at its prompt, with nothing left to read?
+
+        Not while a command reads our socket itself (`read <&10`): bash then keeps its own input at a higher number.
+        """
+        if not activity.idle_at(self.pid, self.control_name):
             return False
-        others = (f"/proc/{self.pid}/fd/{fd}" for fd in readers.descriptors(self.pid) if fd > 2)
+        others = (f"/proc/{self.pid}/fd/{fd}" for fd in activity.descriptors(self.pid) if fd > 2)
         return self.control_name not in map(proc.link, others)
 
     def is_at_our_line(self, older: Mapping[int, int]) -> bool:
-        """Has bash its own input still, or again, with nothing below it that is not ``older``?"""
+        """Does bash have its own input, and no descendants but the ``older`` ones? Then it runs only our own line."""
         return proc.link(f"/proc/{self.pid}/fd/0") == self.control_name and not self.family.newer(older)
 
     def prepares_prompt(self) -> bool:
-        """Is bash, after a command, not yet where it reads the next one? False where the kernel forbids the look."""
-        return not readers.idle_at(self.pid, self.control_name) and readers.may_look(self.pid)
+        """Is bash still on its way from a command to reading the next line? False where we may not look."""
+        return not activity.idle_at(self.pid, self.control_name) and activity.may_look(self.pid)
 
     def continue_stopped(self) -> bool:
-        """Had somebody stopped bash (`kill -STOP $$`)? Then it goes on."""
+        """Continue bash if somebody has stopped it (`kill -STOP $$`); was that so?"""
         if proc.state(self.pid) != "T":
             return False
         self.signal(signal.SIGCONT)
@@ -273,8 +285,8 @@ class Shell:
     # -- ending
 
     def signal(self, number: int) -> None:
-        """Signal bash itself, never a stranger that got its number after it."""
-        if number == signal.SIGCONT and self._is_being_ended:  # by another thread, and stopped for that
+        """Signal bash itself, never another process that has got its pid since."""
+        if number == signal.SIGCONT and self._is_being_ended:  # another thread has stopped it in ``end``
             return
         with suppress(OSError):
             if self.pidfd >= 0:
@@ -283,29 +295,29 @@ class Shell:
                 os.kill(self.pid, number)
 
     def end(self) -> None:
-        """From any thread, and at once: kill bash and all below it.
+        """Kill bash and everything below it, at once. Safe from any thread.
 
-        Bash is the last: what has shed its tag is known by its parents alone, and once bash is gone orphans go where
-        nobody finds them. Stopped, bash starts nothing new, nor does what was killed, be it still on its way out: when
-        a look finds nobody else, there is nobody else.
+        Bash is killed last: a process without its tag is found only through its ancestors, and once bash has ended,
+        other processes adopt its orphans. Bash is stopped first. A stopped or killed process starts nothing new, so
+        when a scan finds no other process, there is none.
         """
         self._is_being_ended = True
         try:
             self.signal(signal.SIGSTOP)
-            struck = set[int]()
-            for _ in range(_LOOKS):
-                fresh = [] if self._reaped else self.family.living(besides=struck)
+            signalled = set[int]()
+            for _ in range(_SCANS):
+                fresh = [] if self._reaped else self.family.living(besides=signalled)
                 if not fresh:
                     break
-                struck.update(fresh)
+                signalled.update(fresh)
                 self.killed += kill(fresh)
-        finally:  # also where Ctrl-C strikes here
+        finally:  # even if Ctrl-C is raised here
             self.signal(signal.SIGKILL)
             if not self._reaped:
                 self.killed.append(self.pid)
 
     def interrupt_group(self) -> None:
-        """SIGINT for bash and all that has its process group, as from a terminal: for where nobody can be seen."""
+        """Send SIGINT to bash's process group, as a terminal does: for use where processes are not visible."""
         with suppress(OSError):
             if not self.dead:
                 os.killpg(self.pid, signal.SIGINT)
@@ -314,30 +326,36 @@ class Shell:
     def dead(self) -> bool:
         """Has bash ended? Then ``status`` says how."""
         if not self._reaped:
-            told: int | None
+            status: int | None
             try:
-                pid, told = os.waitpid(self._child, os.WNOHANG)
+                pid, status = os.waitpid(self._child, os.WNOHANG)
             except ChildProcessError:  # the host reaps all its children itself, or ignores SIGCHLD
-                pid, told = self._child, None
-            if pid and not (told is not None and os.WIFSTOPPED(told)):  # as one is told of that is traced just now
-                if told is None or self.pid != self._child:  # of the signal bubblewrap has made a status
+                pid, status = self._child, None
+            if pid and not (status is not None and os.WIFSTOPPED(status)):  # stopped: while it is traced
+                if status is None or self.pid != self._child:  # bubblewrap turns a signal into an exit status
                     known = proc.exit_status(self.pidfd)
-                    told = told if known is None else known
+                    status = status if known is None else known
                 self._guard.children.discard(self._child)
-                self._reaped, self.status = True, None if told is None else os.waitstatus_to_exitcode(told)
+                self._reaped, self.status = True, None if status is None else os.waitstatus_to_exitcode(status)
         return self._reaped
 
     def strays(self) -> Iterator[int]:
-        """What carries this session's tag, or has shed it but writes to us; bash not counted. See ``Orphans.find``."""
-        ours = (self.pid, self._child)  # what we reap ends by itself, after what it has to reap
-        places = {self.seat.directory, self.files.directory}  # the second, where somebody has spoilt the first
-        found = self._orphans.find(self.family.tags.all, places, self._guard.children - {self._child})
+        """Yield the living processes of this session except bash, wherever they are; 0 in between (``Orphans.find``).
+
+        They carry the session's tag, or have lost it but write to its pipes.
+        """
+        ours = (self.pid, self._child)  # the process that we reap ends by itself, after its own children
+        directories = {self.slot.directory, self.files.directory}  # the second is used if the first became unusable
+        found = self._orphans.find(self.family.tags.all, directories, self._guard.children - {self._child})
         return (0 if pid in ours else pid for pid in found)
 
     def close(self) -> None:
-        """Give back descriptors, files and the seat. Bash must be dead. Done again, it does what is left."""
-        with ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
-            steps.callback(self._guard.give_back, self.seat)
+        """Close the descriptors, and remove the files and the slot. Bash must have ended.
+
+        After an interrupted call, a second one does the rest.
+        """
+        with ExitStack() as steps:  # in reverse order; each runs even if another one fails
+            steps.callback(self._guard.close_slot, self.slot)
             for directory in self.launch.groups:
                 steps.callback(runtime.remove, directory)
             steps.callback(self.files.close)
@@ -349,9 +367,10 @@ class Shell:
             steps.callback(self.control.close)
 
     def _close_descriptors(self) -> None:
-        """Each is forgotten just before it is closed: another thread or a signal handler may be about to use it.
+        """Close each descriptor just after its attribute is reset: another thread or a signal handler may use it.
 
-        Nothing strikes between these two: Python looks for signals behind a call, and where a function or loop begins.
+        No signal handler runs in between: Python checks for signals after a call, and at the start of a function or
+        loop.
         """
         with self._wake_lock:
             wake_fd, self.wake_fd = self.wake_fd, -1
@@ -368,12 +387,13 @@ class Shell:
             os.close(own_stdout)
 
     def _close_terminal(self) -> None:
-        self._process.fileobj.close()  # PtyProcess.close() cannot be called again after it was struck
+        self._process.fileobj.close()  # PtyProcess.close() cannot be called again after Ctrl-C in it
         self._process.closed = True
 
 
 def _pidfd(pid: int) -> int:
+    """A pidfd of the process; -1 where there are none (before Linux 5.3). Then its end is noticed a little later."""
     try:
         return os.pidfd_open(pid)
-    except (OSError, AttributeError):  # Linux before 5.3: the end is seen a little later, by looking
+    except (OSError, AttributeError):
         return -1

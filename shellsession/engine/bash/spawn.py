@@ -1,6 +1,8 @@
-"""The environment that bash starts with.
+"""Starts bash: its environment, its command line, the new process, and the first exchange with it.
 
-Law: pure but for a look at the host's own.
+``plan`` decides how to launch bash, in a sandbox or not. ``spawn`` starts the process with a terminal, the control
+socket and a slot (see ``runtime``), and returns a ``Shell``. ``handshake`` then sets up bash over the control socket,
+and learns its version. If any step fails, everything before it is undone.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ from ...sandbox import USABLE, command_line
 from ..io.control import fresh_nonce
 from ..io.streams import open_terminal
 from ..io.threads import Steps, Wait
-from ..kernel import family, readers, vfork
+from ..kernel import activity, family, vfork
 from ..kernel.signals import SIGNALS, changed
 from ..wire import Framer, version_line
 from . import confine, runtime
-from .confine import _facts, _limits, _script
-from .runtime import Seat, the_guard
+from .confine import bash_script, sandbox_facts, sandbox_limits
+from .runtime import Slot, the_guard
 from .shell import Launch, Shell
 
-# For programs without a person: no pagers, no colours by default, no questions.
+# For programs that nobody watches: no pagers, no colours by default, no questions.
 AGENT_ENV = {
     "PAGER": "cat",
     "GIT_PAGER": "cat",
@@ -46,7 +48,7 @@ AGENT_ENV = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PYTHONUNBUFFERED": "1",  # through a pipe, a program that its time limit ends would lose what it printed
 }
-# They steer an interactive bash itself and would act at our lines too, or end an idle shell (TMOUT).
+# These control an interactive bash itself. They would also affect our own lines, or end an idle shell (TMOUT).
 _DROPPED = (
     "PROMPT_COMMAND",
     "PS0",
@@ -63,7 +65,7 @@ _DROPPED = (
 
 
 def inherited() -> dict[str, str]:
-    """The host's environment, also while another thread changes it (a plain copy raises KeyError then)."""
+    """A copy of the host's environment. Works while another thread changes it; a plain copy may raise KeyError."""
     return {name: value for name in list(os.environ) if (value := os.environ.get(name)) is not None}
 
 
@@ -78,68 +80,70 @@ def environment(options: Options) -> dict[str, str]:
     return {name: value for name, value in env.items() if name not in _DROPPED}
 
 
-# -i makes SIGINT unwind to the prompt with the state alive; the rest keeps the prompt from meddling with the text.
+# With -i, SIGINT returns bash to its prompt with its state intact. The rest keeps an interactive bash from changing the
+# text of commands.
 _ARGUMENTS: Final = ["--noprofile", "--norc", "--noediting", "+H", "+o", "history", "-i"]
-# The first process of the PID namespace, when it ends, takes all others with it. Bubblewrap's own would stay until the
-# last of them has ended, and be left to whoever reaps orphans outside. Bash itself cannot be it: it would survive
-# its own `kill -9 $$`. It changes nothing in the environment (before bash 5.0 `exec` itself takes one from SHLVL in a
-# subshell), reads no file (-p), and says nothing of how bash ended.
+# The first process of the PID namespace: when it ends, the kernel kills all others there. Bubblewrap's own would stay
+# until the last of them has ended, and then be an orphan outside. Bash itself cannot be the first, as it would survive
+# its own `kill -9 $$`. This script changes nothing in the environment (before bash 5.0 `exec` itself decrements SHLVL
+# in a subshell), reads no file (-p), and prints nothing about how bash ended.
 _FIRST: Final = '((SHLVL -= BASH_VERSINFO[0] > 4)); exec 3>&2 2>/dev/null; (exec -a bash "$0" "$@" 2>&3 3>&-); exit $?'
 
 
-def plan(options: Options, bash: str, cwd: str, seat: Seat | None) -> Launch:
-    """How to launch bash with these options; in a sandbox, with that seat. Raises InvalidRequest, SandboxUnavailable.
+def plan(options: Options, bash: str, cwd: str, slot: Slot | None) -> Launch:
+    """How to launch bash with these options; a sandbox needs the slot. Raises InvalidRequest, SandboxUnavailable.
 
-    Who launches it removes its control groups.
+    In a sandbox this makes its control groups. The caller removes them.
     """
     sandbox, umask = options.sandbox, b""
     if options.umask is not None:
-        umask = b"\\umask %04o\n" % options.umask  # not `builtin`, which may be a function of the environment's
+        umask = b"\\umask %04o\n" % options.umask  # not `builtin`: the environment may define a function of that name
     if sandbox is None:
         return Launch(bash, ["bash", *_ARGUMENTS], umask)
-    assert seat is not None
+    assert slot is not None
     rules = _filter()
-    facts, command = _facts(sandbox, bash, cwd, seat), [*_script(bash, _FIRST), bash, *_ARGUMENTS]
+    facts, command = sandbox_facts(sandbox, bash, cwd, slot), [*bash_script(bash, _FIRST), bash, *_ARGUMENTS]
     with ExitStack() as on_failure:
-        prelude, groups = _limits(sandbox, seat, on_failure)
+        prelude, groups = sandbox_limits(sandbox, slot, on_failure)
         argv = command_line(sandbox, facts, command, vfork.KEPT, grouped=bool(groups))
         on_failure.pop_all()
-    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, apart=True, seccomp=rules)
+    return Launch(argv[0], argv, USABLE.encode() + b"\n" + umask + prelude, groups, is_sandboxed=True, seccomp=rules)
 
 
 def _filter() -> bytes:
+    """The seccomp filter for this machine. Raises SandboxUnavailable."""
     if (machine := os.uname().machine) not in confine.MACHINES:
         raise SandboxUnavailable(
-            f"a sandbox needs a filter of system calls; shellsession has none for {machine}, only for"
-            f" {' and '.join(confine.MACHINES)}: leave sandbox= out"
+            f"a sandbox needs a seccomp filter; shellsession has none for {machine}, only for"
+            f" {' and '.join(confine.MACHINES)}: leave out sandbox="
         )
     return confine.program(machine)
 
 
-# Descriptors that one session may need at its busiest, and what a host needs beside them.
+# Descriptors that must be free: the most that one session needs, and some for the host.
 _DESCRIPTORS = 24
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 _KEYCTL_GET_KEYRING_ID, _KEYCTL_JOIN_SESSION_KEYRING = 0, 1  # <linux/keyctl.h>; glibc has no function for it
 _KEY_SPEC_SESSION_KEYRING = -3
 _KEYCTL = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
-_NO_KEYRING = "; a keyring of its own is one too many: see /proc/sys/kernel/keys/maxkeys"
-_NO_TERMINAL = "mount devpts at /dev/pts, and have its ptmx as /dev/ptmx"
+_NO_KEYRING = "; a sandbox needs a keyring, and your quota of keys is used up: see /proc/sys/kernel/keys/maxkeys"
+_NO_TERMINAL = "mount devpts at /dev/pts, with its ptmx as /dev/ptmx"
 
 
-_usual: tuple[int, int] | None = None  # what the shells of a host get that has raised its own limit
+_shell_limit: tuple[int, int] | None = None  # RLIMIT_NOFILE for the shells of a host that has raised its own
 
 
 def raise_descriptors() -> None:
-    """Let this process open as many files as it ever may; its shells get the limit that was there before."""
-    global _usual
-    _usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (_usual[1], _usual[1]))
+    """Raise this process's limit of open files to its maximum. Its shells get the limit as it was before."""
+    global _shell_limit
+    _shell_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_shell_limit[1], _shell_limit[1]))
 
 
 class _OnFailure(ExitStack):
-    """What is taken back unless it is kept; never by a forked child of the host, whose parent goes on with it.
+    """Undoes the steps so far if a later one fails, but never in a forked child, whose parent goes on with them.
 
-    In a host with threads a signal handler may fork in the middle of this, though signals are put off.
+    In a host with threads a signal handler may fork in the middle of this, although signals are deferred.
     """
 
     def __init__(self) -> None:
@@ -154,11 +158,11 @@ class _OnFailure(ExitStack):
 
 def spawn(options: Options, env: Mapping[str, str]) -> Shell:
     """Start bash. Raises ShellUnavailable, SandboxUnavailable, LimitReached or InvalidRequest (a bad cwd)."""
-    # A host whose PATH has no bash has one all the same, in the usual places.
+    # The host's PATH may lack the directory of bash: look in the default places, too.
     bash = shutil.which(options.bash) or shutil.which(options.bash, path=os.defpath)
     if bash is None:
         raise ShellUnavailable(f"no {options.bash!r} on PATH: install bash 4.4 or newer, or pass bash=<path>")
-    bash = absolute(bash)  # PATH may hold ".", and it is started elsewhere
+    bash = absolute(bash)  # PATH may contain ".", and bash starts in another directory
     cwd = directory(options.cwd)
     guard = the_guard()
     try:
@@ -172,42 +176,42 @@ def spawn(options: Options, env: Mapping[str, str]) -> Shell:
             on_failure.callback(ours.close)
             on_failure.callback(os.close, own_stdout)
             _check_descriptors(ours.fileno())
-            tag = guard.take()
-            on_failure.callback(guard.leave, tag)
-            # A sandbox is made around the seat; else that is made while bash starts.
-            seat = None if options.sandbox is None else _furnished(tag, bash, on_failure)
-            launch = plan(options, bash, cwd, seat)
+            tag = guard.reserve()
+            on_failure.callback(guard.free, tag)
+            # A sandbox needs the slot before it starts. Otherwise the slot is made while bash starts.
+            slot = None if options.sandbox is None else _open_slot(tag, bash, on_failure)
+            launch = plan(options, bash, cwd, slot)
             for group in launch.groups:
                 on_failure.callback(runtime.remove, group)
             process = _start(launch, options.size, env, theirs.fileno(), their_stdout, tag, cwd)
             on_failure.callback(_kill, process)
-            seat = seat or _furnished(tag, bash, on_failure)
+            slot = slot or _open_slot(tag, bash, on_failure)
             os.set_blocking(own_stdout, False)
-            shell = Shell(process, ours, own_stdout, guard, seat, cwd, options.size, launch)
+            shell = Shell(process, ours, own_stdout, guard, slot, cwd, options.size, launch)
             on_failure.pop_all()
             guard.children.add(process.pid)
             return shell
     except OSError as error:
-        raise _refusal(bash, error) from error
+        raise _start_error(bash, error) from error
 
 
-def _furnished(tag: int, bash: str, on_failure: ExitStack) -> Seat:
+def _open_slot(tag: int, bash: str, on_failure: ExitStack) -> Slot:
     guard = the_guard()
-    seat = guard.furnish(tag, bash)
-    on_failure.callback(guard.give_back, seat)
-    return seat
+    slot = guard.open_slot(tag, bash)
+    on_failure.callback(guard.close_slot, slot)
+    return slot
 
 
-def _refusal(bash: str, error: OSError) -> ShellUnavailable:
-    """What stands in the way of a start; mostly it is not bash."""
-    if error.errno == errno.EAGAIN:  # of fork and clone, the watcher's too
+def _start_error(bash: str, error: OSError) -> ShellUnavailable:
+    """The error for a failed start. The cause is mostly not bash."""
+    if error.errno == errno.EAGAIN:  # from fork or clone, also of the watcher
         return LimitReached(NO_PROCESS)
     hint = _NO_KEYRING if error.errno == errno.EDQUOT and error.filename is None else ""
     return ShellUnavailable(f"bash at {bash} could not be started: {error}{hint}")
 
 
 def _fill_first_three(undo: ExitStack) -> None:
-    """A host without 0, 1 and 2 (a daemon) would have ours there, where the terminal goes in the child."""
+    """Open 0, 1 and 2 where the host has none: ours must have other numbers, as the child replaces these three."""
     while (fd := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         undo.callback(os.close, fd)
     os.close(fd)
@@ -222,13 +226,13 @@ def _kill(process: PtyProcess) -> None:
 
 
 def directory(wanted: str | None) -> str:
-    """Where bash starts. Raises InvalidRequest."""
+    """The directory in which bash starts. Raises InvalidRequest."""
     try:
         cwd = os.getcwd() if wanted is None else os.fspath(wanted)
     except OSError as error:
         raise InvalidRequest(f"the host's own working directory is gone ({error}): pass cwd=") from error
     if not os.path.isdir(cwd):
-        raise InvalidRequest(f"cwd {cwd!r} is not a directory")
+        raise InvalidRequest(f"cwd {cwd!r} is not a directory: make it again, or open a session with another cwd=")
     return cwd
 
 
@@ -241,36 +245,37 @@ def _start(
     tag: int,
     cwd: str,
 ) -> PtyProcess:
+    """Start the process, with a new terminal and the calls that set up its streams and surroundings."""
     with ExitStack() as undo:
-        forgiven = _if_it_can_be(tag)  # first, as all that stands before it is forgiven
-        calls = [*_to_its_streams(control, own_stdout), *_to_its_surroundings(cwd)]
+        optional = _optional_calls(tag)  # first, as these end with FORGIVE
+        calls = [*_stream_calls(control, own_stdout), *_state_calls(cwd)]
         for group in launch.groups:
             undo.callback(os.close, entrance := confine.entrance(group))
             calls.append(("write", (entrance, b"0", 1)))
         kept = None
-        if launch.apart:
-            calls += _from_our_keyring()
+        if launch.is_sandboxed:
+            calls += _keyring_calls()
             undo.callback(os.close, kept := _pipe_of(launch.seccomp))
         master, slave = _terminal(size)
         undo.callback(os.close, slave)
         on_failure = undo.enter_context(ExitStack())
         on_failure.callback(os.close, master)
         own_terminal: list[vfork.Call] = [("setsid", ()), ("ioctl", (slave, termios.TIOCSCTTY, 0))]
-        pid = vfork.spawn([*forgiven, *own_terminal, *calls], launch.program, launch.argv, env, kept)
-        on_failure.pop_all()  # from here on the terminal is the process's: twice closed, it could be a stranger's
-        with _OnFailure() as on_failure:  # Ctrl-C, in a host with threads
+        pid = vfork.spawn([*optional, *own_terminal, *calls], launch.program, launch.argv, env, kept)
+        on_failure.pop_all()  # from here on PtyProcess closes the terminal: closed twice, it could be another file
+        with _OnFailure() as on_failure:  # Ctrl-C is still possible, in a host with threads
             on_failure.callback(os.waitpid, pid, 0)
             on_failure.callback(os.kill, pid, signal.SIGKILL)
             process = PtyProcess(pid, master)
             on_failure.pop_all()
-        # Signalled and reaped by us alone: all that is left to its finalizer, as in a forked child, is to close the
-        # terminal. It would sleep behind that, for 0.1 s.
+        # Only our code signals and reaps the process. The finalizer of PtyProcess, also in a forked child, shall only
+        # close the terminal, and not sleep 0.1 s afterwards.
         process.terminated, process.delayafterclose = True, 0
         return process
 
 
 def _pipe_of(text: bytes) -> int:
-    """The end of a pipe that reads the text (far less than a pipe holds) and then its end."""
+    """The reading end of a pipe that contains the text, and then ends. The text must fit into a pipe."""
     reader, writer = os.pipe()
     with open(writer, "wb") as end:
         end.write(text)
@@ -278,100 +283,105 @@ def _pipe_of(text: bytes) -> int:
 
 
 def _terminal(size: tuple[int, int]) -> tuple[int, int]:
+    """A new terminal: master and slave. Raises ShellUnavailable, and OSError without a free descriptor."""
     try:
         return open_terminal(size)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         raise ShellUnavailable(
-            f"bash needs a terminal, and none can be had: {error.strerror}; {_NO_TERMINAL}"
+            f"bash needs a terminal, and none could be opened: {error.strerror}; {_NO_TERMINAL}"
         ) from error
 
 
-def _to_its_streams(control: int, own_stdout: int) -> Iterator[vfork.Call]:
+def _stream_calls(control: int, own_stdout: int) -> Iterator[vfork.Call]:
     for fd, end in enumerate((control, own_stdout, control)):
         yield "dup2", (end, fd)
 
 
-def _if_it_can_be(tag: int) -> Iterator[vfork.Call]:
-    """What some kernels refuse (gVisor the tag), and bash runs without."""
-    # Whatever a command leaves behind becomes bash's child, and can be found from it.
+def _optional_calls(tag: int) -> Iterator[vfork.Call]:
+    """Calls that some kernels refuse (gVisor refuses the tag). Bash runs without them."""
+    # Bash adopts the processes that a command leaves behind, so they can be found from it.
     yield "prctl", (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     yield "setrlimit", (family.LIMIT, _rlimit(tag, resource.getrlimit(family.LIMIT)[1]))
     yield vfork.FORGIVE
 
 
-def _to_its_surroundings(cwd: str) -> Iterator[vfork.Call]:
-    # Python ignores SIGPIPE, and nohup SIGHUP: a child that inherits that behaves unlike one at a prompt.
-    for number in (readers.ignored() | changed()).intersection(SIGNALS):
+def _state_calls(cwd: str) -> Iterator[vfork.Call]:
+    """Calls that set signals, the limit of open files, and the working directory."""
+    # Python ignores SIGPIPE, and nohup SIGHUP. A child that inherits this behaves differently from one at a prompt.
+    for number in (activity.ignored() | changed()).intersection(SIGNALS):
         yield "signal", (number, signal.SIG_DFL)
-    if _usual is not None:
-        yield "setrlimit", (resource.RLIMIT_NOFILE, _rlimit(*_usual))
+    if _shell_limit is not None:
+        yield "setrlimit", (resource.RLIMIT_NOFILE, _rlimit(*_shell_limit))
     yield "chdir", (os.fsencode(cwd),)
 
 
 def _rlimit(soft: int, hard: int) -> bytes:
-    return struct.pack("LL", soft % (1 << 64), hard % (1 << 64))  # infinity is -1 in some Pythons
+    """A struct rlimit."""
+    return struct.pack("LL", soft % (1 << 64), hard % (1 << 64))  # infinity is -1 in some versions of Python
 
 
-def _from_our_keyring() -> Iterator[vfork.Call]:
-    """Keys of our login (Kerberos has its tickets there) go down to children, whatever namespace these are in.
+def _keyring_calls() -> Iterator[vfork.Call]:
+    """Calls that give the child a keyring of its own.
 
-    To ask whether there are keyrings here gives this thread one, where it had none.
+    Children inherit the keys of our login (Kerberos keeps its tickets there) in any namespace. Checking whether this
+    kernel has keyrings gives this thread one, if it had none.
     """
     if _KEYCTL is None:
         return
     try:
         vfork.perform([("syscall", (_KEYCTL, _KEYCTL_GET_KEYRING_ID, _KEY_SPEC_SESSION_KEYRING, 0))])
     except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EPERM):  # which a sandbox would get as well
+        if error.errno in (errno.ENOSYS, errno.EPERM):  # no keyrings here, and none in the sandbox either
             return
     yield "syscall", (_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, 0)
 
 
 def _check_descriptors(newest: int) -> None:
+    """Raise LimitReached if too few descriptors are left for a session. ``newest`` was opened last."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and newest + _DESCRIPTORS > soft:
         how = f"(ulimit -n, or resource.setrlimit; up to {hard} is allowed)"
         if soft == hard:
-            how = f"of who starts it (ulimit -Hn: {hard} is all that is allowed here)"
+            how = f"of the program that starts it (ulimit -Hn: no more than {hard} is allowed here)"
         raise LimitReached(
-            f"this process may open {soft} files (RLIMIT_NOFILE) and {newest} are in use; one more comes too"
-            f" close. Raise the limit {how}, or close sessions"
+            f"this process may open {soft} files (RLIMIT_NOFILE), and {newest} are in use: too few are left for"
+            f" another session. Raise the limit {how}, or close sessions"
         )
 
 
-# Before 5.1 bash has a history from the start, for all that it is told by `+o history`, and reads the user's into it.
+# Before 5.1 bash has a history from the start, in spite of `+o history`, and reads the user's history file into it.
 BOOTSTRAP: Final = Path(__file__).with_name("bootstrap.bash").read_bytes()
-# Bash starts in 1 to 3 ms; a minute means that the machine is on its knees, not that bash is slow.
+# Bash starts in 1 to 3 ms. If it takes a minute, the machine is overloaded.
 _PATIENCE: Final = 60.0
 _OLDEST: Final = 404
 
 
 def handshake(shell: Shell, tty: bool, refuse_closed: Callable[[], None]) -> Steps[None]:
-    """Set up the shell, with a terminal for its commands where ``tty`` says that they mostly have one.
+    """Set up a new shell. ``tty``: make a terminal for its commands now, as they mostly need one.
 
-    Raises ShellUnavailable, and what ``refuse_closed`` does when another thread has closed it.
+    Raises ShellUnavailable, and the error of ``refuse_closed`` if another thread has closed the session.
     """
     framer = Framer(fresh_nonce())
     shell.control.send(shell.launch.prelude + BOOTSTRAP + version_line(framer.nonce))
-    if not shell.launch.apart:
-        shell.streams.prepare(tty)  # the first command's are made while bash starts
+    if not shell.launch.is_sandboxed:
+        shell.streams.prepare(tty)  # for the first command, while bash starts
     until = time.monotonic() + _PATIENCE
     while framer.mark is None:
         refuse_closed()
         if not (yield Wait((shell.control.fd,), until)):
-            raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s")
-        data = shell.control.hear(framer)
+            raise ShellUnavailable(f"bash did not answer within {_PATIENCE:.0f} s: is the machine overloaded?")
+        data = shell.control.read(framer)
         if data == b"":
-            said = framer.noise.decode("utf-8", "replace").strip()
-            raise shell.launch.failed(said)
+            message = framer.noise.decode("utf-8", "replace").strip()
+            raise shell.launch.failed(message)
     shell.control.lines_taken(framer.mark)
-    if shell.launch.apart:
+    if shell.launch.is_sandboxed:
         shell.find_bash()
         shell.streams.prepare(tty)
     if framer.mark.status < _OLDEST:
         major, minor = divmod(framer.mark.status, 100)
-        raise ShellUnavailable(f"bash {major}.{minor} is too old, 4.4 or newer is needed: pass bash=<path> of another")
+        raise ShellUnavailable(f"bash {major}.{minor} is too old: pass bash=<path> of bash 4.4 or newer")
     shell.version = framer.mark.status
-    shell.control.greeted(shell.version)
+    shell.control.identify(shell.version)

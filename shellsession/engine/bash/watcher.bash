@@ -1,18 +1,20 @@
-# Outlives one host process, and then removes what that one left behind: processes by their mark, then its directory.
-# Law: it touches nothing but what has the mark, or writes into the directory. It never reads what a command wrote.
-# Arguments: the host's pid and start time, the lowest and highest mark, the directory; of a daemon its socket's path
-# and a descriptor of that file. Stdin: a pipe from the host.
+# The watcher of one host process. It outlives the host, and then cleans up: kills the processes that carry a tag of the
+# host, and removes its directory. It signals only processes that carry such a tag or write into the directory. It never
+# reads what a command wrote.
+# Arguments: the host's pid and start time, its lowest and highest tag, its directory; for a daemon also the path of its
+# socket, and a descriptor of that file. Stdin: a pipe from the host.
 pid=$1 start=$2 low=$3 high=$4 directory=$5 socket=$6 file=$7
-ulimit -S -x unlimited 2>/dev/null # a host inside a session has that session's mark: we must survive its end
-# `pkill bash`, `killall bash`: who wants bashes ended does not mean this one.
+ulimit -S -x unlimited 2>/dev/null # a host inside a session carries the tag of that: remove it, to survive its end
+# Another name in ps: `pkill bash` and `killall bash` are not meant for this process.
 { printf session-guard >/proc/self/comm; } 2>/dev/null
 trap '' HUP INT QUIT TERM
 
-# A zombie is gone, unless only its first thread is one; the start time tells a new owner of the number from the old.
+# Does the process live? A zombie does not, unless only its first thread has ended. The start time tells the process
+# from a later one with the same pid.
 lives() {
   local line
-  { read -r -d '' line <"/proc/$1/stat"; } 2>/dev/null # to its end: a name may hold a newline
-  # It is gone, or could not be opened (too many files are open, or /proc hides it): then more is not known.
+  { read -r -d '' line <"/proc/$1/stat"; } 2>/dev/null # to the end of the file: a name may contain a newline
+  # Nothing was read: the process has ended, or the file cannot be opened (too many open files, or /proc hides it).
   if [[ ! $line ]]; then
     [[ -d /proc/$1 ]] || { [[ -e /proc/self/stat ]] && kill -0 "$1" 2>/dev/null; }
     return
@@ -22,8 +24,8 @@ lives() {
   [[ ($1 != [ZX] || ${18} -gt 1) && ($# -gt 0 && ($start == "${20}" || -n $any)) ]]
 }
 
-# A host that replaces itself (execve) keeps its number and start time, but nothing of ours. The bottom of its stack is
-# elsewhere then; 0 tells nothing: of who is about to be a zombie, or where we may not look.
+# A host that replaces itself by execve keeps its pid and start time, but has none of our state. The bottom of its stack
+# has moved then. 0 means unknown: the host is becoming a zombie, or we may not look.
 bottom=0
 lives "$pid"
 first=$bottom
@@ -31,12 +33,13 @@ is_host() {
   lives "$pid" && [[ $bottom == "$first" || $bottom == 0 || $first == 0 ]]
 }
 
-# End of file on the pipe is the host's end, unless a fork of it holds the pipe: so look as well, if there is a /proc.
+# The pipe ends when the host ends, unless a fork of the host holds it open. So check the host itself as well, if there
+# is a /proc.
 while read -r -t 1; (( $? > 128 )); do
   [[ ! -e /proc/self/stat ]] || is_host || break
 done
-# The kernel closes a dying host's files before the host is a zombie: look until it is one, at something never readable.
-# For however long: a host that has closed the pipe itself lives, and so may its sessions.
+# The kernel closes the files of a dying host before that is a zombie. So wait until it is one, without a limit: a host
+# that has closed the pipe itself lives, and its sessions may, too. (A read of ``never`` is a sleep.)
 exec {never}<> <(:)
 while is_host; do
   read -r -t 0.05 -u "$never"
@@ -52,16 +55,17 @@ for (( round = 0; round < 100; round++ )); do
     victim=${limits#/proc/} victim=${victim%/limits}
     lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
   done
-  # Who has shed the mark (su, with pam_limits) mostly talks to us still: its stdout or stderr is a pipe of ours.
+  # A process that has lost its tag (su, with pam_limits) mostly still has a pipe of ours as stdout or stderr.
   while IFS= read -r -d '' stream && IFS= read -r -d '' victim; do
     victim=${victim#/proc/} victim=${victim%%/*}
     [[ $stream == "$directory"/* ]] && lives "$victim" && found=1 && kill -KILL "$victim" 2>/dev/null
   done < <(find /proc/[0-9]*/fd/[12] -perm -200 -printf '%l\0%p\0' 2>/dev/null)
   [[ $found ]] || break
 done
-# A session's directory cannot be listed, and a command may have shut any. Not what a link in its place leads to.
+# A session's directory cannot be listed, and a command may have changed the modes of others. Never follow a link that
+# has replaced the directory.
 [[ -L $directory ]] || chmod -R u+rwx -- "$directory" 2>/dev/null
-# The control groups of its sandboxes: what was killed may take a while to leave them.
+# The control groups of the host's sandboxes. Killed processes may take a while to leave them.
 shopt -s nullglob
 for link in "$directory"/*/group-*; do
   group=$(readlink -- "$link")
@@ -71,11 +75,11 @@ for link in "$directory"/*/group-*; do
   done
 done
 rm -rf -- "$directory"
-# Somebody may have started the next daemon already: its socket has the same name. The directory that it is in may be
-# its user's own; the one that is ours where nobody names another is removed below.
+# Remove the daemon's socket, unless another daemon has made its own at the same path already. Its directory may belong
+# to the user; the default one is removed below.
 if [[ $socket && ! -L $socket && $socket -ef /dev/fd/$file ]]; then
-  # It may start between two words of ours: alone with the directory, as one is that starts (flock is of util-linux).
+  # Another daemon may start at any time. So take the same lock as it does (flock is part of util-linux).
   exec {lock}< "${socket%/*}" && flock -w 1 "$lock" 2>/dev/null
   [[ $socket -ef /dev/fd/$file ]] && rm -f -- "$socket"
 fi
-rmdir -- "${directory%/*}" 2>/dev/null # unless another host of this user is in it
+rmdir -- "${directory%/*}" 2>/dev/null # fails if another host of this user has its directory there

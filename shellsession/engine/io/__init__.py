@@ -1,1 +1,1 @@
-"""Descriptors: terminals, pipes and files, what is kept of their output, and how they are waited for."""
+"""Descriptors: terminals, pipes, files, bounded output, and waiting, in threads and on asyncio. Knows no shell."""

@@ -1,6 +1,7 @@
-"""The private socket on which bash is typed to, and answers.
+"""The private control socket: our lines go to bash over it, and bash's marks come back.
 
-Law: a word is bash's own where the kernel says so, and what is typed is read whole or not at all. Nothing here waits.
+The kernel names the sender of each message, so only bash itself can report the end of a command. A line is read whole
+or not at all. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -17,47 +18,47 @@ from .streams import MANY_READS
 # A struct ucred: PID, UID and GID.
 _PID_SIZE = struct.calcsize("i")
 _CREDENTIALS_SPACE = socket.CMSG_SPACE(3 * _PID_SIZE)
-# Of a longer piece the rest is lost. A mark may be longer than PATH_MAX, and who is no glibc may write it all at once.
-_HEARD_MAX = 1 << 16
+# The rest of a longer message is lost. A mark may exceed PATH_MAX, and a C library other than glibc may write it whole.
+_MESSAGE_MAX = 1 << 16
 
 
 class Control:
-    """Our end of it: a SOCK_SEQPACKET, from which nobody takes a part of what was typed.
+    """Our end of the socket, a SOCK_SEQPACKET: a reader always gets a whole message.
 
-    Who reads it in bash's place (a PROMPT_COMMAND, `( read x ) <&10 &`) has all of a piece or nothing. Of a stream it
-    could take all but the last byte of a line, and bash run what is left of it.
+    Another reader than bash (a PROMPT_COMMAND, `( read x ) <&10 &`) takes a whole message or nothing. From a stream it
+    could take a line except for its end, and bash would run the rest.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self.fd = end.fileno()
-        self.line, self.typed = 0, 0  # bash's LINENO at the last mark, and how many lines were typed since
-        self._speaker = self._spoke = b""  # bash, as the kernel names it, and who spoke last
-        self.is_bash = True  # that was bash itself
-        self.piece = SHORT_READ  # what bash reads at once
+        self.line, self.typed = 0, 0  # bash's LINENO at the last mark, and the number of lines sent since
+        self._bash = self._sender = b""  # bash's pid, and that of the last sender, as in the credentials
+        self.is_bash = True  # is the last sender bash itself?
+        self.piece = SHORT_READ  # how many bytes bash reads at once
         end.setblocking(False)
         end.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
     def send(self, data: bytes) -> None:
-        """Type to bash. The socket holds far more than any of our lines, so this never blocks."""
+        """Send lines to bash. The socket holds far more than any of our lines, so this never blocks."""
         self.typed += data.count(b"\n")
         try:
             for start in range(0, len(data), self.piece):
                 self._socket.send(data[start : start + self.piece], socket.MSG_NOSIGNAL)
         except OSError:
-            return  # bash is gone: reading will say so
+            return  # bash has ended: reading reports that
 
-    def greeted(self, version: int) -> None:
-        """Bash of that version has answered: from now on only what comes from that process is its word."""
-        self._speaker = self._spoke
+    def identify(self, version: int) -> None:
+        """Note the first answer of bash, of that version: from now on only messages of that process count as bash's."""
+        self._bash = self._sender
         self.piece = READ_MAX if version >= LONG_READS else SHORT_READ
 
-    def hear(self, framer: Framer) -> bytes | None:
-        """What is said: bytes, None when nothing yet, b"" when bash has let go of it. ``framer`` looks for the mark.
+    def read(self, framer: Framer) -> bytes | None:
+        """The next message: None if there is none now, b"" if bash has closed its end. ``framer`` looks for the mark.
 
-        In what bash itself has said: its children can have its own descriptors (`( ... ) &`, `cmd <&10`), read what we
-        type, and say the mark in bash's place. The kernel tells who it was (SO_PASSCRED). Who has CAP_SYS_ADMIN may say
-        that it is another one: unix(7). It could trace bash as well.
+        Only a mark from bash itself counts. Its children can have its descriptors (`( ... ) &`, `cmd <&10`), read our
+        lines, and send the mark in its place. The kernel names the sender (SO_PASSCRED). A process with CAP_SYS_ADMIN
+        can pretend to be another one (unix(7)); it could also trace bash.
         """
         data = self.receive()
         if data:
@@ -65,29 +66,29 @@ class Control:
         return data
 
     def receive(self) -> bytes | None:
-        """The same, when no mark is to come."""
+        """As ``read``, when no mark is expected."""
         try:
-            data, told, _, _ = self._socket.recvmsg(_HEARD_MAX, _CREDENTIALS_SPACE)
+            data, credentials, _, _ = self._socket.recvmsg(_MESSAGE_MAX, _CREDENTIALS_SPACE)
         except BlockingIOError:
             return None
-        except ConnectionResetError:  # bash has died with lines unread: told once, and before its last words
+        except ConnectionResetError:  # bash has died with lines unread: reported once, before its last messages
             return self.receive()
         except OSError:
             return b""
-        self._spoke = told[0][2][:_PID_SIZE] if told else b""
-        self.is_bash = self._spoke == self._speaker or not self._speaker
-        return data or (None if told else b"")  # the end is nobody's word: an empty piece is somebody's
+        self._sender = credentials[0][2][:_PID_SIZE] if credentials else b""
+        self.is_bash = self._sender == self._bash or not self._bash
+        return data or (None if credentials else b"")  # an empty message has a sender, the end has none
 
     def skip(self) -> None:
-        """Forget what was said; of who talks without end, some."""
+        """Drop the messages so far. An endless writer is read for a while only."""
         for _ in range(MANY_READS):
             if not self.receive():
                 break
 
     def lines_taken(self, mark: Mark) -> int:
-        """Of the lines typed up to ``mark``: how many has somebody else read in bash's place? To be asked once.
+        """How many of the lines up to ``mark`` another process has read in bash's place. Call it once per mark.
 
-        What is no greater than before is no count of bash's: a command has put it there.
+        A count that has not grown is not bash's own: a command has set it.
         """
         if not mark.line:
             return 0
@@ -104,9 +105,9 @@ os.register_at_fork(after_in_child=_NONCES.clear)
 
 
 def fresh_nonce() -> bytes:
-    """A nonce that nobody can guess while its command runs: 56 bits, and 24 that may be seen.
+    """A nonce for one command: 56 bits that nobody can guess while it runs, and 24 that may become visible.
 
-    From a pool, as one getrandom(2) is as dear as a look at the clock.
+    From a pool, as a call of getrandom(2) costs as much as reading the clock.
     """
     try:
         return _NONCES.pop()

@@ -1,6 +1,7 @@
-"""pexpect's ``expect`` over a command that has the terminal.
+"""pexpect's ``expect`` for a command that has the terminal.
 
-Law: the searching is pexpect's own; this only brings it what the command prints. What it reads stays in the results.
+Pexpect itself does the searching; this module only feeds it what the command prints. The results keep that output,
+too.
 """
 
 from __future__ import annotations
@@ -16,18 +17,21 @@ from pexpect.spawnbase import SpawnBase
 
 from ...errors import InvalidRequest
 
-_KEPT = 1 << 18  # characters
+_UNMATCHED_MAX = 1 << 18  # characters
 
 
 class Dialogue:
-    """One command's terminal as pexpect sees it: ``before``, ``after`` and ``match`` are its own."""
+    """The output of one command on its terminal, for pexpect.
+
+    ``screen`` is pexpect's own object, with its ``before``, ``after`` and ``match``.
+    """
 
     def __init__(self) -> None:
         self.screen: SpawnBase[str] = SpawnBase(timeout=None, encoding="utf-8", codec_errors="replace")
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def expecter(self, patterns: Any, exact: bool) -> Expecter[str]:
-        """Compile what to look for; raises InvalidRequest for what pexpect does not take."""
+        """Compile the patterns. Raises InvalidRequest for a pattern that pexpect does not accept."""
         try:
             if exact:
                 many = (
@@ -41,25 +45,25 @@ class Dialogue:
             raise InvalidRequest(f"expect: {error}") from None
 
     def search(self, expecter: Expecter[str], data: bytes) -> int | None:
-        """Look for the patterns in what came now; which one was found."""
+        """Search the new output, and return the index of the pattern that was found."""
         index: int | None = None
         if text := self._decoder.decode(data):
             index = expecter.new_data(text)
-            self.bound()
+            self._trim()
         return index
 
-    def bound(self) -> None:
-        """What matched nothing for so long is forgotten: pexpect would keep all of it."""
-        screen: Any = self.screen  # pexpect keeps what it searched in one more buffer, without a public name
-        if screen._before.tell() > _KEPT:
-            rest = screen.buffer[-_KEPT // 2 :]
+    def _trim(self) -> None:
+        """Drop old output that matched nothing: pexpect would keep all of it."""
+        screen: Any = self.screen  # pexpect keeps searched output in a second buffer, which has no public name
+        if screen._before.tell() > _UNMATCHED_MAX:
+            rest = screen.buffer[-_UNMATCHED_MAX // 2 :]
             screen.buffer = rest
             screen._before = io.StringIO()
             screen._before.write(rest)
 
 
 def _text(pattern: Any) -> Any:
-    """One pattern as pexpect searches it. Raises TypeError, which pexpect does for some only as it searches."""
+    """One pattern as text. Raises TypeError; pexpect itself would raise it for some only during the search."""
     if isinstance(pattern, bytes):
         return pattern.decode("utf-8", "replace")
     if not (isinstance(pattern, str) or pattern in (pexpect.EOF, pexpect.TIMEOUT)):

@@ -1,8 +1,8 @@
-"""Where the files of one user's hosts and daemon live: private directories, in memory where there is such a place.
+"""The private directories for this user's files: in memory (tmpfs) where possible.
 
-Law: nobody but root and this user can change what a path of ours leads to. Bash opens files by their path, so a check
-of the last directory alone proves nothing. This module imports next to nothing, as the command line pays for that at
-each call.
+Nobody but root and this user can change what one of these paths leads to. Bash opens files by their path, so it is not
+enough to check the last directory: every directory on the path is checked. This module imports next to nothing, as each
+start of the command line loads it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from typing import Final
 
 
-# The last host to leave removes what it was in, perhaps each time when we have just made it.
+# Another process of this user may remove the directory just after we have made it: so many times at most.
 _ATTEMPTS: Final = 100
 _DIRECTORY: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# The mode of a directory whose files cannot be listed: only who knows a name finds the file.
+# The mode of a directory that cannot be listed: only a process that knows a name can open the file.
 UNLISTED: Final = 0o300
 
 
 def homes() -> Iterator[str]:
-    """Where this user's hosts may have their directory, best first, without symbolic links on the way."""
+    """Yield the possible directories of this user's host processes, best first, free of symbolic links."""
     user = os.getuid()
-    wished = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
-    for base in (*wished, "/tmp", "/var/tmp"):
+    preferred = os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}", "/dev/shm", os.environ.get("TMPDIR")
+    for base in (*preferred, "/tmp", "/var/tmp"):
         if base and os.path.isabs(base):
             yield os.path.join(os.path.realpath(base), f"shellsession-{user}")
 
 
 def private_home(make: bool = True) -> str:
-    """The directory of this user's hosts: private, in memory where there is such a place. Raises ShellUnavailable.
+    """The private directory of this user's host processes, made if missing. Raises ShellUnavailable.
 
-    The same for all processes that have the same environment: there they look for their daemon. ``make`` False: where
-    it is, or would be made.
+    All processes with the same environment get the same directory, and look for their daemon there. With ``make``
+    False, return where it is or would be.
     """
     refused = []
     for path in homes():
@@ -60,7 +60,7 @@ def private_home(make: bool = True) -> str:
 
 
 def own_home() -> str:
-    """The same for one process, to whom nobody else needs to find: a fresh one where others have taken all places."""
+    """A directory for this process alone: the ``private_home``, or a new one where another user took all of these."""
     try:
         return private_home()
     except ShellUnavailable as error:
@@ -71,9 +71,9 @@ def own_home() -> str:
 
 
 def fresh_directory(mode: int = 0o700) -> str:
-    """A private directory of another name wherever one can be made. Raises OSError.
+    """A new private directory with a random name. Raises OSError.
 
-    Not in the current directory, as tempfile would: that is perhaps a repository.
+    It is never in the current directory, where tempfile would put it at worst: that may be a repository.
     """
     refused: list[OSError] = []
     for path in homes():
@@ -87,7 +87,7 @@ def fresh_directory(mode: int = 0o700) -> str:
 
 
 def is_private(directory: str) -> bool:
-    """Is it a directory of this user's, and closed to all others?"""
+    """Is it a directory of this user, closed to all others?"""
     try:
         found = os.lstat(directory)
     except OSError:
@@ -96,10 +96,10 @@ def is_private(directory: str) -> bool:
 
 
 def make_private(directory: str, mode: int = 0o700, made: int = 1) -> None:
-    """Make sure that this directory is ours, has this mode, and cannot be replaced by others. Raises OSError.
+    """Make the directory, or check that it is ours; set its mode. Raises OSError, also where others could replace it.
 
-    ``made``: how many directories at the end of the path are made where they are missing. They must be ours, and those
-    above the last one get mode 0700.
+    ``made``: how many directories at the end of the path are made if missing. They must be ours, and all but the last
+    get mode 0700.
     """
     base, *names = directory.rsplit("/", made)
     for attempt in range(_ATTEMPTS):
@@ -117,7 +117,7 @@ def make_private(directory: str, mode: int = 0o700, made: int = 1) -> None:
 
 
 def open_directory(path: str, trusted: bool = True) -> int:
-    """A descriptor (O_PATH) of a directory, reached through directories alone. Raises OSError.
+    """Open a directory (O_PATH) without following any symbolic link. Raises OSError.
 
     ``trusted``: raises PermissionError where users other than root and this one could change what the path leads to.
     """
@@ -138,11 +138,11 @@ def open_directory(path: str, trusted: bool = True) -> int:
 
 
 def make_missing(directory: str) -> None:
-    """Make a private directory and those above it, as far as they are missing; what is there stays as it is."""
+    """Make a private directory, and those above it, where missing. Existing directories stay as they are."""
     for attempt in range(_ATTEMPTS):
         try:
             os.mkdir(directory, 0o700)
-            os.chmod(directory, 0o700)  # a umask of 0277 would take it from ourselves
+            os.chmod(directory, 0o700)  # a umask of 0277 would take away our own rights
             return
         except FileExistsError:
             return
@@ -153,11 +153,11 @@ def make_missing(directory: str) -> None:
 
 
 def _enter(above: int, name: str, mode: int) -> int:
-    """A descriptor of a directory of ours, made where it is missing. It belongs to the caller, as ``above`` does."""
-    try:  # noqa: SIM105  # each start of the command line loads this, and contextlib takes long
+    """Open a directory of ours in ``above``, made if missing. The caller closes both."""
+    try:  # noqa: SIM105  # contextlib would slow each start of the command line
         os.mkdir(name, mode, dir_fd=above)
     except FileExistsError:
-        pass  # whose it is, and with which mode, is looked at next
+        pass  # its owner and mode are checked next
     here = os.open(name, _DIRECTORY, dir_fd=above)
     try:
         found = os.fstat(here)
@@ -174,7 +174,7 @@ def _enter(above: int, name: str, mode: int) -> int:
 
 
 def _check_room(base: str) -> None:
-    """Raises OSError where no directory of ours can be made."""
+    """Raise OSError where we could not make a directory."""
     os.close(open_directory(base))
     if not os.access(base, os.W_OK | os.X_OK):
         number = errno.EROFS if os.statvfs(base).f_flag & os.ST_RDONLY else errno.EACCES
@@ -182,7 +182,7 @@ def _check_room(base: str) -> None:
 
 
 def _refuse_foreign(directory: int, path: str) -> None:
-    """Raises PermissionError where others can rename or replace what is in the directory."""
+    """Raise PermissionError if other users can rename or replace what is in the directory."""
     found = os.fstat(directory)
     if found.st_uid not in (0, os.getuid()) and found.st_uid != proc.root():
         raise PermissionError(errno.EPERM, f"{path} belongs to user {found.st_uid}")

@@ -1,7 +1,10 @@
-"""Who reads while nobody calls: one shared thread, or the asyncio loop.
+"""Waiting on an asyncio loop: the counterparts of ``threads`` and ``background``.
 
-Law: it runs only while there is something to read, and knows nothing of what it reads. Its lock comes before those of
-all it reads for, as a collection can strike where it is held, and end a session: nobody asks it with one of them held.
+``LoopPoller`` and ``adrive`` run steps in a task. ``LoopDrainer`` reads the output of background jobs, ``LoopWaiter``
+lets a task wait for a call that another task is in, and ``LoopAlarm`` is a timer. ``to_its_end`` awaits a cleanup even
+if its task is cancelled.
+
+Asyncio is imported only inside functions: a host without it does not pay for it.
 """
 
 from __future__ import annotations
@@ -22,167 +25,26 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class LoopDrainer:
-    """As ``Drainer``, on the running asyncio loop; by the thread, once that loop is closed.
-
-    Not what calls back: the callback is for a loop alone, and waits for the next one.
-    """
-
-    def __init__(self) -> None:
-        self._wanted: dict[int, tuple[Callable[[], bool], bool]] = {}  # and whether it calls back
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._owner = 0  # the process whose loop that is
-
-    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Read on this loop from now on: the session is used on another than before."""
-        if (before := self._loop) is loop:
-            return
-        self._loop, self._owner = loop, os.getpid()
-        for fd in list(self._wanted):
-            if before is not None and not before.is_closed():
-                before.remove_reader(fd)
-            loop.add_reader(fd, _Registered(self, loop, fd))
-
-    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Somebody looks, on this loop or on none: where that of the last verb stands still, it is read there."""
-        before = self._loop
-        if before is None or not before.is_running():
-            if loop is not None:
-                self.enter(loop)
-            elif before is not None:
-                self.hand_over(before)
-
-    def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
-        """That loop was stopped, or closed: the thread reads from now on, also when a loop runs again."""
-        if loop is not self._loop or self._owner != os.getpid():
-            return
-        self._loop = None if loop.is_closed() else loop
-        for fd, (read, calls_back) in list(self._wanted.items()):
-            if not calls_back:
-                self.remove(fd, read)  # first: at its end the thread does, and it is for one of them only
-                if not DRAINER.add(fd, read):
-                    self.add(fd, read)
-
-    def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> None:
-        self._wanted[fd] = read, calls_back
-        if self._loop is not None:
-            self._loop.add_reader(fd, _Registered(self, self._loop, fd))
-
-    def ready(self, fd: int) -> None:
-        wanted = self._wanted.get(fd)
-        # In a forked child, which has its parent's loop to end it, what came is the parent's.
-        if wanted is not None and self._owner == os.getpid() and not wanted[0]():
-            self.remove(fd, wanted[0])
-
-    def remove(self, fd: int, read: Callable[[], bool]) -> None:
-        DRAINER.remove(fd, read)  # which may have it by now
-        if (wanted := self._wanted.get(fd)) is None or wanted[0] is not read:
-            return
-        # A forked child would put it out of the parent's epoll.
-        if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
-            with suppress(OSError, ValueError):
-                self._loop.remove_reader(fd)
-        self._wanted.pop(fd, None)  # last: struck here, it is asked for again
-
-
-class _Registered:
-    """What the loop calls, and nobody but the loop holds: no loop tells that it is closed, but it lets go of this."""
-
-    def __init__(self, drainer: LoopDrainer, loop: asyncio.AbstractEventLoop, fd: int) -> None:
-        self._drainer, self._loop, self._fd = drainer, loop, fd
-
-    def __call__(self) -> None:
-        self._drainer.ready(self._fd)
-
-    def __del__(self) -> None:
-        if self._loop.is_closed():
-            self._drainer.hand_over(self._loop)
-
-
-class LoopWaiter:
-    """As ``Waiter``, from task to task."""
-
-    def __init__(self) -> None:
-        import asyncio
-
-        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.result: Result | None = None
-
-    def tell(self, result: Result | None) -> None:
-        self.result = result
-        if not self._told.done():
-            self._told.set_result(None)
-
-    async def wait(self, until: float | None) -> bool:
-        """Was it told by that moment?"""
-        import asyncio
-
-        left = None if until is None else max(0.0, until - time.monotonic())
-        told, _ = await asyncio.wait([self._told], timeout=left)
-        return bool(told)
-
-
-class LoopAlarm:
-    """As ``Alarm``, for a coroutine on the running loop; outside of a loop setting it does nothing."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._handle: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[object] | None = None  # asyncio itself holds its tasks weakly
-        self._process = 0  # that runs the loop
-
-    @property
-    def is_set(self) -> bool:
-        mine = self._handle is not None and self._process == os.getpid()
-        return mine and self._loop is not None and self._loop.is_running()
-
-    def set(self, seconds: float, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        import asyncio
-
-        with suppress(RuntimeError):  # no loop runs here
-            loop = asyncio.get_running_loop()
-            if not self.is_set:
-                self._process = os.getpid()
-                self._loop, self._handle = loop, loop.call_later(seconds, self._ring, loop, ring)
-
-    def _ring(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        self._handle = None
-        self._task = loop.create_task(ring())
-
-    async def finish(self) -> None:
-        """Wait until what it rang for in this loop is done."""
-        import asyncio
-
-        task = self._task
-        if task is not None and task is not asyncio.current_task() and task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([task])
-
-    def cancel(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-
-# How often in a row at the most a loop looks again and again, and for how many waits not where that was in vain (5 ms
-# commands: 0.1 %).
-_IN_A_ROW = 10
-_IN_VAIN = 20
+# A loop spins in at most so many waits in a row, and then blocks in one. After a spin in vain it blocks in so many
+# (with commands of 5 ms, spinning then costs 0.1 %).
+_SPINS_IN_A_ROW = 10
+_BLOCKS_AFTER_VAIN_SPIN = 20
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
-class _Output:
-    """The output of all sessions of one loop, of which each turn of the loop reads one stream, in rotation.
+class _OutputQueue:
+    """The output of all sessions of one loop. Each iteration of the loop reads one stream, round robin.
 
-    Asyncio runs all that is ready before it looks at the time again, and a process that prints without end is always
-    ready. When a turn read all of 200 such streams it took 0.3 s, and a time limit, which needs about ten turns, came
-    3 s late. The streams have an epoll of their own, which rotates through what is ready: epoll_wait(2).
+    Asyncio runs all ready callbacks before it looks at the clock again, and a process that prints without end is always
+    ready. When an iteration read all of 200 such streams it took 0.3 s. A time limit needs about ten iterations, and
+    came 3 s late. The streams have an epoll of their own, which rotates through what is ready: epoll_wait(2).
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, epoll: select.epoll) -> None:
         self._loop, self._owner, self._epoll = loop, os.getpid(), epoll
         self._registered: set[int] = set()
-        self._pollers: dict[int, weakref.ref[LoopPoller]] = {}  # who waits for those that are watched now
-        loop.add_reader(epoll.fileno(), _read_next, weakref.ref(self))  # weakly: this ends with the last session
+        self._pollers: dict[int, weakref.ref[LoopPoller]] = {}  # the pollers of the streams that are watched now
+        loop.add_reader(epoll.fileno(), _read_next, weakref.ref(self))  # weakly: this object ends with the last session
 
     def __del__(self) -> None:
         if self._owner == os.getpid() and not self._loop.is_closed():
@@ -194,10 +56,10 @@ class _Output:
                 poller.notice(fd)
 
     def watch(self, fd: int, poller: weakref.ref[LoopPoller]) -> None:
-        """Have the poller notice it once, in a turn in which the stream can be read and is the next.
+        """``notice`` the stream once in the poller, when it is readable and next in the rotation.
 
-        Not watched while it is read: with two epolls in a row, a wake-up for each write of 8 KiB took a fifth of the
-        throughput.
+        The stream is not watched while it is read: with two nested epolls, a wake-up for each write of 8 KiB cost a
+        fifth of the throughput.
         """
         if fd not in self._pollers:
             (self._epoll.modify if fd in self._registered else self._epoll.register)(fd, _ONCE)
@@ -210,52 +72,52 @@ class _Output:
         self._epoll.unregister(fd)
 
 
-_OUTPUTS: weakref.WeakValueDictionary[asyncio.AbstractEventLoop, _Output] = weakref.WeakValueDictionary()
+_QUEUES: weakref.WeakValueDictionary[asyncio.AbstractEventLoop, _OutputQueue] = weakref.WeakValueDictionary()
 
 
-def _output_of(loop: asyncio.AbstractEventLoop) -> _Output | None:
-    """None where the host has no free descriptor for one: then the loop itself watches the stream."""
-    if (output := _OUTPUTS.get(loop)) is None:
+def _queue_of(loop: asyncio.AbstractEventLoop) -> _OutputQueue | None:
+    """The loop's queue; None where the host has no free descriptor for one. Then the loop itself watches the stream."""
+    if (queue := _QUEUES.get(loop)) is None:
         with suppress(OSError):
-            output = _OUTPUTS[loop] = _Output(loop, select.epoll())
-    return output
+            queue = _QUEUES[loop] = _OutputQueue(loop, select.epoll())
+    return queue
 
 
-def _read_next(output: weakref.ref[_Output]) -> None:
-    if (found := output()) is not None:
-        found.read_next()
+def _read_next(reference: weakref.ref[_OutputQueue]) -> None:
+    if (queue := reference()) is not None:
+        queue.read_next()
 
 
 class LoopPoller:
-    """As ``Poller``, for asyncio. What was waited for stays registered: putting it in and out costs 40 us.
+    """As ``Poller``, for asyncio. Descriptors stay registered between waits: removing and adding one costs 40 us.
 
-    What is ready while it is not waited for is put out then, as the loop would tell of it without end, and in again
-    when it is waited for next, whereupon the loop tells of it at once.
+    If a descriptor becomes ready while nobody waits for it, it is removed, as the loop would report it over and over.
+    The next wait for it adds it again, and the loop reports it at once.
     """
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._owner = 0  # the process whose loop that is
-        self._readers: set[int] = set()
-        self._output: _Output | None = None  # of that loop
-        self._outputs: set[int] = set()  # that are registered there
-        self._itself = weakref.ref(self)  # a session that nobody closes ends with its last reference
+        self._owner = 0  # the process that runs the loop
+        self._readers: set[int] = set()  # registered with the loop
+        self._queue: _OutputQueue | None = None  # of the loop
+        self._outputs: set[int] = set()  # registered with the queue
+        self._itself = weakref.ref(self)  # weakly: a session that nobody closes ends with its last reference
         self._awaited: tuple[int, ...] = ()
-        self._ready: list[int] = []  # of those
+        self._ready: list[int] = []  # of the awaited ones
         self._future: asyncio.Future[Ready] | None = None
-        self.on_unawaited: Callable[[], None] = lambda: None  # something became ready, and nobody waits
-        self._eager = Poller()
-        self._in_a_row = self._skipped = 0
+        self.on_unawaited: Callable[[], None] = lambda: None  # called when something is ready while nobody waits
+        self._spinner = Poller()
+        self._spins = self._waits_without_spin = 0
 
-    def _look(self, wait: Wait) -> Ready:
-        """As ``Poller`` looks: going through the loop costs 40 us. But the loop is the others' as well."""
-        if self._skipped:
-            self._skipped -= 1
+    def _spin(self, wait: Wait) -> Ready:
+        """Busy-poll as ``Poller`` does: a way through the loop costs 40 us. But other tasks need the loop, too."""
+        if self._waits_without_spin:
+            self._waits_without_spin -= 1
             return ()
-        ready = self._eager.look(wait.read, wait.keen)
-        self._in_a_row += 1
-        if not ready or self._in_a_row == _IN_A_ROW:
-            self._skipped, self._in_a_row = 1 if ready else _IN_VAIN, 0
+        ready = self._spinner.spin(wait.read, wait.spin)
+        self._spins += 1
+        if not ready or self._spins == _SPINS_IN_A_ROW:
+            self._waits_without_spin, self._spins = 1 if ready else _BLOCKS_AFTER_VAIN_SPIN, 0
         return ready
 
     def _enter(self) -> asyncio.AbstractEventLoop:
@@ -268,25 +130,27 @@ class LoopPoller:
         return loop
 
     def _register(self, loop: asyncio.AbstractEventLoop, wait: Wait) -> None:
+        """Register what the wait is for, with the queue (its output) or the loop."""
         read = wait.read
         if wait.output:
-            if (output := self._output or _output_of(loop)) is None:
+            if (queue := self._queue or _queue_of(loop)) is None:
                 read += wait.output
             else:
-                self._output = output
+                self._queue = queue
                 for fd in wait.output:
-                    output.watch(fd, self._itself)
+                    queue.watch(fd, self._itself)
                 self._outputs.update(wait.output)
         for fd in read:
             if fd not in self._readers:
-                loop.add_reader(fd, self._wake, fd)
+                loop.add_reader(fd, self._on_event, fd)
                 self._readers.add(fd)
 
-    def _wake(self, fd: int) -> None:
-        if _can_be_read(fd):  # else the loop has told of it a second time before who waited came to read it
+    def _on_event(self, fd: int) -> None:
+        if _is_readable(fd):  # else the loop reports it a second time, and the task has read it in between
             self.notice(fd)
 
     def notice(self, fd: int) -> None:
+        """A descriptor is readable: end the wait for it, or remove it until the next wait."""
         future = self._future
         if future is not None and fd in self._awaited:
             self._ready.append(fd)
@@ -297,14 +161,15 @@ class LoopPoller:
             self.on_unawaited()
 
     async def wait(self, wait: Wait) -> Ready:
-        # A loop is the others' as well: what takes longer than a command is not looked for in it.
-        if 0 < wait.keen <= SOON and (ready := self._look(wait)):
+        """Suspend the task until a descriptor is ready or the time is up; the ready ones."""
+        # Other tasks need the loop, too: it never spins for longer than a short command takes.
+        if 0 < wait.spin <= SOON and (ready := self._spin(wait)):
             return ready
         loop = self._enter()
         future: asyncio.Future[Ready] = loop.create_future()
         self._future, self._awaited, self._ready = future, wait.read + wait.output, []
         self._register(loop, wait)
-        for fd in wait.write:  # rare: when a peer is slow to take what it gets
+        for fd in wait.write:  # rare: a peer is slow to read
             loop.add_writer(fd, _resolve, future, (fd,))
         timer = None
         if wait.within or wait.until is not None:
@@ -320,25 +185,26 @@ class LoopPoller:
                 loop.remove_writer(fd)
 
     def forget(self, fd: int) -> None:
-        """Before a descriptor is closed: a stale registration would hit whoever gets its number."""
-        ours = self._owner == os.getpid()  # a forked child has the parent's loop, and would put it out of its epolls
+        """Remove a descriptor before it is closed: a stale registration would affect the next owner of the number."""
+        is_ours = self._owner == os.getpid()  # a forked child would remove it from the parent's epolls
         if fd in self._readers:
             self._readers.discard(fd)
-            if ours and self._loop is not None and not self._loop.is_closed():
+            if is_ours and self._loop is not None and not self._loop.is_closed():
                 self._loop.remove_reader(fd)
         if fd in self._outputs:
             self._outputs.discard(fd)
-            if ours and self._output is not None:
-                self._output.remove(fd)
-            if not self._outputs:  # with the last session of the loop its epoll ends
-                self._output = None
+            if is_ours and self._queue is not None:
+                self._queue.remove(fd)
+            if not self._outputs:  # the queue ends with the last session of the loop
+                self._queue = None
 
     def forget_all(self) -> None:
+        """``forget`` every descriptor."""
         for fd in (*self._readers, *self._outputs):
             self.forget(fd)
 
 
-def _can_be_read(fd: int) -> bool:
+def _is_readable(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))
@@ -350,27 +216,30 @@ def _resolve(future: asyncio.Future[Ready], ready: Ready) -> None:
 
 
 async def adrive(
-    steps: Steps[T], poller: LoopPoller, strike: BaseException | None = None, wait: Wait | None = None
+    steps: Steps[T], poller: LoopPoller, cancellation: BaseException | None = None, wait: Wait | None = None
 ) -> T:
-    """Run steps to their end in this task; ``strike``: which struck in that ``wait``, and is told behind a shield."""
-    untold = strike
+    """Run steps to their end in this task, and return their result.
+
+    ``cancellation``: the exception that was raised in ``wait``. It is thrown into the steps once they are not shielded.
+    """
+    deferred = cancellation
     try:
         wait = wait or next(steps)
         while True:
-            if untold is not None and not wait.shielded:
-                told, untold = untold, None
-                wait = steps.throw(told)
+            if deferred is not None and not wait.shielded:
+                error, deferred = deferred, None
+                wait = steps.throw(error)
             try:
                 ready = await poller.wait(wait)
             except BaseException as error:
-                if strike is None and _is_cancellation(error):
-                    return await _put_in_order(steps, poller, error, wait)
+                if cancellation is None and _is_cancellation(error):
+                    return await _finish_cancelled(steps, poller, error, wait)
                 wait = steps.throw(error)
             else:
                 wait = steps.send(ready)
     except BaseException as error:
-        if untold is not None:  # what struck first ended them: one who is cancelled is told of that
-            raise untold from (None if isinstance(error, StopIteration) else error)
+        if deferred is not None:  # the steps ended within their shield: a cancelled task still raises its cancellation
+            raise deferred from (None if isinstance(error, StopIteration) else error)
         if isinstance(error, StopIteration):
             result: T = error.value
             return result
@@ -383,17 +252,18 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError)
 
 
-async def _put_in_order(steps: Steps[T], poller: LoopPoller, strike: BaseException, wait: Wait) -> T:
+async def _finish_cancelled(steps: Steps[T], poller: LoopPoller, cancellation: BaseException, wait: Wait) -> T:
+    """Run the steps to their end after a cancellation, so that they can clean up."""
     try:
-        return await to_its_end(adrive(steps, poller, strike, wait))
+        return await to_its_end(adrive(steps, poller, cancellation, wait))
     except BaseException as error:
         if _is_cancellation(error):
-            raise strike from error.__cause__  # the very one: anyio knows its own by what they say
+            raise cancellation from error.__cause__  # the same object: anyio recognises its own by their message
         raise
 
 
 async def ends_by(task: asyncio.Task[Any], until: float | None) -> bool:
-    """Wait for a task that is not cancelled with us, nor we with it: has it ended by that moment?"""
+    """Wait for a task; has it ended in time? Neither task's cancellation cancels the other."""
     import asyncio
 
     await asyncio.wait([task], timeout=None if until is None else max(0.0, until - time.monotonic()))
@@ -401,23 +271,174 @@ async def ends_by(task: asyncio.Task[Any], until: float | None) -> bool:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T], may_hang: bool = False) -> T:
-    """Await what puts things in order, though this task is cancelled meanwhile, once (asyncio) or all the time (anyio).
+    """Await a cleanup to its end, even if this task is cancelled meanwhile: once (asyncio) or repeatedly (anyio).
 
-    That is told once it is done. ``may_hang``: it waits for another process; the end of the loop, which cancels all
-    tasks that are known to it, ends it as well.
+    A cancellation is raised afterwards. ``may_hang``: the work waits for another process. Then the end of the loop,
+    which cancels all tasks that it knows, ends the work as well.
     """
     import asyncio
 
-    task, struck = asyncio.get_running_loop().create_task(work), None
-    if not may_hang:  # cancelled so before its first step, it would never begin
+    task, cancellation = asyncio.get_running_loop().create_task(work), None
+    if not may_hang:  # hide it from asyncio.run: cancelled before its first step, it would never begin
         asyncio._unregister_task(task)
     while not task.done():
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError as error:
-            struck = struck or error
-    if struck is None:
+            cancellation = cancellation or error
+    if cancellation is None:
         return task.result()
-    with suppress(BaseException):  # else asyncio says that nobody has asked
+    with suppress(BaseException):  # else asyncio logs that nobody has retrieved the exception
         task.result()
-    raise struck
+    raise cancellation
+
+
+class LoopDrainer:
+    """As ``Drainer``, on the running asyncio loop; once that loop is closed, the drainer's thread reads.
+
+    Readers that call the user back are not handed to the thread: they wait for the next loop.
+    """
+
+    def __init__(self) -> None:
+        self._readers: dict[int, tuple[Callable[[], bool], bool]] = {}  # and whether it calls the user back
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = 0  # the process that runs the loop
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read on this loop from now on, if the last one was another."""
+        if (before := self._loop) is loop:
+            return
+        self._loop, self._owner = loop, os.getpid()
+        for fd in list(self._readers):
+            if before is not None and not before.is_closed():
+                before.remove_reader(fd)
+            loop.add_reader(fd, _Callback(self, loop, fd))
+
+    def follow(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Keep reading while the session is inspected, on this loop or on none.
+
+        Does nothing while the loop of the last call runs. Else this loop takes over, or the thread if there is none.
+        """
+        before = self._loop
+        if before is None or not before.is_running():
+            if loop is not None:
+                self.enter(loop)
+            elif before is not None:
+                self.hand_over(before)
+
+    def hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The loop was stopped or closed: the thread reads from now on, even if a loop runs again."""
+        if loop is not self._loop or self._owner != os.getpid():
+            return
+        self._loop = None if loop.is_closed() else loop
+        for fd, (read, calls_back) in list(self._readers.items()):
+            if not calls_back:
+                self.remove(fd, read)  # first: from then on only the thread removes it
+                if not DRAINER.add(fd, read):
+                    self.add(fd, read)
+
+    def add(self, fd: int, read: Callable[[], bool], calls_back: bool = False) -> None:
+        """Call ``read`` whenever the descriptor is readable, until it returns False."""
+        self._readers[fd] = read, calls_back
+        if self._loop is not None:
+            self._loop.add_reader(fd, _Callback(self, self._loop, fd))
+
+    def ready(self, fd: int) -> None:
+        """The loop found the descriptor readable."""
+        reader = self._readers.get(fd)
+        # A forked child may run its parent's loop, to end it: the data is the parent's.
+        if reader is not None and self._owner == os.getpid() and not reader[0]():
+            self.remove(fd, reader[0])
+
+    def remove(self, fd: int, read: Callable[[], bool]) -> None:
+        """Stop reading the descriptor, if ``read`` is still its reader."""
+        DRAINER.remove(fd, read)  # it may have been handed over
+        if (reader := self._readers.get(fd)) is None or reader[0] is not read:
+            return
+        # A forked child would remove it from the parent's epoll.
+        if self._loop is not None and not self._loop.is_closed() and self._owner == os.getpid():
+            with suppress(OSError, ValueError):
+                self._loop.remove_reader(fd)
+        self._readers.pop(fd, None)  # last: if Ctrl-C comes before, a second call finds it again
+
+
+class _Callback:
+    """The loop's callback for one descriptor. Only the loop refers to it, so it is deleted when the loop is closed.
+
+    Asyncio has no other notice of that.
+    """
+
+    def __init__(self, drainer: LoopDrainer, loop: asyncio.AbstractEventLoop, fd: int) -> None:
+        self._drainer, self._loop, self._fd = drainer, loop, fd
+
+    def __call__(self) -> None:
+        self._drainer.ready(self._fd)
+
+    def __del__(self) -> None:
+        if self._loop.is_closed():
+            self._drainer.hand_over(self._loop)
+
+
+class LoopWaiter:
+    """As ``Waiter``, between tasks."""
+
+    def __init__(self) -> None:
+        import asyncio
+
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.result: Result | None = None
+
+    def notify(self, result: Result | None) -> None:
+        """The call has ended: with the command's result, or without one."""
+        self.result = result
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def wait(self, until: float | None) -> bool:
+        """Wait for ``notify``; False when the time is up."""
+        import asyncio
+
+        left = None if until is None else max(0.0, until - time.monotonic())
+        ended, _ = await asyncio.wait([self._ended], timeout=left)
+        return bool(ended)
+
+
+class LoopAlarm:
+    """As ``Alarm``, for a coroutine on the running loop. Where no loop runs, ``set`` does nothing."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[object] | None = None  # asyncio itself refers to its tasks weakly
+        self._process = 0  # the process that runs the loop
+
+    @property
+    def is_set(self) -> bool:
+        is_ours = self._handle is not None and self._process == os.getpid()
+        return is_ours and self._loop is not None and self._loop.is_running()
+
+    def set(self, seconds: float, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        import asyncio
+
+        with suppress(RuntimeError):  # no loop runs here
+            loop = asyncio.get_running_loop()
+            if not self.is_set:
+                self._process = os.getpid()
+                self._loop, self._handle = loop, loop.call_later(seconds, self._run, loop, callback)
+
+    def _run(self, loop: asyncio.AbstractEventLoop, callback: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        self._handle = None
+        self._task = loop.create_task(callback())
+
+    async def finish(self) -> None:
+        """Wait for the end of a callback that runs on this loop."""
+        import asyncio
+
+        task = self._task
+        if task is not None and task is not asyncio.current_task() and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([task])
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None

@@ -1,6 +1,8 @@
-"""Bounded memory for endless output: the first half and the last half are kept, the middle is counted.
+"""The output of one command: what is kept in memory (``Capture``), and the file that gets all of it (``Spill``).
 
-Law: pure. Bytes come in, bytes and exact counts go out; a file to spill into is handed in as a callable.
+A capture has a fixed limit. It keeps the first half and the last half of a stream, and counts the bytes dropped
+between. If ``Limits.spill`` names a path, a stream that exceeds the limit is also written to a file there, from its
+start and up to ``spill_max`` bytes. Such a file is private, and never another user's.
 """
 
 from __future__ import annotations
@@ -19,21 +21,25 @@ from ...options import absolute
 from ...sandbox import Sandbox, is_within
 from ...text import unfinished
 from ..kernel import proc
-from ..kernel.signals import undisturbed
+from ..kernel.signals import signals_deferred
 from .directories import open_directory
 
 Sink = Callable[[bytes], object]
-# So much more of the end is kept until somebody looks: a mark that has come there is found whole, and taken out.
+# The tail keeps so many more bytes until it is read. So an end mark that has come is there whole, and can be cut out.
 _SLACK: Final = 1 << 13
 
 
 class Capture:
-    """One stream of one command, at most ``limit`` bytes of it (in a flood, half as many more and 16 KiB in memory)."""
+    """Keeps at most ``limit`` bytes of one stream of one command.
 
-    # What most never change stands here, which saves setting it for each.
-    total = 0
-    _dropped = 0
-    _taken = 0  # so many more came before
+    In a flood of output it uses half as much memory again, and 16 KiB. ``sink`` gets the whole stream once that exceeds
+    the limit.
+    """
+
+    # Defaults on the class: most captures never change these, and setting them for each costs time.
+    total = 0  # bytes since the last ``take``
+    _dropped = 0  # of these, bytes that are not kept
+    _taken = 0  # bytes before that
     _sink: Sink | None = None
     _spilling = False
 
@@ -43,7 +49,7 @@ class Capture:
         self._tail = bytearray()
         if sink is not None:
             self._sink = sink
-            self._unspilled = bytearray()  # all of the stream, also what was taken, while it is within the limit
+            self._unspilled = bytearray()  # the whole stream, taken or not, while it is within the limit
 
     @property
     def overflowed(self) -> bool:
@@ -51,7 +57,7 @@ class Capture:
 
     @property
     def kept(self) -> int:
-        """So many bytes are in memory."""
+        """The number of bytes in memory."""
         return len(self._head) + len(self._tail)
 
     def feed(self, data: bytes) -> None:
@@ -67,11 +73,12 @@ class Capture:
             self._keep_tail(data)
 
     def _spill(self, sink: Sink, data: bytes) -> None:
+        """Pass data to the sink, once the stream exceeds the limit."""
         if not self._spilling:
             if len(self._unspilled) + len(data) <= self._limit:
                 self._unspilled += data
                 return
-            self._spilling = True  # nothing was dropped so far: the file gets all of it
+            self._spilling = True  # nothing was dropped before, so the file gets the whole stream
             sink(bytes(self._unspilled))
             self._unspilled.clear()
         sink(data)
@@ -81,7 +88,7 @@ class Capture:
         surplus = max(0, len(data) - keep)
         self._tail += data[surplus:]
         self._dropped += surplus
-        # Deleting from the front moves the rest: do it only when as much has piled up again.
+        # Deleting from the front moves the rest, so do it only when as much again has come.
         if len(self._tail) > 2 * keep:
             self._trim(keep)
 
@@ -92,12 +99,12 @@ class Capture:
             self._dropped += extra
 
     def omit(self, count: int) -> None:
-        """So many bytes came that nobody kept."""
+        """Count bytes of the stream that were not kept."""
         self.total += count
         self._dropped += count
 
     def cut_after(self, mark: bytes) -> bytes:
-        """Drop ``mark`` and all that follows it; return what was dropped (b"" when it is not there)."""
+        """Drop the last ``mark`` and everything after it; return what was dropped (b"" if there is no mark)."""
         kept = bytes(self._head + self._tail)
         if (at := kept.rfind(mark)) < 0:
             return b""
@@ -115,16 +122,16 @@ class Capture:
         del self._head[at:]
 
     def peek(self) -> tuple[bytes, int, int]:
-        """The bytes kept, the number omitted between, and where in the bytes the gap is."""
-        self._trim(min(self._limit // 2, self._limit - len(self._head)))  # half a character was kept back
+        """The bytes kept, the number of bytes dropped, and the position of that gap in the bytes kept."""
+        self._trim(min(self._limit // 2, self._limit - len(self._head)))  # ``take`` may have left a longer head
         return bytes(self._head + self._tail), self._dropped, len(self._head)
 
     def take(self, final: bool = True) -> tuple[bytes, int, int]:
-        """As ``peek``, and begin anew. A piece that is not the ``final`` one keeps back an unfinished character."""
+        """As ``peek``, and start again, empty. Unless ``final``, an incomplete last character stays for the next."""
         if not self.total:
             return b"", 0, 0
         data, dropped, cut = self.peek()
-        rest = b"" if final else unfinished(data[cut if dropped else 0 :])  # no character goes over a gap
+        rest = b"" if final else unfinished(data[cut if dropped else 0 :])  # a character never spans the gap
         data = data[: len(data) - len(rest)]
         self._tail.clear()
         self._head[:] = rest
@@ -134,7 +141,7 @@ class Capture:
 
 
 def counted(result: Result) -> Result:
-    """Without the output, which is counted as omitted."""
+    """The result with its output removed, and counted as omitted."""
     if not (result.stdout_bytes or result.stderr_bytes):
         return result
     return result.__replace__(
@@ -145,75 +152,78 @@ def counted(result: Result) -> Result:
     )
 
 
-# A FIFO that nobody reads would keep us, and with us all sessions of a daemon, for ever; no time limit is looked at
-# meanwhile.
+# O_NONBLOCK: opening a FIFO that nobody reads would block for ever, and all sessions of a daemon with it.
 _WRITE: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _IRREGULAR: Final = {errno.ENXIO, errno.ELOOP}  # a socket, a link
 
 
 class Spill:
-    """A capped file that takes a stream whole, made when the first byte would be lost."""
+    """A file of at most ``maximum`` bytes for one whole stream, made when the first byte would be lost.
+
+    ``written``: its path, once it is made. ``fault``: why it is incomplete.
+    """
 
     def __init__(self, path: str, maximum: int) -> None:
         self.path = path
         self._room = maximum
-        self._identity: tuple[int, int] | None = None
+        self._identity: tuple[int, int] | None = None  # device and inode, once it is made
         self.written: str | None = None
-        self.fault = ""  # why it is not whole
+        self.fault = ""
 
     def write(self, data: bytes) -> None:
+        """Append the next bytes of the stream. Sets ``fault``, and never raises OSError."""
         if self.fault:
             return
         is_too_much = len(data) > self._room
         data = data[: self._room]
         self._room -= len(data)
         try:
-            # Opened for each piece: a call that is never finished leaves no descriptor behind. Nor does one that is
-            # struck: on the way to the file, each directory is for a moment in nobody's hands.
-            with undisturbed(), open(self._open(), "wb") as file:
+            # Opened for each piece, so that a call that never ends keeps no descriptor. Signals are deferred, as Ctrl-C
+            # could leak the descriptor of a directory on the path.
+            with signals_deferred(), open(self._open(), "wb") as file:
                 self.written = self.path
                 file.write(data)
-        except OSError as error:  # a full disk: the command is not to blame, and goes on
-            self._fail("it is no regular file" if error.errno in _IRREGULAR else str(error.strerror))
+        except OSError as error:  # such as a full disk: not the command's fault, so the command goes on
+            self._fail("it is not a regular file" if error.errno in _IRREGULAR else str(error.strerror))
         else:
             if is_too_much:
                 self._fail("it is longer than limits.spill_max")
 
     def _fail(self, why: str) -> None:
-        self.fault = f"the output could not be written whole to {self.path}: {why}"
+        self.fault = f"the output could not be written completely to {self.path}: {why}"
 
     def _open(self) -> int:
-        """Raises OSError: ENXIO for what is no regular file, as open(2) does for a socket."""
+        """Open the file for the next piece. Raises OSError (ENXIO for an irregular file, as open(2) for a socket)."""
         place, name = os.path.split(self.path)
         directory = open_directory(place, trusted=False)
-        begun, is_made = self._identity is not None, False
+        is_first, is_new = self._identity is None, False
         try:
-            fd = os.open(name, _WRITE | (os.O_APPEND if begun else os.O_CREAT | os.O_EXCL), 0o600, dir_fd=directory)
-            is_made = not begun
+            fd = os.open(name, _WRITE | (os.O_CREAT | os.O_EXCL if is_first else os.O_APPEND), 0o600, dir_fd=directory)
+            is_new = is_first
         except FileExistsError:
-            fd = os.open(name, _WRITE, dir_fd=directory)  # not to be emptied before it is known whose it is
+            fd = os.open(name, _WRITE, dir_fd=directory)  # no O_TRUNC: its owner must be checked first
         finally:
             os.close(directory)
         try:
-            self._check(fd, is_made)
+            self._check(fd, is_new)
         except OSError:
             os.close(fd)
             raise
         return fd
 
-    def _check(self, fd: int, is_made: bool) -> None:
-        """Raises OSError for a file that is another user's, or not the one that was begun. A new one is made private.
+    def _check(self, fd: int, is_new: bool) -> None:
+        """Raise OSError for a file of another user, or for another file than before. Make a first one private.
 
-        ``is_made``: the file is ours, whatever number its owner has on this file system.
+        ``is_new``: we have just made it, so its owner does not matter (some file systems show another one).
         """
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
         identity = found.st_dev, found.st_ino
         if self._identity not in (None, identity):
-            raise OSError(errno.ESTALE, "another file stands there by now")
+            raise OSError(errno.ESTALE, "another file has taken its place")
         if self._identity is None:
-            if not is_made and found.st_uid != os.geteuid():
+            if not is_new and found.st_uid != os.geteuid():
                 raise OSError(errno.EPERM, _foreign(found.st_uid))
             os.fchmod(fd, 0o600)
             os.ftruncate(fd, 0)
@@ -235,15 +245,17 @@ def _found(path: str) -> os.stat_result | None:
         return None
 
 
-def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
-    """With the spill's path as it is without symbolic links. Raises InvalidRequest where nothing can be written."""
+def resolve_spill(limits: Limits, sandbox: Sandbox | None) -> Limits:
+    """The limits with the real path of the spill. Raises InvalidRequest where no spill can be written."""
     if (given := limits.spill) is None:
         return limits
     place, links = proc.resolve(absolute(given))
     writable = [os.path.realpath(os.path.expanduser(path)) for path in sandbox.paths[0]] if sandbox else []
     for link in links:
         if any(is_within(link, one) for one in writable):
-            raise InvalidRequest(f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=")
+            raise InvalidRequest(
+                f"limits.spill {given!r} leads through {link!r}, a link in the sandbox's write=: name its target"
+            )
     found = _found(place)
     is_directory = found is not None and stat.S_ISDIR(found.st_mode)
     directory = place if is_directory else os.path.dirname(place)
@@ -256,7 +268,7 @@ def settled(limits: Limits, sandbox: Sandbox | None) -> Limits:
 
 
 def spills_of(limits: Limits) -> Spills:
-    """The files that a command's streams may go to; asked for before it can change what stands there."""
+    """The spill files of one command, by stream; decided before the command can change what is at the path."""
     if (place := limits.spill) is None:
         return NO_SPILLS
     base = os.path.join(place, f"call-{secrets.token_hex(6)}.") if os.path.isdir(place) else ""

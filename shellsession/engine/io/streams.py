@@ -1,6 +1,7 @@
-"""The streams that carry the output of a shell's commands, and the keyboard of its terminal.
+"""Terminals and pipes: the streams that carry the output of a shell's commands, and the keyboard of its terminal.
 
-Law: no read here waits.
+A ``Stream`` is a named pipe or a pseudo terminal, ``Streams`` those of one shell. ``Keyboard`` types into the terminal.
+No read here blocks.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from typing import Final
 
 from ...errors import LimitReached
 from ..kernel import proc
-from ..kernel.signals import undisturbed
+from ..kernel.signals import signals_deferred
 from ..wire import quote
 
-# More reads than what a terminal holds takes (64 KiB, 4095 bytes each), or a socket.
+# More reads than are needed to empty a terminal (64 KiB, 4095 bytes each) or a socket.
 MANY_READS = 256
-# The pipe's size: bigger means fewer wake-ups. 1 MiB is what an ordinary user may have (/proc/sys/fs/pipe-max-size).
+# A larger pipe means fewer wake-ups. An ordinary user may have 1 MiB (/proc/sys/fs/pipe-max-size).
 _PIPE_SIZE = 1 << 20
-# Reading into 64 KiB when a line is there costs more in malloc and page faults than the read: begin small.
+# A buffer of 64 KiB for a single line costs more, in malloc and page faults, than the read itself: start small.
 CHUNK = 1 << 16
 SMALL = 1 << 12
-# <asm-generic/ioctls.h>; os.ptsname and the like came with Python 3.13
+# <asm-generic/ioctls.h>; os.ptsname and the like exist since Python 3.13
 _TIOCGPTN = 0x80045430
 _TIOCSPTLCK = 0x40045431
 _TIOCGPTPEER = 0x5441
@@ -40,9 +41,10 @@ _TERMINALS_TAKEN = (
 
 
 class Stream:
-    """One reading end and the path by which bash opens the other.
+    """A pipe or pseudo terminal: our reading end ``fd``, and the ``path`` at which bash opens the other end.
 
-    ``word`` is the path as bash reads it, ``modes`` those of a terminal; ``identity`` tells the other end's file.
+    ``word``: the path, quoted for bash. ``modes``: those of a terminal, empty for a pipe. ``identity``: device and
+    inode of the other end.
     """
 
     __slots__ = ("closed", "fd", "identity", "inode", "modes", "path", "word")
@@ -57,14 +59,14 @@ class Stream:
         self.inode = 0 if modes else self.identity[1]
 
     def in_place(self) -> bool:
-        """Does its path still lead to it? Bash would make a file where somebody has removed a pipe (1.5 us)."""
+        """Does the path still lead to this pipe? If it was removed, bash would make a file there. Takes 1.5 us."""
         try:
             return os.lstat(self.path).st_ino == self.inode
         except OSError:
             return False
 
     def read(self, size: int = CHUNK) -> bytes | None:
-        """What is there: bytes, None when nothing is there yet, b"" when nobody holds the other end."""
+        """The next bytes: None if there are none now, b"" if nobody has the other end open."""
         try:
             return os.read(self.fd, size)
         except BlockingIOError:
@@ -73,21 +75,21 @@ class Stream:
             return b""
 
     def skip(self) -> None:
-        """Throw away what is there; of who talks without end, some."""
+        """Drop the output so far. An endless writer is read for a while only."""
         for _ in range(MANY_READS):
             if not self.read():
                 break
 
-    def settle(self) -> None:
-        """Put a terminal's modes back to ours (`stty sane`, `reset` and the like change them)."""
+    def restore_modes(self) -> None:
+        """Restore the modes of a terminal, which `stty sane`, `reset` and the like change."""
         if fcntl.ioctl(self.fd, termios.TCGETS, _BLANK) != self.modes:
             set_modes(self.fd, self.modes)
 
     def close(self) -> None:
-        """A second time, after the first was struck, it does what is left."""
+        """Close our end, and remove a pipe. After an interrupted call, a second one does the rest."""
         with suppress(OSError):
             if not self.closed:
-                self.closed = True  # first: by then the number may be somebody else's
+                self.closed = True  # first: after the close the number may belong to another file
                 os.close(self.fd)
         if self.inode and self.in_place():
             with suppress(OSError):
@@ -98,7 +100,7 @@ _BLANK = bytes(64)  # more than struct termios of any architecture
 
 
 def get_modes(fd: int) -> bytes:
-    """The terminal's modes as the kernel has them; through the master they are the slave's (2 us; tcgetattr 6)."""
+    """A terminal's modes as a struct termios. From the master, they are the slave's. 2 us; tcgetattr takes 6."""
     return fcntl.ioctl(fd, termios.TCGETS, _BLANK)
 
 
@@ -108,7 +110,7 @@ def set_modes(fd: int, modes: bytes) -> None:
 
 
 def slave_path(master: int) -> bytes:
-    """The path of a pseudo terminal's other side."""
+    """The path of a pseudo terminal's slave."""
     return b"/dev/pts/%d" % struct.unpack("I", fcntl.ioctl(master, _TIOCGPTN, bytes(4)))[0]
 
 
@@ -119,7 +121,7 @@ def set_size(fd: int, size: tuple[int, int]) -> None:
 
 
 def _open_pair(devices: int) -> tuple[int, int]:
-    """A new pseudo terminal of another mount namespace, whose /dev/pts is open as ``devices``."""
+    """A new pseudo terminal in another mount namespace, whose /dev/pts is open as ``devices``: master and slave."""
     flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
     master = os.open("ptmx", flags, dir_fd=devices)
     try:
@@ -131,14 +133,14 @@ def _open_pair(devices: int) -> tuple[int, int]:
 
 
 def open_terminal(size: tuple[int, int], devices: int = -1) -> tuple[int, int]:
-    """A new pseudo terminal, raw (what is written comes out unchanged): our side, and the other one.
+    """A new pseudo terminal in raw mode, so that output comes out unchanged: master and slave.
 
-    Raises LimitReached where the kernel allows no more of them, and OSError.
+    Raises LimitReached if the kernel allows no more terminals, and OSError.
     """
     try:
         master, slave = os.openpty() if devices < 0 else _open_pair(devices)
     except OSError as error:
-        if error.errno == errno.ENOSPC:  # no disk is full
+        if error.errno == errno.ENOSPC:  # here this is about terminals, not about a disk
             raise LimitReached(_TERMINALS_TAKEN) from error
         raise
     try:
@@ -152,7 +154,7 @@ def open_terminal(size: tuple[int, int], devices: int = -1) -> tuple[int, int]:
 
 
 def terminal_stream(size: tuple[int, int], devices: int = -1) -> Stream:
-    """The same as a stream."""
+    """A new pseudo terminal as a stream; see ``open_terminal``."""
     master, slave = open_terminal(size, devices)
     try:
         os.set_blocking(master, False)
@@ -165,17 +167,17 @@ def terminal_stream(size: tuple[int, int], devices: int = -1) -> Stream:
 
 
 def pipe_stream(path: str) -> Stream:
-    """A new named pipe (0600)."""
+    """A new named pipe (mode 0600) as a stream."""
     os.mkfifo(path, 0o600)
-    os.chmod(path, 0o600)  # the host's umask may have taken our own rights
+    os.chmod(path, 0o600)  # the host's umask may have removed our own rights
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with suppress(OSError):  # the user's pipe pages are used up: a small pipe does as well, only slower
+    with suppress(OSError):  # the user's quota of pipe pages is used up: a small pipe works, too, but more slowly
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE_SIZE)
     return Stream(fd, os.fsencode(path))
 
 
 class Streams:
-    """Those of one shell's commands: at most one of each kind ("tty", "out", "err"), which nobody else holds.
+    """The streams of one shell's commands: at most one of each kind ("tty", "out", "err"), reused by each command.
 
     ``others``: descriptors that are polled together with them.
     """
@@ -183,9 +185,9 @@ class Streams:
     def __init__(self, make_pipe: Callable[[], Stream], size: tuple[int, int], others: tuple[int, ...]) -> None:
         self._make_pipe = make_pipe
         self.size = size
-        self.devices = -1  # the shell's /dev/pts, where that is not ours
+        self.devices = -1  # the shell's /dev/pts, if that is not ours
         self._known: dict[str, Stream] = {}
-        self.poll = select.poll()  # of all of them, and of what is read together with them
+        self.poll = select.poll()  # for all of them, and the ``others``
         for fd in others:
             self.poll.register(fd, select.POLLIN)
 
@@ -193,14 +195,14 @@ class Streams:
         return iter(self._known.values())
 
     def prepare(self, tty: bool) -> None:
-        """Make those of an ordinary command."""
+        """Make the streams of an ordinary command."""
         self.get("tty" if tty else "out")
         self.get("err")
 
     def get(self, kind: str) -> Stream:
         """The stream of that kind for the next command. Raises LimitReached."""
         if kind not in self._known:
-            with undisturbed():
+            with signals_deferred():
                 stream = self._known[kind] = self._make(kind)
                 self.poll.register(stream.fd, select.POLLIN)
         return self._known[kind]
@@ -210,12 +212,12 @@ class Streams:
             return terminal_stream(self.size, self.devices) if kind == "tty" else self._make_pipe()
         except OSError as error:
             raise LimitReached(
-                f"no stream could be made for the command, which was not run: {error};"
+                f"no terminal or pipe could be made for the command, which was not run: {error};"
                 " close sessions or files, or raise the limit"
             ) from error
 
     def misplaced(self) -> list[Stream]:
-        """Those that bash would no longer find: somebody has removed or replaced our files."""
+        """The streams that bash would not find, as somebody has removed or replaced our pipes."""
         gone = []
         for stream in self._known.values():
             if stream.inode and not stream.in_place():
@@ -223,7 +225,7 @@ class Streams:
         return gone
 
     def are_in_place(self, *streams: Stream) -> bool:
-        """Are these still the shell's own, and would bash find them?"""
+        """Do these streams still belong to the shell, and would bash find them?"""
         known = self._known.values()
         try:
             for stream in streams:
@@ -234,15 +236,15 @@ class Streams:
         return True
 
     def glance(self) -> dict[int, int]:
-        """What is to be read just now, by descriptor: POLLIN, or POLLHUP when nobody holds the stream.
+        """The events of the streams that are ready, by descriptor: POLLIN, or POLLHUP if nobody has a stream open.
 
-        One call for all of them (2 us), as most commands leave nothing to read. The kernel hands over what was
-        written to a terminal before it answers, so nothing is missed.
+        One call for all of them (2 us), as most commands leave nothing to read. The kernel first passes on what was
+        written to a terminal, so nothing is missed.
         """
         return dict(self.poll.poll(0))
 
-    def part_with(self, stream: Stream) -> bool:
-        """Hand a stream over for good (a child holds it); False for what is none of these, which stays the shell's."""
+    def detach(self, stream: Stream) -> bool:
+        """Remove a stream that a background process keeps open. False if it is not one of the shell's."""
         for kind, known in list(self._known.items()):
             if known is stream:
                 del self._known[kind]
@@ -251,9 +253,9 @@ class Streams:
         return False
 
     def drop(self) -> None:
-        """Close all: the next command gets new ones."""
+        """Close all streams: the next command gets new ones."""
         for kind, stream in list(self._known.items()):
-            with suppress(KeyError):  # it was struck before it was registered, or after this
+            with suppress(KeyError):  # not registered yet, or not any more, because of an interrupted call
                 self.poll.unregister(stream.fd)
             stream.close()
             self._known.pop(kind, None)
@@ -265,29 +267,29 @@ class Streams:
             os.close(devices)
 
 
-# That Backspace takes a character, and not the last byte of one (asm-generic/termbits.h); Python does not name it.
+# With it, Backspace erases a whole character of several bytes (asm-generic/termbits.h). Python has no name for it.
 _IUTF8: Final = 0x4000
-# How soon who types into a full terminal tries again, in seconds.
+# Seconds to wait before typing into a full terminal is tried again.
 FULL_PAUSE: Final = 0.003
 
 
 class Keyboard:
-    """The writing side of the session's terminal."""
+    """The writing side of the session's terminal: types input, and sets the modes for it."""
 
     def __init__(self, terminal: Stream) -> None:
         self._terminal = terminal
-        self._keeper = -1  # a slave descriptor, from the first command that gets the terminal
+        self._slave = -1  # a descriptor of the slave, from the first command on that gets the terminal
 
     def cook(self, echo: bool) -> bytes:
-        """Ctrl-C, Ctrl-D and CR as everybody knows them; output stays as it is written. The modes set.
+        """Set cooked mode (Ctrl-C, Ctrl-D and CR work as usual; output stays unchanged), and return the modes.
 
-        Raises LimitReached, before anything has changed.
+        Raises LimitReached before anything has changed.
         """
         fd = self._terminal.fd
-        if self._keeper < 0:
-            with undisturbed():
-                self._keeper = _open_keeper(fd)
-        self._terminal.settle()
+        if self._slave < 0:
+            with signals_deferred():
+                self._slave = _open_slave(fd)
+        self._terminal.restore_modes()
         modes = termios.tcgetattr(fd)
         modes[0] |= termios.ICRNL | _IUTF8
         modes[3] |= termios.ICANON | termios.ISIG | termios.IEXTEN | termios.ECHOE | termios.ECHOK
@@ -296,45 +298,45 @@ class Keyboard:
         return self.modes()
 
     def modes(self) -> bytes:
-        """Those of this moment."""
+        """The present modes of the terminal."""
         return get_modes(self._terminal.fd)
 
     def type(self, data: bytes) -> int:
-        """Write to the terminal as a keyboard does; the number of bytes it took, 0 when it is full."""
+        """Write to the terminal as a keyboard does. Returns the number of bytes written, 0 if it is full."""
         try:
             return os.write(self._terminal.fd, data)
         except BlockingIOError:
             return 0
 
     def has_input(self) -> bool:
-        """Is something typed that nobody has read yet?"""
+        """Is there typed input that nobody has read yet?"""
         poll = select.poll()
-        poll.register(self._keeper, select.POLLIN)
+        poll.register(self._slave, select.POLLIN)
         return bool(poll.poll(0))
 
     def reset(self) -> bytes:
-        """Raw again; what was typed for a command that has ended is not for the next, and is given back."""
-        self._terminal.settle()
-        if self._keeper < 0:  # no command has had it
+        """Set raw mode, and remove and return unread input: it was for a command that has ended, not for the next."""
+        self._terminal.restore_modes()
+        if self._slave < 0:  # no command has had the terminal
             return b""
         unread = b""
-        with suppress(OSError):  # there is nothing; raw, all of it can be read, also without the end of a line
-            unread = os.read(self._keeper, SMALL)
-        with suppress(termios.error):  # it was hung up
-            termios.tcflush(self._keeper, termios.TCIFLUSH)
+        with suppress(OSError):  # no input; in raw mode even an unfinished line can be read
+            unread = os.read(self._slave, SMALL)
+        with suppress(termios.error):  # the terminal was hung up
+            termios.tcflush(self._slave, termios.TCIFLUSH)
         return unread
 
     def close(self) -> None:
-        keeper, self._keeper = self._keeper, -1
-        if keeper >= 0:
-            os.close(keeper)
+        slave, self._slave = self._slave, -1
+        if slave >= 0:
+            os.close(slave)
 
 
-def _open_keeper(fd: int) -> int:
+def _open_slave(fd: int) -> int:
     try:
         return os.open(slave_path(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise LimitReached(
-            f"the terminal could not be had for the command, which was not run: {error};"
+            f"the terminal could not be opened for the command, which was not run: {error};"
             " close sessions or files, or raise the limit"
         ) from error

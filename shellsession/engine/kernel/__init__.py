@@ -1,1 +1,1 @@
-"""What Linux tells of processes, and how one is started or signalled. Nothing here waits for a command."""
+"""What Linux shows about processes, and how to start and signal them. Nothing here waits for a command."""

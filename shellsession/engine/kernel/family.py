@@ -1,8 +1,12 @@
-"""The tag that every process of a session carries: a soft RLIMIT_LOCKS, which the kernel has ignored since 2.4.
+"""The processes of one session: everything below its bash, and the orphans that other processes have adopted.
 
-Law: every child inherits it, wherever it goes; `env -i`, setsid and a double fork do not shed it. It has generations:
-bash gets another one when a call has left something running, so what later calls start can be told from what that
-starts.
+Processes are recognised in two ways. ``Family`` follows the kernel's lists of children down from bash. And every
+process of a session carries a tag, which finds it wherever it went. The tag is its soft RLIMIT_LOCKS, a limit that the
+kernel has ignored since 2.4. Children inherit it; `env -i`, setsid and a double fork do not remove it. Programs that
+set limits themselves (su, with pam_limits) do.
+
+A session has several tags (``Tags``). When a call leaves processes running, bash gets the next tag. This tells what
+later calls start from what those processes start.
 """
 
 from __future__ import annotations
@@ -14,161 +18,170 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
 
-from . import proc, readers
+from . import activity, proc
 from .proc import SPARE
 
 LIMIT: Final = 10  # RLIMIT_LOCKS in <asm-generic/resource.h>; Python does not name it
-GENERATIONS: Final = 16  # the tags of one session: its first and those after it
-LOWEST: Final = 0x5E << 56  # of all sessions; no administrator sets a limit of 2**62 file locks
-
-
-class Tags:
-    """Those of the session whose bash is ``pid`` and began with the tag ``first``."""
-
-    def __init__(self, pid: int, first: int) -> None:
-        self._pid, self.all = pid, range(first, first + GENERATIONS)
-        self.latest = first  # of what bash starts now
-        self.is_shared = False  # by something that an earlier call has left
-
-    def renew(self, living: Iterable[int]) -> None:
-        """What bash starts from now on carries another tag than the ``living`` (and one, if it had shed its own).
-
-        Where they carry all sixteen it is the one whose turn it is: who carries that passes for new by then.
-        """
-        turn = self.latest - self.all.start + 1
-        turns = [*self.all[turn:], *self.all[: turn - 1]]
-        carried = {proc.tag(pid) for pid in living}
-        self.is_shared = True
-        with suppress(OSError, ValueError):  # a hard limit below it was set, or we are another user meanwhile
-            tag = next((tag for tag in turns if tag not in carried), turns[0])
-            resource.prlimit(self._pid, LIMIT, (tag, resource.prlimit(self._pid, LIMIT)[1]))
-            self.latest, self.is_shared = tag, tag in carried
-
-    def is_earlier(self, pid: int) -> bool:
-        """Was it started by what an earlier call had left running? One that has shed its tag counts as not."""
-        return (tag := proc.tag(pid)) in self.all and tag != self.latest
+GENERATIONS: Final = 16  # tags per session
+LOWEST: Final = 0x5E << 56  # the lowest tag of any session; no administrator sets a limit of 2**62 file locks
 
 
 class Family:
-    """Everything that comes of bash, which began with the tag ``first_tag``.
+    """The processes below bash. ``first_tag``: the tag with which bash started.
 
-    Orphans become bash's own children; where bash is in a PID namespace they become those of its first process, the
-    ``adopter``.
+    Bash adopts orphans (PR_SET_CHILD_SUBREAPER). If bash is in a PID namespace, the first process there adopts them
+    instead: the ``adopter``.
     """
 
     def __init__(self, pid: int, first_tag: int, adopter: int = 0) -> None:
         self.pid, self._adopter = pid, adopter
         self.tags = Tags(pid, first_tag)
-        SPARE.want(self)  # who is below bash is to be seen whatever the host has open
-        # The kernel's lists of children, and what each one says while nobody is to be counted.
+        SPARE.reserve(self)  # reading /proc must work even when the host has no descriptor free
+        # The kernel's lists of children, and the text of each when there is no child but bash.
         self._lists: list[tuple[int, bytes]] = []
-        for parent, nobody in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
+        for parent, empty in ((pid, b""), (adopter, b"%d " % pid))[: 2 if adopter else 1]:
             with suppress(OSError):
-                self._lists.append((proc.open_children(parent), nobody))
+                self._lists.append((proc.open_children(parent), empty))
 
     def has_children(self) -> bool:
-        """Cheap: a pread on a kept descriptor."""
+        """Is there any process below bash? Cheap: one pread on an open descriptor."""
         try:
-            for fd, nobody in self._lists:
-                if os.pread(fd, 16, 0) != nobody:
+            for fd, empty in self._lists:
+                if os.pread(fd, 16, 0) != empty:
                     return True
         except OSError:
             return False
         return not self._lists
 
     def children(self) -> list[int]:
-        """What bash started, and the orphans of that."""
+        """The processes that bash started, and the orphans it adopted."""
         found = proc.children(self.pid)
         if self._adopter:
             found += [pid for pid in proc.children(self._adopter) if pid != self.pid]
         return found
 
     def descendants(self) -> list[int]:
-        """Everything below bash, nearest first."""
+        """All processes below bash, nearest first."""
         found = proc.descendants(self.pid)
         if self._adopter:
             found += proc.descendants(self._adopter, (self.pid,))
         return found
 
     def carriers(self, tag: int) -> list[int]:
-        """Those of ``children`` that live and carry that tag."""
+        """The ``children`` that live and carry the tag."""
         return proc.found_among(self.children, lambda pid: proc.tag(pid) == tag and proc.alive(pid))
 
     def present(self) -> Mapping[int, int]:
-        """``descendants`` for ``newer``, each with the time just now: who has its number and began later is another."""
+        """A snapshot for ``newer``: each of the ``descendants`` with the present time.
+
+        The time tells a process from a later one that gets the same pid.
+        """
         return dict.fromkeys(self.descendants(), proc.time_now())
 
     def newer(self, older: Mapping[int, int]) -> list[int]:
-        """As ``descendants``, without who was ``present`` then, and their orphans, which are bash's children by now."""
+        """The ``descendants`` that are not in the snapshot ``older`` (of ``present``), nor orphans of those."""
         if not older:
             return self.descendants()
         heads = self.newer_children(older)
         return heads + [pid for head in heads for pid in proc.descendants(head)]
 
     def living(self, older: Mapping[int, int] = MappingProxyType({}), besides: Container[int] = ()) -> list[int]:
-        """Those of ``newer`` that are more than zombies, without those of ``besides``."""
+        """The processes of ``newer`` that are not zombies and not in ``besides``."""
         return proc.found_among(lambda: self.newer(older), lambda pid: pid not in besides and proc.alive(pid))
 
     def newer_children(self, older: Mapping[int, int]) -> list[int]:
-        """Those of ``children`` that live and are among ``newer``.
+        """The ``children`` that live and are not ``is_older``.
 
-        Each is judged in the one look that finds it: between two looks another orphan becomes bash's child. What has
-        ended meanwhile shows no tag.
+        Each is judged in the same scan that finds it, as bash may adopt another orphan between two scans. Life is
+        checked last: a process that has just ended shows no tag, and so would count as new.
         """
 
-        def is_one(pid: int) -> bool:
+        def is_newer(pid: int) -> bool:
             return not (older and self.is_older(pid, older)) and proc.alive(pid)
 
-        return proc.found_among(self.children, is_one)
+        return proc.found_among(self.children, is_newer)
 
     def is_older(self, pid: int, older: Mapping[int, int]) -> bool:
-        """Is it among those who were ``present`` then, or their orphans?"""
+        """Is the process in the snapshot ``older``, or was it started by one that is?"""
         if pid in older and proc.start_time(pid) <= older[pid]:
             return True
         return self.tags.is_earlier(pid)
 
     def close(self) -> None:
-        """Done again, after it was struck, it does what is left."""
-        SPARE.leave(self)
+        """Close the descriptors. After an interrupted call, a second one closes the rest."""
+        SPARE.release(self)
         while self._lists:
             fd, _ = self._lists[-1]
-            del self._lists[-1]  # no call, in which Ctrl-C could strike
+            del self._lists[-1]  # not a call: KeyboardInterrupt cannot be raised between this and the close
             os.close(fd)
 
 
-_LOOKS: Final = 20  # other processes may start all the time
+class Tags:
+    """The tags of one session. ``pid``: its bash; ``first``: the tag with which bash started."""
+
+    def __init__(self, pid: int, first: int) -> None:
+        self._pid, self.all = pid, range(first, first + GENERATIONS)
+        self.latest = first  # carried by what bash starts now
+        self.is_shared = False  # does a process that an earlier call left carry the latest tag, too?
+
+    def renew(self, living: Iterable[int]) -> None:
+        """Give bash a tag that none of the ``living`` processes carries. If bash had lost its tag, it has one again.
+
+        If they carry all sixteen tags, the next in order is used again. A process that carries it then counts as new.
+        """
+        following = self.latest - self.all.start + 1
+        candidates = [*self.all[following:], *self.all[: following - 1]]
+        carried = {proc.tag(pid) for pid in living}
+        self.is_shared = True
+        with suppress(OSError, ValueError):  # a lower hard limit was set, or this process has changed its user
+            tag = next((tag for tag in candidates if tag not in carried), candidates[0])
+            resource.prlimit(self._pid, LIMIT, (tag, resource.prlimit(self._pid, LIMIT)[1]))
+            self.latest, self.is_shared = tag, tag in carried
+
+    def is_earlier(self, pid: int) -> bool:
+        """Does the process carry an earlier tag? Then an earlier call left it, or left a process that started it.
+
+        False for a process that has lost its tag.
+        """
+        return (tag := proc.tag(pid)) in self.all and tag != self.latest
+
+
+_SCANS: Final = 20  # at most: other processes may keep starting
 
 
 class Orphans:
-    """Finds the orphans of one bash. Made when its process has started, before anything is typed to bash."""
+    """Finds orphans of one bash that another process has adopted.
+
+    Make it once bash's process has started, and before bash gets any input.
+    """
 
     def __init__(self) -> None:
         self._born = proc.time_now()
         self._before = proc.adopting_lists()
 
     def find(self, tags: range, directories: Collection[str], besides: Collection[int]) -> Iterator[int]:
-        """Living processes that carry such a tag, or write to a file below such a directory.
+        """Yield living processes that carry one of the tags, or write to a file below one of the directories.
 
-        ``besides`` are not looked at, nor is what is below them. It yields 0 after each look at a process that is not
-        one of them, so that the caller can do other work in between.
-        A process that forks and ends during a look is missed, and so is its child; and a list may lack some. So a look
-        that finds none is repeated until no new process has appeared.
+        Skips the processes ``besides``, and all below them. After each process that does not match it yields 0, so
+        that the caller can do other work in between.
+        One scan misses a process that forks and ends during it, and the child as well. The kernel's list may also be
+        incomplete. So a scan that finds nothing is repeated until no new process appears.
         """
-        seen = set[int]()  # 0 is new to the first look: there is always a second one
-        for _ in range(_LOOKS):
+        seen = set[int]()  # 0 is new to the first scan: there is always a second one
+        for _ in range(_SCANS):
             known, found = len(seen), False
-            for pid in self._newer(tags, besides):
-                is_one = pid not in seen and _is_one(pid, tags, directories)
+            for pid in self._candidates(tags, besides):
+                matches = pid not in seen and _is_of_session(pid, tags, directories)
                 seen.add(pid)
-                found = found or is_one
-                yield pid if is_one else 0
+                found = found or matches
+                yield pid if matches else 0
             if found or len(seen) == known:
                 return
 
-    def _newer(self, tags: range, besides: Collection[int]) -> Iterator[int]:
-        """Processes younger than bash that may have been below it; 0 for each other one, and for each list.
+    def _candidates(self, tags: range, besides: Collection[int]) -> Iterator[int]:
+        """Yield processes younger than bash that may have been below it; 0 for any other process, and for each list.
 
-        Where a list cannot be read (hidepid), it looks at all processes.
+        Scans all processes where a list cannot be read (hidepid).
         """
         lists = proc.adopting_lists() or {"": b" ".join(b"%d" % pid for pid in proc.everyone())}
         for path, text in lists.items():
@@ -179,17 +192,17 @@ class Orphans:
                     continue
                 if 0 < proc.start_time(pid) < self._born:
                     if b" %d " % pid in before:
-                        break  # all that stand before it in the list were there before it
+                        break  # it was in the list before bash started, and so were all before it
                     yield 0
                 elif (tag := proc.tag(pid)) >= LOWEST and tag not in tags:
-                    yield 0  # another session's, as is all that is below it
+                    yield 0  # of another session, and so is everything below it
                 else:
                     yield pid
                     yield from proc.below(pid, besides)
 
 
-def _is_one(pid: int, tags: range, directories: Collection[str]) -> bool:
+def _is_of_session(pid: int, tags: range, directories: Collection[str]) -> bool:
     if pid == 0:
         return False
     carries = proc.tag(pid) in tags
-    return (carries or any(readers.writes_below(pid, one) for one in directories)) and proc.alive(pid)
+    return (carries or any(activity.writes_below(pid, one) for one in directories)) and proc.alive(pid)

@@ -1,6 +1,7 @@
-"""What /proc tells of processes, also where the host has no descriptor free.
+"""Reads /proc: processes with their state, children, tags and namespaces, and paths, as another process sees them.
 
-Law: it looks, and changes nothing.
+Nothing here acts on a process. ``SPARE`` keeps one descriptor in reserve, so that a read works even if the host has no
+descriptor free.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import errno
 import os
 import sys
 import time
-from _thread import RLock  # what threading has, too; a command line's start does without that
+from _thread import RLock  # `threading` has it, too, but slows the start of the command line
 
 TYPE_CHECKING = False
 
@@ -24,55 +25,55 @@ FULL: Final = {errno.EMFILE, errno.ENFILE}  # no descriptor is left, for this pr
 
 
 class Spare:
-    """One descriptor that is kept back while somebody wants it: closed for a look where no other is free."""
+    """A descriptor in reserve: it is open while somebody needs it, and closed for a call that finds no other free."""
 
     def __init__(self) -> None:
-        # One thread looks at a time: another would take what was given up. A signal's handler, or a garbage
-        # collection, that ends a session in the middle of a look is in the same thread.
+        # Only one thread at a time may call: another one would take the descriptor that was freed. Reentrant, as a
+        # signal handler or a garbage collection may end a session during a call.
         self._lock = RLock()
-        self._wanted: set[object] = set()
+        self._owners: set[object] = set()
         self._fd = -1
 
-    def want(self, who: object) -> None:
-        """Keep one for them from now on."""
+    def reserve(self, owner: object) -> None:
+        """Keep a descriptor in reserve until the owner releases it."""
         with self._lock:
-            self._wanted.add(who)
-            self._keep()
+            self._owners.add(owner)
+            self._open()
 
-    def leave(self, who: object) -> None:
-        """With the last of them the descriptor goes."""
+    def release(self, owner: object) -> None:
+        """The owner needs no reserve any more. With the last owner the descriptor is closed."""
         with self._lock:
-            self._wanted.discard(who)
-            if not self._wanted:
-                self._give_up()
+            self._owners.discard(owner)
+            if not self._owners:
+                self._close()
 
-    def look(self, how: Callable[[], T]) -> T:
-        """Do what needs one descriptor for a moment. Raises OSError."""
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function that needs one descriptor for a moment. Raises its OSError."""
         with self._lock:
             try:
-                return how()
+                return function()
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                self._give_up()
-                return how()
+                self._close()
+                return function()
             finally:
-                if self._wanted:
-                    self._keep()
+                if self._owners:
+                    self._open()
 
-    def forget(self) -> None:
-        """In a forked child: it has no session yet, and another thread of its parent may have held the lock."""
-        self._give_up()
+    def reset(self) -> None:
+        """Start again in a forked child. It has no session yet, and another thread may have held the lock."""
+        self._close()
         self.__init__()  # type: ignore[misc]
 
-    def _keep(self) -> None:
+    def _open(self) -> None:
         if self._fd < 0:
             try:
                 self._fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
-                return  # the next look tries again
+                return  # the next call tries again
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -80,52 +81,52 @@ class Spare:
 
 SPARE: Final = Spare()
 
-os.register_at_fork(after_in_child=SPARE.forget)
+os.register_at_fork(after_in_child=SPARE.reset)
 
-_AT_ONCE = 1 << 16  # bytes; of what is longer than a page the kernel gives less
-_TICKS = os.sysconf("SC_CLK_TCK")  # in a second
-_SHORT = 4000  # bytes; what is shorter was given whole: the smallest page has 4096
-_LISTINGS = 20  # of all processes; others may come and go all the time
-_LINKS = 40  # as many as the kernel follows: what leads round in a circle leads nowhere
+_READ_SIZE = 1 << 16  # bytes; the kernel returns at most a page of a longer file
+_TICKS = os.sysconf("SC_CLK_TCK")  # per second
+_SHORT = 4000  # bytes; a shorter text is complete, as the smallest page has 4096
+_LISTINGS = 20  # at most, of all processes: others may come and go all the time
+_LINKS = 40  # the most symbolic links that the kernel follows in one path
 _PIDFD_GET_INFO = 0xC040FF0B  # <linux/pidfd.h>: of the first 64 bytes of struct pidfd_info
 _PIDFD_INFO_EXIT = 1 << 3
 
 
 def _pages(path: str, most: int) -> list[bytes]:
-    """What so many reads give; nothing where it may not be read."""
+    """The data of at most so many reads; empty where the file cannot be read."""
 
-    def look() -> list[bytes]:
-        # A file object, which a signal's handler that raises cannot leave open: it may strike before any `try`.
+    def read_pages() -> list[bytes]:
+        # A file object closes itself if a signal handler raises an exception before any `try`.
         with open(path, "rb", buffering=0) as file:
             pages: list[bytes] = []
-            while len(pages) < most and (page := os.read(file.fileno(), _AT_ONCE)):
+            while len(pages) < most and (page := os.read(file.fileno(), _READ_SIZE)):
                 pages.append(page)
             return pages
 
     try:
-        return SPARE.look(look)
+        return SPARE.call(read_pages)
     except OSError:
         return []
 
 
 def read(path: str) -> bytes:
-    """What is shorter than a page: one read gives it whole."""
+    """The content of a file that is shorter than a page: one read returns it all."""
     return b"".join(_pages(path, 1))
 
 
 def names(path: str) -> list[str]:
     """The names in a directory."""
     try:
-        return SPARE.look(lambda: os.listdir(path))
+        return SPARE.call(lambda: os.listdir(path))
     except OSError:
         return []
 
 
 def lines(path: str) -> list[str]:
-    """Of a file that one read may not give whole: of a list, the kernel gives a page at a time."""
+    """The lines of a file of any length."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read().split("\n")[:-1]  # a name may hold what else ends a line
+            return file.read().split("\n")[:-1]  # not splitlines: a name may contain other line boundaries
     except OSError:
         return []
 
@@ -136,47 +137,47 @@ def available() -> bool:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat after the name (which may hold anything): state first, then proc(5) field 4 on."""
+    """The fields of /proc/PID/stat after the name, which may contain anything: the state, then field 4 (proc(5)) on."""
     return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def state(pid: int) -> str:
-    """R, S, D, T, Z ... as in ps(1); "" when there is no such process."""
+    """The state of a process, R, S, D, T, Z ... as in ps(1); "" if there is no such process."""
     fields = _stat(pid)
     return fields[0].decode() if fields else ""
 
 
 def start_time(pid: int) -> int:
-    """Clock ticks from boot to the process's start: with the pid it names a process for ever. 0 when it is gone."""
+    """The start of a process, in clock ticks since boot; 0 if it has ended. With the pid, this identifies a process."""
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
 
 
 def parent(pid: int) -> int:
-    """Of a zombie, too; 0 when it is gone."""
+    """The parent of a process or zombie; 0 if it has gone."""
     fields = _stat(pid)
     return int(fields[1]) if len(fields) > 1 else 0
 
 
 def time_now() -> int:
-    """What ``start_time`` is of a process that starts just now."""
+    """The ``start_time`` of a process that starts now."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9
 
 
 def is_gone(pid: int, start: int) -> bool:
-    """Has the process that was started at that time ended? Not when we cannot know: without a free descriptor, say."""
+    """Has the process with that start time ended? False if we cannot know, for example without a free descriptor."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
-        return not _is_there(pid)  # or /proc hides it
+        return not _exists(pid)  # /proc may hide it
     except OSError:
         return False
     return len(fields) > 19 and (int(fields[19]) != start or _has_ended(fields))
 
 
-def _is_there(pid: int) -> bool:
-    """Is there such a process? Also where /proc hides it (hidepid), as it does one of ours that may not be traced."""
+def _exists(pid: int) -> bool:
+    """Is there such a process? Works if /proc hides it (hidepid), as it may hide our own that cannot be traced."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -187,19 +188,19 @@ def _is_there(pid: int) -> bool:
 
 
 def processor_time(pid: int) -> float:
-    """Seconds that a process has run (infinite where the kernel keeps no count)."""
+    """The processor time of a process in seconds; infinite if the kernel does not count it."""
     words = read(f"/proc/{pid}/schedstat").split()
     return int(words[0]) / 1e9 if len(words) == 3 else float("inf")
 
 
 def alive(pid: int) -> bool:
-    """Is it there, and more than a zombie?"""
+    """Does the process exist, and is it not a zombie?"""
     fields = _stat(pid)
     return fields != [] and not _has_ended(fields)
 
 
 def _has_ended(fields: list[bytes]) -> bool:
-    """Not where only its first thread has: it shows as a zombie then, and runs on in the others."""
+    """Is the process a zombie? One whose first thread has ended looks like a zombie, but its other threads run on."""
     return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
 
 
@@ -215,10 +216,11 @@ def open_children(pid: int) -> int:
 
 
 def _children(path: str) -> list[int]:
-    """All that a list names which the kernel gives a page at a time, and finds its place in by counting.
+    """The pids in a list of children.
 
-    Where some of an earlier page have gone between two reads, as many of the next are passed over (or all, and no next
-    page comes). They stand in an earlier page by then: a long list is read again, until that brings nobody new.
+    The kernel returns such a list in pages, and finds the start of the next page by counting. If processes of an
+    earlier page end between two reads, the next read skips as many others, or ends early. Those skipped are on an
+    earlier page by then. So a long list is read again, until a reading brings no new pid.
     """
     found: dict[bytes, None] = {}
     for _ in range(_LISTINGS):
@@ -230,12 +232,12 @@ def _children(path: str) -> list[int]:
 
 
 def descendants(pid: int, besides: Iterable[int] = ()) -> list[int]:
-    """Everything below a process, nearest first, without the families of ``besides``."""
+    """All processes below a process, nearest first, without those in ``besides`` and everything below them."""
     return list(below(pid, besides))
 
 
 def below(pid: int, besides: Iterable[int] = ()) -> Iterator[int]:
-    """``descendants``, each as it is found."""
+    """Yield the ``descendants``, each as soon as it is found."""
     seen = set(besides)
     queue = [pid]
     while queue:
@@ -247,7 +249,7 @@ def below(pid: int, besides: Iterable[int] = ()) -> Iterator[int]:
 
 
 def lineage(pid: int) -> list[int]:
-    """The process, its parent, and so on, up to ours or to the first of all."""
+    """The process, its parent, and so on, up to this process or the first of all, both excluded."""
     found: list[int] = []
     while pid > 1 and pid != os.getpid() and pid not in found:
         found.append(pid)
@@ -256,21 +258,21 @@ def lineage(pid: int) -> list[int]:
 
 
 def adopting_lists() -> dict[str, bytes]:
-    """The text, by path, of each list of children to which the kernel may append an orphan of a child of ours.
+    """The lists of children to which the kernel may add an orphan of a child of ours: their text by path.
 
-    The orphan goes to the nearest process above that asked for orphans (PR_SET_CHILD_SUBREAPER, which nobody can see),
-    or to the first of the PID namespace, and there to the first thread. Of this process all threads are read: a program
-    that has replaced a child of ours can give it a sibling (CLONE_PARENT). Each list is read once, so it may lack some:
-    see ``_children``. Empty where a list may not be read, or one of these processes has just ended.
+    The kernel gives the orphan to the nearest ancestor that asked for orphans (PR_SET_CHILD_SUBREAPER, which is not
+    visible), or to the first process of the PID namespace; there always to the first thread. Of this process all
+    threads are read, as a program in a child of ours can start a sibling (CLONE_PARENT). Each list is read only once,
+    so it may be incomplete: see ``_children``. Empty if a list may not be read, or if one of the processes just ended.
     """
     pids: list[int] = []
     pid = os.getpid()
     while pid not in pids:
         fields = _stat(pid)
-        if not fields or fields[0] == b"Z":  # its first thread has ended: orphans go to another
+        if not fields or fields[0] == b"Z":  # its first thread has ended: another one gets the orphans
             return {}
         pids.append(pid)
-        pid = int(fields[1]) or 1  # 0: of the first, or of one that has come in from outside
+        pid = int(fields[1]) or 1  # 0: this is the first process, or its parent is outside of the namespace
     if pid != 1 or not available():
         return {}
     paths = [f"/proc/{pids[0]}/task/{thread}/children" for thread in names(f"/proc/{pids[0]}/task")]
@@ -279,33 +281,33 @@ def adopting_lists() -> dict[str, bytes]:
 
 
 def everyone() -> Iterator[int]:
-    """All process ids that we can see."""
+    """Yield all visible process ids."""
     for name in names("/proc"):
         if name.isdigit():
             yield int(name)
 
 
 def tag(pid: int) -> int:
-    """Its soft RLIMIT_LOCKS (see ``tags``); -1 when there is none, or it may not be looked at."""
+    """The tag of a process (see ``family``): its soft RLIMIT_LOCKS. -1 if it has none, or we may not look."""
     words = read(f"/proc/{pid}/limits").partition(b"Max file locks")[2].split(maxsplit=1)
     return int(words[0]) if words and words[0].isdigit() else -1
 
 
 def tagged(low: int, high: int) -> list[int]:
-    """Living processes whose tag lies in the range: what a session started, whoever adopted it."""
+    """The living processes whose tag is in the range, wherever they are."""
     return sorted(found_among(everyone, lambda pid: low <= tag(pid) <= high and alive(pid)))
 
 
-def found_among(listed: Callable[[], Iterable[int]], is_one: Callable[[int], bool]) -> list[int]:
-    """Those listed of whom that is true.
+def found_among(listed: Callable[[], Iterable[int]], matches: Callable[[int], bool]) -> list[int]:
+    """The listed processes that match.
 
-    One that forks and ends meanwhile is not seen, and its child was not there yet: before it is said that there is
-    none, those who have come since are looked at, too.
+    One scan misses a process that forks and ends during it, and its child as well. So if none matches, the list is
+    scanned again for processes that are new since, until there are none.
     """
     seen: set[int] = set()
     for _ in range(_LISTINGS):
         fresh = [pid for pid in listed() if pid not in seen]
-        found = [pid for pid in fresh if is_one(pid)]
+        found = [pid for pid in fresh if matches(pid)]
         if found or not fresh:
             return found
         seen.update(fresh)
@@ -313,7 +315,7 @@ def found_among(listed: Callable[[], Iterable[int]], is_one: Callable[[int], boo
 
 
 def identity(file: str | int) -> tuple[int, int]:
-    """What tells a file from all others: its device and inode; zeros for one that is gone, or may not be looked at."""
+    """The device and inode of a file, which identify it; zeros if it does not exist, or we may not look."""
     try:
         found = os.stat(file)
     except OSError:
@@ -322,17 +324,17 @@ def identity(file: str | int) -> tuple[int, int]:
 
 
 def run_the_same(pid: int, other: int) -> bool:
-    """Is it the same file that both run, or another of its name? No when one has ended, or may not be looked at."""
+    """Do both processes run the same program: the same file, or files of one name? False if we may not look."""
     ours, theirs = f"/proc/{pid}/exe", f"/proc/{other}/exe"
     return identity(ours) == identity(theirs) != (0, 0) or _program(ours) == _program(theirs) != ""
 
 
-def _program(link_to_it: str) -> str:
-    return os.path.basename(link(link_to_it)).removesuffix(" (deleted)")  # by an upgrade
+def _program(path: str) -> str:
+    return os.path.basename(link(path)).removesuffix(" (deleted)")  # deleted by an upgrade
 
 
 def namespace() -> str:
-    """Names our PID namespace: what another one calls a pid tells nothing here."""
+    """The id of our PID namespace. Pids of another namespace mean nothing here."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
@@ -340,9 +342,9 @@ def namespace() -> str:
 
 
 def is_confined(pid: int) -> bool:
-    """Is it in a PID namespace below ours, and another user namespace, as what is in a sandbox is?
+    """Is the process in a PID namespace below ours, and in another user namespace? In a sandbox it is in both.
 
-    What has ended counts as confined, and so does what /proc hides; 0, a process above or beside us, does not.
+    A process that has ended, or that /proc hides, counts as confined. 0, a process outside our namespace, does not.
     """
     if pid == 0 or len(_numbers(pid)) == 1:
         return False
@@ -351,9 +353,9 @@ def is_confined(pid: int) -> bool:
 
 
 def _numbers(pid: int) -> list[bytes]:
-    """Its number in each of its PID namespaces, from ours on; none of one that has ended.
+    """The pids of a process, in our PID namespace and each one below it; empty if it has ended.
 
-    Where /proc hides it (hidepid), its pidfd tells.
+    If /proc hides the process (hidepid), they come from a pidfd.
     """
     if numbers := field(pid, b"NSpid").split():
         return numbers
@@ -375,12 +377,15 @@ def _user_namespace(pid: int | str) -> int:
 
 
 def _has_all_users(pid: int) -> bool:
-    """Is it in the first user namespace, or in one that only root can make? Of all that may not be traced, too."""
+    """Is the process in the first user namespace, or in another that maps all users, as only root can make?
+
+    This is visible even for processes that may not be traced.
+    """
     return read(f"/proc/{pid}/uid_map").split() == [b"0", b"0", b"4294967295"]
 
 
 def link(path: str) -> str:
-    """Where a symbolic link points; "" when it may not be read."""
+    """The target of a symbolic link; "" if it cannot be read."""
     try:
         return os.readlink(path)
     except OSError:
@@ -388,23 +393,23 @@ def link(path: str) -> str:
 
 
 def resolve(path: str, root: str = "") -> tuple[str, list[str]]:
-    """An existing path as it is without symbolic links, and those that it leads through, for who has that root."""
-    here, ahead = "/", path.split("/")
+    """An existing path without symbolic links, and the links that it led through; for a process with that root."""
+    resolved, rest = "/", path.split("/")
     links: list[str] = []
-    while ahead and len(links) <= _LINKS:
-        there = os.path.normpath(os.path.join(here, ahead.pop(0)))
-        if (target := link(root + there)) == "":
-            here = there
+    while rest and len(links) <= _LINKS:
+        following = os.path.normpath(os.path.join(resolved, rest.pop(0)))
+        if (target := link(root + following)) == "":
+            resolved = following
             continue
-        links.append(there)
-        ahead = target.split("/") + ahead
-        here = "/" if target.startswith("/") else here
-    return os.path.join(here, *ahead), links  # the rest leads round in a circle, and so nowhere
+        links.append(following)
+        rest = target.split("/") + rest
+        resolved = "/" if target.startswith("/") else resolved
+    return os.path.join(resolved, *rest), links  # ``rest`` is not empty if the links form a circle
 
 
 def exit_status(pidfd: int) -> int | None:
-    """How a process ended that somebody else has reaped, as wait(2) has it; None before Linux 6.15, which tells it."""
-    import fcntl  # a command line's start does without them
+    """The wait(2) status of a process that somebody else has reaped; None before Linux 6.15."""
+    import fcntl  # imported here, as the start of the command line does not need them
     import struct
 
     if pidfd < 0:
@@ -414,45 +419,45 @@ def exit_status(pidfd: int) -> int | None:
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
     except OSError:
         return None
-    told, status = struct.unpack_from("Q", info)[0], struct.unpack_from("i", info, 60)[0]
-    return int(status) if told & _PIDFD_INFO_EXIT else None
+    filled, status = struct.unpack_from("Q", info)[0], struct.unpack_from("i", info, 60)[0]
+    return int(status) if filled & _PIDFD_INFO_EXIT else None
 
 
 def umask() -> int:
-    """This process's; os.umask can only ask by changing it, under the feet of other threads."""
+    """The umask of this process. os.umask can read it only by changing it, which other threads would notice."""
     return int(field("self", b"Umask") or b"22", 8)
 
 
 def environment(pid: int) -> dict[str, str]:
-    """With which it was started; empty where that may not be seen, or it has ended."""
+    """The environment with which a process was started; empty if we may not look, or it has ended."""
     text = os.fsdecode(b"".join(_pages(f"/proc/{pid}/environ", sys.maxsize)))
     entries = (entry.partition("=") for entry in text.split("\0"))
     return {name: value for name, equals, value in entries if equals}
 
 
 def filters() -> bytes:
-    """How many filters of system calls are over this thread (seccomp(2)), where that is told; empty without any."""
+    """The number of seccomp filters of this thread, as text: "some" where the kernel does not count, empty if none."""
     filtered = field("thread-self", b"Seccomp") == b"2"
     return (field("thread-self", b"Seccomp_filters") or b"some") if filtered else b""
 
 
 def tracer(pid: int) -> int:
-    """The thread that traces a process; 0 when none does."""
+    """The thread that traces a process; 0 if none does."""
     return int(field(pid, b"TracerPid") or b"0")
 
 
 def field(pid: int | str, name: bytes) -> bytes:
-    """A field of /proc/PID/status, which everybody may read."""
+    """A field of /proc/PID/status, which every user may read."""
     return _line(f"/proc/{pid}/status", name)
 
 
 def _line(path: str, name: bytes) -> bytes:
-    """What a file says behind that name."""
+    """The value of the line that starts with that name and a colon."""
     return read(path).partition(b"\n%b:" % name)[2].partition(b"\n")[0].strip()
 
 
 def root() -> int:
-    """The owner of root's files as we see it: the overflow id, in a user namespace that does not map root."""
+    """The owner that root's files have here. In a user namespace that does not map root, it is the overflow id."""
     try:
         return os.stat("/proc/sys").st_uid
     except OSError:

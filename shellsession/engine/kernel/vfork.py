@@ -1,11 +1,13 @@
-"""Starts a program without copying this process: its child borrows our memory until execve, as posix_spawn's does.
+"""Starts a program without copying this process: the child borrows our memory until execve, as in posix_spawn.
 
-Law: nothing of Python runs in that child, only C calls that were worked out before, one after the other.
+No Python runs in that child. It only makes a list of C calls that was prepared before, one after the other.
 
-To copy a host of 40 MB takes 3.5 ms, one of 440 MB 11 ms, and runs what every library in it has to say about a fork
-(some warn of it, some hang where there are threads). To borrow takes 0.8 ms, whatever the host is. But posix_spawn and
-subprocess know no call by which a process adopts what its children leave behind (PR_SET_CHILD_SUBREAPER). So the child
-gets contexts (makecontext(3)), each of which makes one call and goes on with the next.
+A fork of a host of 40 MB takes 3.5 ms, one of 440 MB 11 ms. It also runs the fork handlers of every library in the
+host: some warn, some hang where there are threads. Borrowing takes 0.8 ms, whatever the size of the host. posix_spawn
+and subprocess cannot make the child adopt orphans (PR_SET_CHILD_SUBREAPER). So the child runs a chain of contexts
+(makecontext(3)): each makes one call and continues with the next.
+
+Where borrowing is not possible (``is_possible``), ``spawn`` forks and makes the same calls.
 """
 
 from __future__ import annotations
@@ -24,28 +26,28 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NoReturn
 
-# A function of the C library that leaves errno alone when it does well, and what it is called with: numbers, or bytes
-# that it only reads.
+# A function of the C library, and its arguments: numbers, or bytes that it only reads. It must leave errno alone when
+# it succeeds.
 Call = tuple[str, tuple[Any, ...]]
-# Marks a place in a list of calls: those before it may fail, from here on a failure counts.
+# A place in a list of calls: those before it may fail, a failure after it is an error.
 FORGIVE: Final[Call] = ("memset", ())
 
 _CLONE_VM, _CLONE_VFORK, _CLONE_PARENT_SETTID = 0x100, 0x4000, 0x100000  # <linux/sched.h>
-# By machine: where <sys/ucontext.h> has uc_sigmask.
+# The offset of uc_sigmask in a ucontext_t (<sys/ucontext.h>), by machine.
 _MASK_AT: Final = {"x86_64": 296, "aarch64": 40}.get(os.uname().machine if sys.maxsize > 1 << 32 else "")
 _CONTEXT: Final = 8192  # bytes: the largest ucontext_t has 4560
-_STACK: Final = 16384  # bytes: the calls need 700, and the loader 4 KiB should it still look for one
+_STACK: Final = 16384  # bytes: the calls need 700, and the loader 4 KiB if it has yet to resolve one
 _SIGSET: Final = 128  # bytes of a sigset_t
-_LAST: Final = 0x7FFFFFFF  # the highest number that a descriptor can have
-_MANY: Final = 1 << 20  # descriptors: where nothing closes them all at once, each takes a call
-KEPT: Final = 3  # the number that one more descriptor has in the program
+_LAST: Final = 0x7FFFFFFF  # the highest possible descriptor
+_MANY: Final = 1 << 20  # at most so many descriptors are closed where that takes a call for each
+KEPT: Final = 3  # the number of the extra descriptor in the program
 _EXECUTE: Final = "execve"
 _NOT_RUN: Final = 127
 
 
 def _library() -> ctypes.CDLL:
     try:
-        # By its name: what was preloaded over its functions may want a larger stack.
+        # By name: preloaded replacements of its functions may need a larger stack.
         return ctypes.CDLL("libc.so.6", use_errno=True)
     except OSError:
         return ctypes.CDLL(None, use_errno=True)  # musl
@@ -53,12 +55,12 @@ def _library() -> ctypes.CDLL:
 
 LIBC: Final = _library()
 
-# Contexts that no child uses any more: to make new ones each time, 400 KB of memory, takes half of what a chain takes.
+# Contexts that no child uses any more. Making new ones each time, 400 KB of memory, takes half the time of a chain.
 _free = deque[Any](maxlen=24)
 
 
 class _Head(ctypes.Structure):
-    """How a ucontext_t begins, wherever Linux has 64 bits."""
+    """The first fields of a ucontext_t, the same on every 64-bit Linux."""
 
     _fields_ = (
         ("flags", ctypes.c_ulong),
@@ -70,7 +72,7 @@ class _Head(ctypes.Structure):
 
 
 def perform(calls: Sequence[Call]) -> None:
-    """Make the calls here. Raises OSError when one has failed, after the last."""
+    """Make the calls in this process. Raises OSError after the last one if any has failed."""
     ctypes.set_errno(0)
     for call in calls:
         if call is FORGIVE:
@@ -81,24 +83,25 @@ def perform(calls: Sequence[Call]) -> None:
 
 
 def spawn(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], kept: int | None = None) -> int:
-    """Make the calls in a child, then run the program there: no signal blocked, no descriptor but the first three.
+    """Make the calls in a child, run the program there, and return the child's process id.
 
-    ``kept``: a descriptor that the program has as well, as KEPT. Gives its process id. Raises OSError, and leaves no
-    child, when a call failed or the program could not be run; what follows a failed call is made all the same, the
-    program too.
+    The program starts with no signal blocked, and with no descriptors but 0, 1, 2 and, as number KEPT, ``kept``. Raises
+    OSError, and leaves no child, if a call failed or the program could not be run. A failed call does not stop the
+    child: it makes the remaining calls, and runs the program, too.
     """
     closed = KEPT
     if kept is not None:
-        # Last: other calls may use what KEPT is here. If that is `kept` itself, dup2 leaves it to be closed by execve.
+        # Last: the other calls may use descriptor KEPT of this process. If that is `kept` itself, dup2 does nothing, so
+        # close-on-exec is cleared explicitly.
         calls, closed = [*calls, ("dup2", (kept, KEPT)), ("fcntl", (KEPT, fcntl.F_SETFD, 0))], KEPT + 1
     return (_borrow if is_possible() else _copy)(calls, program, argv, env, closed)
 
 
 @cache
 def is_possible() -> bool:
-    """Can a child borrow our memory? Not with musl, on machines where nobody has tried it, or before Linux 5.9.
+    """Can a child borrow our memory? Not with musl, on untested machines, or before Linux 5.9.
 
-    Where it cannot (qemu's user mode makes a copy of it) nothing that fails in the child would be told.
+    The last step tries it. In qemu's user mode the child gets a copy, and its failures would go unnoticed.
     """
     functions = ("clone", "getcontext", "makecontext", "setcontext", "close_range")
     if _MASK_AT is None or not all(hasattr(LIBC, name) for name in functions):
@@ -112,9 +115,9 @@ def is_possible() -> bool:
 
 
 def survives(calls: Sequence[Call]) -> bool:
-    """Does a process live on that makes these calls? A copy of this one tries them, for those that a filter kills for.
+    """Does a process survive these calls? A seccomp filter may kill it for one, so a forked child tries them.
 
-    Not one that borrows our memory: before Linux 5.17 a core dump ended all who had that.
+    The child does not borrow our memory: before Linux 5.17 a core dump ended every process that shared it.
     """
     with suppress(OSError):
         return is_possible() and os.waitpid(_clone([*calls, ("_exit", (0,))], borrowing=False), 0)[1] == 0
@@ -122,26 +125,30 @@ def survives(calls: Sequence[Call]) -> bool:
 
 
 def _borrow(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
+    """``spawn`` with a child that borrows our memory."""
     LIBC.__errno_location.restype = ctypes.c_void_p
     forgive: Call = ("memset", (LIBC.__errno_location(), 0, ctypes.sizeof(ctypes.c_int)))
     words, variables = _words(argv), _words(f"{name}={value}" for name, value in env.items())
-    ends: list[Call] = [
+    last: list[Call] = [
         ("close_range", (closed, _LAST, 0)),
         (_EXECUTE, (os.fsencode(program), words, variables)),
         ("_exit", (_NOT_RUN,)),
     ]
-    return _clone([forgive if call is FORGIVE else call for call in calls] + ends)
+    return _clone([forgive if call is FORGIVE else call for call in calls] + last)
 
 
 def _clone(calls: list[Call], borrowing: bool = True) -> int:
-    """A child makes the calls; its process id. Raises OSError: who borrows our memory has our errno, too."""
+    """Start a child that makes the calls; return its process id.
+
+    Raises OSError if a call failed: a child that borrows our memory also sets our errno.
+    """
     stack, before = ctypes.create_string_buffer(_STACK), ctypes.create_string_buffer(_SIGSET)
     LIBC.pthread_sigmask(signal.SIG_BLOCK, None, before)
-    child = ctypes.c_int(0)  # the kernel writes it: Ctrl-C can strike before what clone returns is kept
+    child = ctypes.c_int(0)  # written by the kernel: Ctrl-C may come before the return value of clone is stored
     host = os.getpid()
     try:
         try:
-            # In the child a handler of ours would run on our memory. (signal.pthread_sigmask takes 0.3 ms for all.)
+            # A signal handler would run in the child, on our memory. (signal.pthread_sigmask takes 0.3 ms for this.)
             LIBC.pthread_sigmask(signal.SIG_SETMASK, b"\xff" * _SIGSET, None)
             contexts = _chain(calls)
             top = ctypes.c_void_p(ctypes.addressof(stack) + _STACK & ~0xF)
@@ -151,9 +158,9 @@ def _clone(calls: list[Call], borrowing: bool = True) -> int:
             _free.extend(contexts)
             _check()
         finally:
-            LIBC.pthread_sigmask(signal.SIG_SETMASK, before, None)  # here strikes the Ctrl-C that had to wait
+            LIBC.pthread_sigmask(signal.SIG_SETMASK, before, None)  # a deferred Ctrl-C is raised here
     except BaseException:
-        if os.getpid() == host:  # else a signal handler of the host has forked: it is the parent's
+        if os.getpid() == host:  # else a signal handler of the host has forked, and the child is the parent's
             _reap(child.value)
         raise
     return child.value
@@ -161,30 +168,31 @@ def _clone(calls: list[Call], borrowing: bool = True) -> int:
 
 def _reap(child: int) -> None:
     if child > 0:
-        with suppress(ProcessLookupError, ChildProcessError):  # this host ignores SIGCHLD
+        with suppress(ProcessLookupError, ChildProcessError):  # the host may ignore SIGCHLD: then there is no zombie
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
 
 def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], closed: int) -> int:
-    _words(argv)
+    """``spawn`` by fork. The child reports an error over a pipe."""
+    _words(argv)  # raises ValueError for a null byte, as ``_borrow`` does
     host, pid = os.getpid(), 0
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     above = soft if 0 < soft < _MANY else _MANY
     reader, writer = os.pipe()
     try:
         with warnings.catch_warnings():
-            # Python 3.12 warns of a fork among threads; the child does nothing but system calls until exec.
+            # Python 3.12 warns of a fork in a process with threads; the child makes only system calls until exec.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
-            _become(calls, program, argv, env, writer, range(closed, above))
+            _execute(calls, program, argv, env, writer, range(closed, above))
         os.close(writer)
         writer = -1
         if number := os.read(reader, 16):
             raise OSError(int(number), os.strerror(int(number)))
     except BaseException:
-        if os.getpid() != host:  # Ctrl-C struck in the copy: it must not go on with the host's program
+        if os.getpid() != host:  # an exception in the child, such as Ctrl-C: it must not continue the host's program
             os._exit(_NOT_RUN)
         _reap(pid)
         raise
@@ -195,9 +203,10 @@ def _copy(calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str
     return pid
 
 
-def _become(
+def _execute(
     calls: Sequence[Call], program: str, argv: list[str], env: Mapping[str, str], writer: int, closed: range
 ) -> NoReturn:
+    """In a forked child: make the calls, and run the program; write the number of an error to ``writer``."""
     try:
         perform(calls)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -211,9 +220,9 @@ def _become(
 
 
 def _chain(calls: Sequence[Call]) -> list[Any]:
-    """Contexts that make one call each and go on with the next; the calls must stay as long as they do.
+    """Contexts that make one call each and continue with the next. The caller keeps the calls alive as long as these.
 
-    Each has a stack of its own behind it, where makecontext leaves the way to the next.
+    Each context is followed by its own stack, where makecontext stores the link to the next.
     """
     chain: list[Any] = []
     for name, arguments in reversed(calls):
@@ -234,11 +243,12 @@ def _chain(calls: Sequence[Call]) -> list[Any]:
 
 
 def _plain(arguments: tuple[Any, ...]) -> list[Any]:
-    """As numbers of the machine's width; bytes are passed by their address."""
+    """The arguments for ctypes: integers as C longs, anything else (bytes) as it is."""
     return [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
 
 
 def _words(texts: Iterable[str]) -> Any:
+    """A C array of strings that ends with NULL. Raises ValueError for a null byte in a text."""
     words = list(texts)
     encoded = os.fsencode("\0".join(words)).split(b"\0") if words else []
     if len(encoded) != len(words):

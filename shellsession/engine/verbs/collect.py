@@ -18,7 +18,7 @@ from ..bash.shell import Shell
 from ..io.control import fresh_nonce
 from ..io.streams import CHUNK, SMALL, Stream
 from ..io.threads import SOON, Steps, Wait
-from ..kernel.readers import at_terminal
+from ..kernel.activity import at_terminal
 from ..wire import Framer, mark_line
 from .command import LOOK_PLAIN, LOOK_TERMINAL, Call, Reader
 
@@ -298,7 +298,7 @@ def ask(shell: Shell, line: bytes, patience: float = 1.0) -> Steps[bytes | None]
     shell.continue_stopped()
     until = time.monotonic() + patience
     while framer.mark is None:
-        data = shell.control.hear(framer) if (yield Wait((shell.control.fd,), until)) else b""
+        data = shell.control.read(framer) if (yield Wait((shell.control.fd,), until)) else b""
         if data == b"" or (framer.mark is None and time.monotonic() >= until):
             return None
     shell.control.lines_taken(framer.mark)
@@ -310,7 +310,7 @@ class UnattendedReader:
 
     def __init__(self, call: Call, terminal: Stream, reader: Reader) -> None:
         self._call, self._terminal, self._reader = call, terminal, reader
-        self._lock = threading.RLock()  # reentrant: see draining.Drainer
+        self._lock = threading.RLock()  # reentrant: see background.Drainer
         self.stopped = False
         self.thread = 0  # in whose callback it is just now: that one cannot use the session
         self._reads = [(stream.fd, partial(self._read, name, stream)) for name, stream in call.streams]

@@ -24,7 +24,7 @@ from ...models import TTY, Outcome, Request, Result, Stream as StreamName
 from ...signatures import AnyJob
 from ..io.output import NO_SPILLS, Capture, Spills
 from ..io.streams import Stream
-from ..kernel import proc, readers
+from ..kernel import activity, proc
 from ..kernel.family import Family
 from ..kernel.signals import kill
 from ..wire import Framer
@@ -67,7 +67,7 @@ class Job(AnyJob):
         self.number = next(_NUMBERS)
         self.pids = tuple(pids)
         self._started = {pid: proc.start_time(pid) for pid in pids}
-        self._lock = threading.RLock()  # reentrant: see draining.Drainer
+        self._lock = threading.RLock()  # reentrant: see background.Drainer
         self._open: dict[int, tuple[Stream, Capture, Callable[[], None]]] = {}  # and how to have it read no more
         self._captures: dict[str, Capture] = {}
         self._lent = -1
@@ -182,7 +182,7 @@ class Job(AnyJob):
             yield from proc.descendants(parent)
         if files := self._held():
             # Asked anew: of one that has been closed since, a stranger's terminal may have the number.
-            holders = readers.holders(self._family.descendants(), files)
+            holders = activity.holders(self._family.descendants(), files)
             yield from (pid for pid, file in holders if file in self._held())
 
     def _held(self) -> set[tuple[int, int]]:

@@ -18,11 +18,12 @@ from typing import Final, Literal
 
 from ...errors import GONE
 from ...models import Outcome, Result, Stream as StreamName
+from ...text import signal_name
 from ..bash.shell import Shell
 from ..io.streams import Stream
 from ..io.threads import Steps, T, Wait, shielded
-from ..kernel import proc, readers
-from ..kernel.signals import kill, undisturbed
+from ..kernel import activity, proc
+from ..kernel.signals import kill, signals_deferred
 from ..wire import GUARDS, NOWHERE, Mark, closes_descriptors, is_blank, one_of, sets_errexit, switches_editing
 from . import collect
 from .collect import DEAD, INTERRUPT, MARK, What
@@ -87,12 +88,12 @@ def _kind(shell: Shell, pid: int, held: set[tuple[int, int]]) -> _Kind:
     is_fork = proc.state(pid) in ("R", "D") and proc.run_the_same(pid, shell.pid)
     if is_fork and proc.processor_time(pid) < _FORK:
         return "either"
-    if readers.at_end_of_input(pid) and readers.may_write_to(pid, held):
-        if not readers.ignores(pid, signal.SIGINT):
+    if activity.at_end_of_input(pid) and activity.may_write_to(pid, held):
+        if not activity.ignores(pid, signal.SIGINT):
             return "substitution"
         return "either" if shell.version >= _IGNORES_SIGINT_SINCE else "job"
     # It may be the last to write to what another process substitution reads: look again when it is gone.
-    return "either" if readers.is_ending(pid) else "job"
+    return "either" if activity.is_ending(pid) else "job"
 
 
 # Characters of a startup command that failed, and of its stderr, that its error has.
@@ -137,9 +138,9 @@ def _make_job(engine: Core, shell: Shell, call: Call, pids: list[int], held: lis
     for one in engine.jobs:
         if one.tag == tags.latest:  # come round again, or it could not be renewed
             one.tag = 0
-    with undisturbed():  # a stream is the shell's or the job's, or nobody closes it
+    with signals_deferred():  # a stream is the shell's or the job's, or nobody closes it
         for name, stream in held:
-            if shell.streams.part_with(stream):
+            if shell.streams.detach(stream):
                 engine.forget_fd(stream.fd)
                 job.adopt(name, stream, call.fresh_capture(), engine.reader)
     engine.jobs = remembered(engine.jobs)
@@ -276,7 +277,7 @@ def _hung_up(shell: Shell, call: Call) -> list[int]:
     The command can print such a line as well: a process that lives is a stranger.
     """
     known = list(call.older)
-    if call.ending is None and not shell.launch.apart:  # in a sandbox bash knows other numbers than we
+    if call.ending is None and not shell.launch.is_sandboxed:  # in a sandbox bash knows other numbers than we
         capture = call.stdout if call.request.merge_stderr else call.stderr
         known += map(int, _NOTICE.findall(capture.peek()[0]))
     return [pid for pid in known if not proc.alive(pid)]
@@ -291,19 +292,14 @@ def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | No
     if status is None:
         return "the session's bash has ended"
     if status < 0:
-        return f"the session's bash was killed by signal {-status}{_name_of(-status)}"
+        name = signal_name(-status)  # a real-time signal has none
+        return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
     if status and (engine.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
         hint = "; closing the descriptors from 10 to 12 does that"
     return f"the command ended the session's bash, with exit status {status}{hint}"
-
-
-def _name_of(number: int) -> str:
-    with suppress(ValueError):  # a real-time signal without a name
-        return f" ({signal.Signals(number).name})"
-    return ""
 
 
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:
@@ -485,7 +481,7 @@ def _give_back(engine: Core, shell: Shell) -> None:
     """Done again, after it was struck (a host with threads is, all the same), it does what is left."""
     engine.withdraw_last()
     engine.terminal_job = None
-    with undisturbed(), ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
+    with signals_deferred(), ExitStack() as steps:  # each is done, whatever goes wrong with another; the last one first
         steps.callback(shell.close)
         steps.callback(engine.on_close)
         for job in engine.jobs:

@@ -24,7 +24,7 @@ from typing import Final
 
 from ..bash.shell import Shell
 from ..io.threads import Steps, Wait
-from ..kernel import proc, readers, vfork
+from ..kernel import activity, proc, vfork
 from ..kernel.signals import kill
 from . import collect
 from .collect import DEAD, MARK, What
@@ -67,20 +67,20 @@ def interrupt_behind_child(pid: int) -> Steps[bool]:
     with suppress(ProcessLookupError):  # it was killed meanwhile
         os.kill(pid, signal.SIGCONT)
         yield from _go_behind_child(pid)
-        os.kill(pid, signal.SIGKILL if readers.is_shielded(pid, signal.SIGINT) else signal.SIGINT)
+        os.kill(pid, signal.SIGKILL if activity.is_shielded(pid, signal.SIGINT) else signal.SIGINT)
     detach(pid)
     return True
 
 
 def _waits(pid: int) -> bool:
     """Was it stopped in wait4, or just behind it? Not a handler of SIGCHLD, which asks with WNOHANG."""
-    call = readers.system_call(pid)
+    call = activity.system_call(pid)
     return call[:1] == (_WAIT,) and not call[3] & os.WNOHANG
 
 
 def sets_handler(pid: int) -> bool:
     """Was it stopped as it set one of SIGINT? Interrupted before its next word, bash would signal itself for ever."""
-    return readers.system_call(pid)[:2] == (SET_HANDLER, signal.SIGINT)
+    return activity.system_call(pid)[:2] == (SET_HANDLER, signal.SIGINT)
 
 
 def _go_behind_child(pid: int) -> Steps[None]:
@@ -123,7 +123,7 @@ def _sleeps(pid: int) -> bool:
 
     (do_wait() of the kernel's exit.c.) Taken for asleep as it reaps the child, a shell went on with what follows.
     """
-    return readers.system_call(pid) != readers.RUNS and proc.state(pid) == "S"
+    return activity.system_call(pid) != activity.RUNS and proc.state(pid) == "S"
 
 
 @cache
@@ -331,7 +331,7 @@ class Ladder:
     def _is_at_a_trap(self) -> bool:
         """Has bash started something since it was interrupted, or is it busy? A loop that ignores SIGINT is no trap."""
         bash, call = self._shell.pid, self._call
-        if proc.state(bash) == "R" and not readers.ignores(bash, signal.SIGINT):
+        if proc.state(bash) == "R" and not activity.ignores(bash, signal.SIGINT):
             return True
         fresh = self._shell.family.newer(call.older)
         return any(pid not in call.killed and proc.alive(pid) for pid in fresh)
@@ -440,7 +440,7 @@ class Ladder:
 
     def _interrupt(self, pid: int) -> Steps[None]:
         children = [proc.alive(child) for child in proc.children(pid)]
-        heeds = pid in self._in_system or not readers.ignores(pid, signal.SIGINT)  # behind its child
+        heeds = pid in self._in_system or not activity.ignores(pid, signal.SIGINT)  # behind its child
         if pid != self._shell.pid and not heeds and not any(children):
             self._end([pid], signal.SIGKILL)  # it would go on
         elif (children and all(children)) or not (yield from interrupt_behind_child(pid)):
@@ -461,4 +461,4 @@ class Ladder:
 
 
 def _ignores_both(pid: int) -> bool:
-    return readers.ignores(pid, signal.SIGINT) and readers.ignores(pid, signal.SIGQUIT)
+    return activity.ignores(pid, signal.SIGINT) and activity.ignores(pid, signal.SIGQUIT)

@@ -49,7 +49,7 @@ class Ordinary:
     """How ordinary commands are typed to one bash, as long as nothing about it changes."""
 
     def __init__(self, core: Core, shell: Shell, flags: bytes) -> None:
-        self.wait = Wait((shell.control.fd,), keen=SOON, within=QUICK)
+        self.wait = Wait((shell.control.fd,), spin=SOON, within=QUICK)
         self._shell = shell  # not the core, which holds this: both would live until the next garbage collection
         self._state = flags, core.guard, core.trapping, shell.prompt
         self._flags, self._guarded, self._prompt = flags, core.guard != NEVER, shell.prompt
@@ -107,7 +107,7 @@ class Ordinary:
             self._lines.clear()
             return None
         if out.modes:
-            out.settle()
+            out.restore_modes()
         nonce = fresh_nonce()
         values = (quote(text), nonce[SECRET:], nonce, nonce) if self._guarded else (quote(text), nonce, nonce)
         lines = line.words % values

@@ -17,19 +17,8 @@ from ..io.control import fresh_nonce
 from ..io.output import spills_of
 from ..io.streams import Stream
 from ..io.threads import Steps
-from ..kernel import proc, readers
-from ..wire import (
-    READ_MAX,
-    SOURCE,
-    WAYS,
-    Frame,
-    Framer,
-    Mark,
-    from_file,
-    leaving,
-    named_descriptors,
-    quote,
-)
+from ..kernel import activity, proc
+from ..wire import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
 from .collect import BROKEN, STOLEN, ask
 from .command import Call, Typed
 from .core import NEVER, Core
@@ -98,12 +87,12 @@ def _put(engine: Core, shell: Shell, request: Request) -> Typed:
     terminal, nonce = request.stdin is TTY, fresh_nonce()
     for stream in shell.streams.misplaced():
         engine.forget_fd(stream.fd)
-        shell.streams.part_with(stream)
+        shell.streams.detach(stream)
         stream.close()
     out = shell.terminal if terminal else shell.streams.get("tty" if request.tty else "out")
     err = None if request.merge_stderr else shell.streams.get("err")
     if out.modes and not terminal:
-        out.settle()
+        out.restore_modes()
     made = frame(engine, shell, request, nonce, out, err)
     for argument, status in _arguments(engine, shell, request):
         lines = made.lines(argument, status)
@@ -138,7 +127,7 @@ def _reserved(engine: Core, shell: Shell, request: Request, grouped: bool) -> Se
     if not request.isolated:
         engine.named |= named
     named |= engine.named
-    return sorted(named - readers.descriptors(shell.pid)) if named else ()
+    return sorted(named - activity.descriptors(shell.pid)) if named else ()
 
 
 def _arguments(engine: Core, shell: Shell, request: Request) -> Iterator[tuple[bytes, int]]:

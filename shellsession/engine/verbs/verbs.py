@@ -28,7 +28,7 @@ from ..bash.spawn import directory, handshake, spawn
 from ..io.streams import FULL_PAUSE
 from ..io.threads import Steps, T
 from ..kernel import proc
-from ..kernel.signals import undisturbed
+from ..kernel.signals import signals_deferred
 from . import collect, ending, submit
 from .collect import DEAD, IDLE, INPUT, INTERRUPT, MARK, OUTPUT, OVERFLOW, TIMED_OUT
 from .command import LOOK_TERMINAL, Call, Typed
@@ -141,7 +141,7 @@ class Engine(Core):
         self._give_way()
         self.idle_since = time.monotonic()
         try:
-            with undisturbed():
+            with signals_deferred():
                 env = self.environment()
                 shell = self.own(spawn(self.options, env))
             # A later one starts there, and with the same, too.
