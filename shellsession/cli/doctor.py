@@ -70,7 +70,8 @@ def _system() -> Finding:
 def _bash() -> Finding:
     if (path := shutil.which("bash")) is None:
         return Finding("bash", "failed", "none on PATH", "install bash 4.4 or newer, or name one: Session(bash=PATH)")
-    said = _output([path, "--norc", "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]} $BASH_VERSION"]).split()
+    # -p: without BASH_ENV and functions from the environment, which may print as well.
+    said = _output([path, "-p", "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]} $BASH_VERSION"]).split()
     if len(said) != 3 or (int(said[0]), int(said[1])) < _OLDEST:
         return Finding("bash", "failed", f"{path} {' '.join(said[2:])}", "bash 4.4 or newer is needed")
     return Finding("bash", "ok", f"{said[2]} at {path}")
