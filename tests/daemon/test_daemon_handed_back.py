@@ -93,7 +93,7 @@ def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: R
         asks_here(other)
         with pytest.raises(NotRunning, match=r"wait\(\) tells how"):
             sh.send("hi\n")
-        with pytest.raises(NotRunning, match="how is no longer known"):
+        with pytest.raises(NotRunning, match="no longer kept"):
             sh.wait(1)
         assert sh.send("hi\n").stdout == "got hi\n"
 

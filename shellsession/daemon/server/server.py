@@ -1,6 +1,9 @@
-"""What the daemon does for its clients beside the verbs of sessions: it opens, cancels, lists, counts and ends.
+"""The daemon's server: it admits clients, serves each request once, and ends in order.
 
-Law: no request here waits for a command, but to cancel or to end it.
+``Server`` knows neither sockets nor signals (see ``service``). A client that loses its connection sends its request
+again on another one: then the server continues the request, or repeats its answer, but does not run it twice.
+
+The requests about the daemon itself are carried out here; those about a session, in ``verbs``.
 """
 
 from __future__ import annotations
@@ -85,16 +88,16 @@ OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
 
 
 _MAX_CONNECTIONS: Final = 1024
-# How long clients have to take the last answers at the end, in seconds.
-_LAST_WORDS: Final = 1.0
-# How long a client that lost its connection may take to come back on another, in seconds.
+# Seconds that clients have to read the last answers when the daemon ends.
+_LAST_ANSWERS: Final = 1.0
+# Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
 
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
 
 
 class Server:
-    """Serves connections; it knows neither sockets nor signals (see ``service``)."""
+    """Serves the connections of all clients, until it is stopped."""
 
     def __init__(self, agents: AsyncAgents, audit: Audit | None = None) -> None:
         self.agents = agents
@@ -104,12 +107,12 @@ class Server:
         self._journal = Journal(audit)
         self._ledger = Ledger(self.incarnation)
         self._connections: set[Connection] = set()
-        # Those that may be idle, the one that has been for longest first; whether it is, is asked when room is needed.
-        # (A plain dict would walk over all that was dropped to find its first entry.)
+        # Connections that may be idle, the one idle for longest first. They are checked when room is needed.
+        # (A plain dict would walk over every removed entry to find its first one.)
         self._maybe_idle: OrderedDict[Connection, None] = OrderedDict()
-        self._no_clients = asyncio.Event()  # no client is connected
+        self._no_clients = asyncio.Event()  # set while no client is connected
         self._no_clients.set()
-        self._served: dict[str, Listener] = {}  # by its id
+        self._served: dict[str, Listener] = {}  # by the id of the request
         self.sessions = Sessions(agents, self._journal)
         self._started = time.monotonic()
         self._requests = 0
@@ -117,11 +120,9 @@ class Server:
     # -- connections
 
     def admit(self, connection: Connection) -> ShellSessionError | None:
-        """Greet a new client; or why it is refused."""
+        """Greet a new client. Returns the error with which to refuse it, or None."""
         if len(self._connections) >= _MAX_CONNECTIONS and not self._make_room():
-            return LimitReached(
-                f"{_MAX_CONNECTIONS} clients are connected, the most there may be: close one, or try again later"
-            )
+            return LimitReached(f"{_MAX_CONNECTIONS} clients are connected, the maximum: close one, or try again later")
         self._connections.add(connection)
         self.may_be_idle(connection)
         self._no_clients.clear()
@@ -131,11 +132,11 @@ class Server:
         return None
 
     def _key_of(self, number: int) -> str:
-        """What only the client of that connection knows: by it its requests are known on another connection."""
+        """The secret of a connection's client. On another connection it proves that a request is the client's own."""
         return hashlib.blake2b(b"%d" % number, key=self._secret, digest_size=16).hexdigest()
 
     def _check_owner(self, connection: Connection, request: requests.Request) -> None:
-        """Refuse another client's id: ids are counted up, so to use one ends all before it, and brings the answer."""
+        """Refuse the id of another client's request: it would return that answer, and settle all ids before it."""
         if request.id.startswith(f"{self.incarnation}.{connection.number}."):
             return
         key = self._key_of(self._ledger.connection_of(request.id))
@@ -146,16 +147,16 @@ class Server:
             )
 
     def may_be_idle(self, connection: Connection) -> None:
-        """Something that kept it busy has just ended. (Also called of one that is not, or no longer, connected.)"""
+        """Note that the connection may have become idle just now. It may also be gone."""
         if connection in self._connections:
             self._maybe_idle[connection] = None
             self._maybe_idle.move_to_end(connection)
 
     def _make_room(self) -> bool:
-        """End what has been idle for longest, if anything is: its client comes again when it has something to ask.
+        """Close the connection that has been idle for longest, if there is one. Its client reconnects when it needs to.
 
-        So who only keeps sessions open keeps nobody out, least of all who comes to look, or to end something. Each is
-        looked at once for each time that it may have become idle: a flood of clients costs the same for each of them.
+        So clients that only keep sessions open never shut out another one, such as one that wants to end something.
+        Each connection is checked once for each time that it may have become idle: the cost per client is constant.
         """
         while self._maybe_idle:
             connection, _ = self._maybe_idle.popitem(last=False)
@@ -179,7 +180,7 @@ class Server:
     # -- requests
 
     def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
-        """One message of a client: to be served, or its answer given again."""
+        """Serve one message of a client, or send its answer again."""
         asked_for = message.header.get("id")
         try:
             request = requests.parse(message.header)
@@ -195,7 +196,7 @@ class Server:
         elif claim is Claim.RUNNING:
             listener = self._served[request.id]
             left = listener.connection
-            if connection.is_gone:  # it was taken late, and has come again elsewhere
+            if connection.is_gone:  # read late: its client has moved to another connection
                 left = connection
             else:
                 listener.reconnect(connection)
@@ -206,12 +207,12 @@ class Server:
             listener = self._served[request.id] = Listener(request.id, connection)
             work = self._serve(Incoming(request, message.parts, connection, listener))
             listener.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
-            self._await_reconnect(listener)  # it may have been on its way while its client left
+            self._await_reconnect(listener)  # its client may have left meanwhile
 
     def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
         connection.send(reply)
         shared = self.sessions.find(request.agent) if isinstance(request, requests.OfAgent) else None
-        if shared is not None and not connection.is_gone:  # else it was taken late: the client asks elsewhere
+        if shared is not None and not connection.is_gone:  # else read late: the client asks on another connection
             shared.outcomes.acknowledge(request.id)
 
     async def _serve(self, incoming: Incoming) -> None:
@@ -220,7 +221,7 @@ class Server:
         header: dict[str, Any]
         try:
             if self.stopping.is_set() and isinstance(incoming.request, _NOT_AT_THE_END):
-                raise DaemonUnavailable("the daemon is ending, and takes up nothing more: try again when it has ended")
+                raise DaemonUnavailable("the daemon is ending, and begins nothing new: try again when it has ended")
             if isinstance(incoming.request, requests.OfAgent) and not isinstance(incoming.request, requests.Open):
                 header, parts = await serve(self.sessions, incoming)
             else:
@@ -231,17 +232,17 @@ class Server:
         except asyncio.CancelledError:
             header, parts = {"error": from_error(self._why_cancelled(incoming.listener))[0]}, ()
         except Exception:
-            LOG.exception("a %s request failed; this is a defect of ours", incoming.request.verb)
-            fault = ShellSessionError("the daemon failed at this request: its log says how")
+            LOG.exception("a %s request failed; this is a bug in shellsession", incoming.request.verb)
+            fault = ShellSessionError("the daemon failed at this request because of a bug in shellsession: see its log")
             header, parts = {"error": from_error(fault)[0]}, ()
-        incoming.listener.queued = False  # also where it was refused: it is not notified any more
+        incoming.listener.queued = False  # also if it was refused: no more notices
         reply = _encoded(request, header, parts)
         self._ledger.settle(request, reply, time.monotonic(), incoming.listener.take_sent())
         del self._served[request]
         if LOG.isEnabledFor(logging.DEBUG):
             LOG.debug("%s", incoming.outline(header))
         incoming.listener.connection.send(reply)
-        incoming.listener.abandon()  # its output waits no more for a client that has gone
+        incoming.listener.abandon()  # nothing waits for a client that is gone any more
         incoming.listener.connection.served()
 
     def _why_cancelled(self, listener: Listener) -> ShellSessionError:
@@ -250,23 +251,23 @@ class Server:
         if not self.stopping.is_set():
             return ShellSessionError("the request was cancelled")
         if listener.queued:
-            return DaemonUnavailable("the daemon is ending, and its turn had not come: it was not run")
-        return OutcomeUnknown("the daemon has ended while it ran this: look at what it was to do")
+            return DaemonUnavailable("the daemon is ending, and this request was still queued: it was not run")
+        return OutcomeUnknown("the daemon ended while it ran this request: check what the command has done")
 
     def _await_reconnect(self, listener: Listener) -> None:
-        """Give a client that is gone the time to come back. What it asked for goes on meanwhile."""
+        """If the client is gone, give it time to come back. Its request goes on meanwhile."""
         if (connection := listener.connection).is_gone:
             asyncio.get_running_loop().call_later(_GRACE, self._abandon, listener, connection)
 
     def _abandon(self, listener: Listener, lost: Connection) -> None:
-        """What only waits, or looks on, ends where its client has not come back; a command goes on."""
+        """The client has not come back: end its request if that is queued or only watches. A command runs on."""
         if listener.connection is lost and self._served.get(listener.request) is listener:
             listener.abandon()
             listener.give_up()
 
     async def cancel(self, request: str) -> Listener | None:
-        """End a request that is being served; returns its listener, None when it is not served (any more)."""
-        # A task that has not had its first turn would be thrown away, and its answer with it. That takes a turn or two.
+        """End a request that is being served. Returns its listener, or None if it is not served (any more)."""
+        # A task that is cancelled before it has begun would never send its answer. It begins within a turn or two.
         while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
             await asyncio.sleep(0)
         if listener is None or listener.task is None or listener.task is asyncio.current_task():
@@ -295,24 +296,21 @@ class Server:
     # -- the end
 
     def stop(self) -> None:
-        """Ask for the end; ``finish`` and ``part`` bring it.
-
-        What waits for its turn is refused: it would be begun to be ended.
-        """
+        """Ask the daemon to end; ``finish`` and ``part`` do it. Queued requests are refused."""
         self.stopping.set()
         for listener in self._served.values():
             listener.give_up()
 
     async def finish(self, patience: float) -> None:
-        """Give what runs so many seconds to end by itself, then end every session."""
+        """Give running commands so many seconds to end by themselves, then end every session."""
         tasks = [listener.task for listener in self._served.values() if listener.task is not None]
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
         try:
-            await self.agents.close()  # what runs in them comes back, and is answered
+            await self.agents.close()  # running commands end, and their requests are answered
         except Exception:
-            LOG.exception("a session did not end as it should; this is a defect of ours")
+            LOG.exception("a session could not be closed; this is a bug in shellsession")
         for shared in self.sessions:
             shared.lose()
         if left := [listener.task for listener in self._served.values() if listener.task is not None]:
@@ -322,11 +320,11 @@ class Server:
         self._journal.write()
 
     async def part(self) -> None:
-        """End every connection."""
+        """Close every connection, and wait for the clients to read their last answers."""
         for connection in list(self._connections):
             connection.close()
-        with suppress(TimeoutError):  # of clients that do not read
-            await asyncio.wait_for(self._no_clients.wait(), _LAST_WORDS)
+        with suppress(TimeoutError):  # clients that do not read
+            await asyncio.wait_for(self._no_clients.wait(), _LAST_ANSWERS)
 
 
 def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> bytes:

@@ -1,7 +1,7 @@
 """The verbs of a session as the daemon carries them out: ``serve`` takes a request and returns its answer.
 
-Verbs that change the session wait in its queue, and while another client holds it. Verbs that only look at it, or end
-something, do not wait: a client can always see what runs, and stop it.
+Commands and input wait while another client holds the session. Requests that only look, or that end something, do not:
+a client can always see what runs, and stop it.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     try:
         shared.users += 1
         try:
-            if type(request) not in _NEVER_HELD_UP:
+            if type(request) not in _DESPITE_HOLD:
                 await shared.hold.enter(request, incoming.listener)
             answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
         finally:
@@ -390,7 +390,7 @@ async def _close(shared: SharedSession, _: Incoming) -> None:
 async def _hold(shared: SharedSession, incoming: Incoming) -> None:
     request: requests.Hold = incoming.request
     if request.holder is None:
-        raise InvalidRequest("hold: `holder` is missing: send a name, and the same name with each request of the holder")
+        raise InvalidRequest("hold: `holder` is missing: send a name, and send it with each request of the holder")
     shared.hold.take(request.holder, request.others == "refuse", incoming.connection)
 
 
@@ -410,7 +410,7 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
 }
 _NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
 # A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
-_NEVER_HELD_UP = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
+_DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 
 
 # -- shared parts of the verbs
