@@ -91,7 +91,7 @@ def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: R
             other.run("sleep 1000", timeout=0.02, on_timeout="yield")
             other.interrupt()
         asks_here(other)
-        with pytest.raises(NotRunning, match=r"wait\(\) tells how"):
+        with pytest.raises(NotRunning, match=r"wait\(\) returns"):
             sh.send("hi\n")
         with pytest.raises(NotRunning, match="no longer kept"):
             sh.wait(1)
