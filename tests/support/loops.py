@@ -1,4 +1,4 @@
-"""A session in a loop, for a test that is given up in time."""
+"""A session in a loop, with a time limit for the test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from system import until, with_argument
 
 from shellsession import AsyncSession
 
-# Safety only: an asyncio test that hangs is ended by its own clock, with a traceback of the task.
+# Safety only: an asyncio test that hangs fails by this time limit, with a traceback of the task.
 PATIENCE = 20.0
 
 
@@ -22,5 +22,5 @@ async def session(place: Path) -> AsyncIterator[AsyncSession]:
 
 
 async def seen(what: str) -> None:
-    """Until a process has this word on its command line."""
+    """Wait until a process has this word on its command line."""
     await until(lambda: with_argument(what))
