@@ -1,4 +1,4 @@
-"""``shellsession run``: its streams, its exit status, and what is done with its words."""
+"""``shellsession run``: its streams, its exit status, and how it reads its arguments."""
 
 from __future__ import annotations
 

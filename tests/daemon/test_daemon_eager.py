@@ -1,4 +1,4 @@
-"""A coroutine that is begun at once is a task like any other, from its first wait on."""
+"""A coroutine that starts at once is an ordinary task from its first wait on."""
 
 from __future__ import annotations
 

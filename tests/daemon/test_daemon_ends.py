@@ -1,4 +1,4 @@
-"""The end of what was handed back is noticed by itself, and kept for who has the command, whoever runs another."""
+"""The daemon notices the end of a handed-back command, and keeps it for the client of that command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that was handed back a command asks for that one, as long as anything is known of it."""
+"""A client asks for the command that was handed back to it, as long as the daemon knows its result."""
 
 from __future__ import annotations
 

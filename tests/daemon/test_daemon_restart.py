@@ -1,4 +1,4 @@
-"""A restart of a shared session: what the old shell takes with it is told of, and the command behind it is another."""
+"""The restart of a shared session reports what the old shell lost, and is no restart of the next command."""
 
 from __future__ import annotations
 

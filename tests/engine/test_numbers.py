@@ -1,4 +1,4 @@
-"""A number of a process that has ended is given to another one: who has it now is told from who had it."""
+"""A process id that the kernel has given to another process: the new process is not taken for the old one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is traced is waited for while it runs; where a filter of system calls kills who traces, a host lives on."""
+"""Traced processes are waited for, and a host survives a system call filter that kills whoever traces."""
 
 from __future__ import annotations
 

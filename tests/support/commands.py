@@ -47,7 +47,7 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The running command line; its streams are pipes, unless ``options`` say otherwise."""
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child would inherit that nohup ignores it
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits an ignored SIGINT (nohup)
     process = subprocess.Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd="/", bufsize=0, **options)
     signal.signal(signal.SIGINT, before)
     with process:
