@@ -1,4 +1,4 @@
-"""A verb that only watches a command ends once its client has left, and frees its objects once it has answered."""
+"""A verb that only watches a command ends once its client has left, and no timer keeps an answered request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The restart of a shared session reports what the old shell lost, and is no restart of the next command."""
+"""The restart of a shared session: the running command's client gets its end, and later commands run as usual."""
 
 from __future__ import annotations
 

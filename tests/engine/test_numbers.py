@@ -1,4 +1,4 @@
-"""A process id that the kernel has given to another process: the new process is not taken for the old one."""
+"""A new process with the id of one that has ended is not taken for that one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traced processes are waited for, and a host survives a system call filter that kills whoever traces."""
+"""A traced process is waited for while it runs; a host does not trace where a system call filter would kill it."""
 
 from __future__ import annotations
 
