@@ -41,11 +41,11 @@ test: $(VENV)/.installed-dev  ## run the tests
 test-integrations: $(SDK_VENV)/.installed-integrations  ## run the tests that need other people's SDKs
 	@$(SDK_VENV)/bin/python -m pytest -q tests/integrations
 
-check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, and who may do what
+check: $(VENV)/.installed-dev  ## ruff, mypy --strict, who imports whom, who may do what, and how long sentences are
 	@$(BIN)/python -m ruff check --output-format concise .
 	@$(BIN)/python -m ruff format --check .
 	@$(BIN)/python -m mypy --strict
-	@$(BIN)/python -m pytest -q tests/test_imports.py tests/test_rooms.py
+	@$(BIN)/python -m pytest -q tests/test_imports.py tests/test_rooms.py tests/test_prose.py
 
 bench: $(BENCH_VENV)/.installed-bench  ## measure against the floor and the peers (BENCH=--quick for a taste)
 	@$(BENCH_VENV)/bin/python -m benchmarks.bench $(BENCH)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
+from documents import Block, blocks, own_daemon, read, run_bash, run_python
 
 import shellsession
 from shellsession.cli.arguments import VERBS
 from shellsession.engine.bash.spawn import _DROPPED, AGENT_ENV
 
-_TOP: Final = Path(__file__).parent.parent
-_TEXT: Final = (_TOP / "README.md").read_text(encoding="utf-8")
-_PROGRAMS: Final = re.findall(r"```python\n(.*?)```", _TEXT, re.DOTALL)
+_TEXT: Final = read("README.md")
+_PROGRAMS: Final = blocks("README.md", "python")
 
 
 def test_there_are_programs() -> None:
@@ -29,31 +24,18 @@ def test_there_are_programs() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def daemon_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What the README starts is not the daemon of who runs the tests."""
-    directory = tmp_path_factory.mktemp("readme")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SHELLSESSION_SOCKET", str(directory / "socket"))
-        patch.setenv("XDG_STATE_HOME", str(directory))
-        patch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with own_daemon(tmp_path_factory.mktemp("readme")):
         yield
-        subprocess.run([sys.executable, "-m", "shellsession", "stop"], check=True, capture_output=True)
 
 
-@functools.cache
-def ran(program: str) -> subprocess.CompletedProcess[str]:
-    """It once, whoever asks."""
-    command = [sys.executable, "-W", "error", "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=50)
-
-
-@pytest.mark.parametrize("program", _PROGRAMS, ids=lambda text: text.split("\n")[0])
-def test_a_program_of_the_readme_runs(program: str) -> None:
-    done = ran(program)
+@pytest.mark.parametrize("program", _PROGRAMS, ids=str)
+def test_a_program_of_the_readme_runs(program: Block) -> None:
+    done = run_python(program.text)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_first_program_prints_what_its_comments_say() -> None:
-    done = ran(_PROGRAMS[0])
+    done = run_python(_PROGRAMS[0].text)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0] == "x in /tmp"
@@ -62,9 +44,9 @@ def test_the_first_program_prints_what_its_comments_say() -> None:
 
 
 def test_the_command_line_does_what_its_comments_say() -> None:
-    (block,) = (block for block in re.findall(r"```sh\n(.*?)```", _TEXT, re.DOTALL) if "shellsession" in block)
+    (block,) = (block.text for block in blocks("README.md", "sh") if "shellsession" in block.text)
     script = "".join(line.partition(" #")[0] + "; echo status $?\n" for line in block.splitlines())
-    lines = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = run_bash(script).stdout.splitlines()
     assert lines[:4] == ["status 0", "x in /tmp", "status 0", "status 124"]
     assert lines[4:7] == ["status 124", "hello Ann", "status 0"]
     assert [line for line in lines[7:] if line.startswith("status")] == ["status 0"] * 3
@@ -100,7 +82,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_what_the_readme_says_was_measured_is_what_the_last_run_says() -> None:
-    report = (_TOP / "benchmarks" / "results.md").read_text(encoding="utf-8").splitlines()
+    report = read("benchmarks/results.md").splitlines()
     measured = re.search(r"<!-- measured -->\n(.*?)<!-- /measured -->", _TEXT, re.DOTALL)
     assert measured is not None
     machine, *quoted = measured[1].splitlines()

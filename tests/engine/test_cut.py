@@ -240,7 +240,7 @@ CLEANS = (
 )
 def test_what_traps_and_background_commands_make_of_a_cut(sh: Session, command: str, stdout: str) -> None:
     result = sh.run(f"v=7; {command}", timeout=0.2)
-    printed = re.sub("(in\n)+", "in\n", result.stdout)  # a trap may be struck once more: LIMITS.md
+    printed = re.sub("(in\n)+", "in\n", result.stdout)  # a trap may run once more: docs/limits.md
     assert (result.outcome, printed, result.state_kept) == ("timed_out", stdout, True)
     assert "went on" not in result.stderr
     assert "Stopped" not in result.stderr

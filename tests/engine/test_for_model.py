@@ -35,11 +35,11 @@ def test_a_short_result_is_what_was_printed() -> None:
         ({"exit_code": None, "outcome": "input"}, "waits for input after 0.5 s"),
         (
             {"exit_code": 130, "outcome": "timed_out"},
-            "ended by its time limit after 0.5 s; the shell and its state are kept",
+            "ended by its time limit after 0.5 s; the shell, its directory and its variables are kept",
         ),
         (
             {"exit_code": 3, "outcome": "shell_exited", "state_kept": False, "reason": "bash exited with 3"},
-            "bash exited with 3; the shell's state is lost; the next command starts in a fresh one",
+            "bash exited with 3; its state is lost, the next command starts in a fresh one",
         ),
         ({"exit_code": None, "ran": False, "reason": "the shell was gone"}, "not run: the shell was gone"),
         ({"background": (7, 8)}, "left running in the background: process 7, 8"),

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 from escapes import ESCAPES, all_escapes, of_host
-from system import descendants, descriptors, descriptors_left, is_alive, unique_seconds, wait_until, with_argument
+from system import (
+    descendants,
+    descriptors,
+    descriptors_left,
+    is_alive,
+    nobody_reads_for_jobs,
+    unique_seconds,
+    wait_until,
+    with_argument,
+)
 
 from shellsession import TTY, InvalidRequest, LimitReached, Limits, Session
 from shellsession.engine.bash import runtime
@@ -36,6 +45,7 @@ BUSY = {
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """Around every test here: descriptors, children, threads and files are as before."""
+    wait_until(nobody_reads_for_jobs, "the end of the thread that reads for jobs of earlier tests")
     fds, children, threads = descriptors(), descendants(os.getpid()), set(threading.enumerate())
     files = of_host(os.getpid())
     yield

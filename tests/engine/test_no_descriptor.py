@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from system import descriptors, descriptors_left, in_thread, unique_seconds, wait_until, with_argument
+from system import (
+    descriptors,
+    descriptors_left,
+    in_thread,
+    nobody_reads_for_jobs,
+    unique_seconds,
+    wait_until,
+    with_argument,
+)
 
 from shellsession import Session
 from shellsession.engine.kernel import proc
@@ -24,10 +32,6 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     wait_until(nobody_reads_for_jobs, "the end of who reads for jobs")
     assert descriptors() == before
-
-
-def nobody_reads_for_jobs() -> bool:
-    return all(thread.name != "shellsession-jobs" for thread in threading.enumerate())
 
 
 @pytest.fixture

@@ -142,3 +142,8 @@ def descriptors_left(number: int) -> Iterator[None]:
         for fd in taken:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def nobody_reads_for_jobs() -> bool:
+    """True once the thread that reads the output of jobs, shared by all sessions, has ended."""
+    return all(thread.name != "shellsession-jobs" for thread in threading.enumerate())
