@@ -23,53 +23,18 @@ from ..protocol.endpoint import peer
 from ..protocol.messages import from_error
 from ..protocol.wire import ID_MAX, Decoder, Message, encode
 
-
-class Answer(NamedTuple):
-    """The reply's header (``result`` or ``value``) and its parts."""
-
-    header: dict[str, Any]
-    parts: tuple[bytes, ...] = ()
-
-
-class Incoming(NamedTuple):
-    """A request, the parts that came with it, and its connection."""
-
-    request: Any
-    parts: tuple[bytes, ...]
-    connection: Connection
-    listener: Listener
-
-    @property
-    def part(self) -> bytes:
-        if not self.parts:
-            raise InvalidRequest(f"{self.request.verb}: its bytes are missing: send them as a part behind the header")
-        return self.parts[0]
-
-    @property
-    def second(self) -> bytes:
-        if len(self.parts) < 2:
-            raise InvalidRequest(f"{self.request.verb}: its stdin is missing: send it as a second part")
-        return self.parts[1]
-
-    def outline(self, header: dict[str, Any]) -> str:
-        """A line for the log: the connection, the verb and how it ended, but never a command or its output."""
-        request = self.request
-        agent = f" of agent {request.agent!r}" if hasattr(request, "agent") else ""
-        ended = header.get("error", {}).get("code") or header.get("result", {}).get("outcome") or "done"
-        return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
-
-
 LOG: Final = logging.getLogger("shellsession.daemon")
-
+LEFT: Final = "its client left while it was queued: it was not run"
 # Bytes of unsent output at which the command of a slow client pauses. As large as a pipe: more would gain nothing.
 _BUFFER: Final = 1 << 20
 # Bytes of unsent data at which a watcher misses output, and at which its connection is closed.
 _BEHIND: Final = 1 << 20
 _TOO_FAR: Final = 16 << 20
+# Bytes of output that are kept to be sent again. More cannot be under way to a client: our buffer and one piece (1.6
+# MiB), what the kernel holds, and one piece more when the client is gone. The rest is for a relay in between.
+_RESENT: Final = 3 << 20
 # Requests of one connection that are served at a time. Beyond that no more are read.
 IN_FLIGHT: Final = 32
-
-
 # The buffer into which every connection reads. asyncio's own buffer of 256 KiB for each read cost 15 us.
 _INBOX: Final = memoryview(bytearray(1 << 16))
 
@@ -312,14 +277,6 @@ class _Begun(Coroutine[Any, Any, None]):
         raise TypeError("a task is made of it, and nothing else")
 
 
-# Bytes of output that are kept to be sent again. More cannot be under way to a client: our buffer and one piece (1.6
-# MiB), what the kernel holds, and one piece more when the client is gone. The rest is for a relay in between.
-_RESENT: Final = 3 << 20
-
-
-LEFT: Final = "its client left while it was queued: it was not run"
-
-
 class Listener:
     """The receiver of one request's events and answer: the connection that its client uses now."""
 
@@ -402,3 +359,38 @@ class Listener:
         self._sent.clear()
         self._size = 0
         return sent
+
+
+class Incoming(NamedTuple):
+    """A request, the parts that came with it, and its connection."""
+
+    request: Any
+    parts: tuple[bytes, ...]
+    connection: Connection
+    listener: Listener
+
+    @property
+    def part(self) -> bytes:
+        if not self.parts:
+            raise InvalidRequest(f"{self.request.verb}: its bytes are missing: send them as a part behind the header")
+        return self.parts[0]
+
+    @property
+    def second(self) -> bytes:
+        if len(self.parts) < 2:
+            raise InvalidRequest(f"{self.request.verb}: its stdin is missing: send it as a second part")
+        return self.parts[1]
+
+    def outline(self, header: dict[str, Any]) -> str:
+        """A line for the log: the connection, the verb and how it ended, but never a command or its output."""
+        request = self.request
+        agent = f" of agent {request.agent!r}" if hasattr(request, "agent") else ""
+        ended = header.get("error", {}).get("code") or header.get("result", {}).get("outcome") or "done"
+        return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
+
+
+class Answer(NamedTuple):
+    """The reply's header (``result`` or ``value``) and its parts."""
+
+    header: dict[str, Any]
+    parts: tuple[bytes, ...] = ()

@@ -42,57 +42,11 @@ from .ledger import Claim, Ledger
 from .shared import Sessions
 from .verbs import room_for, serve
 
-
-async def _open(server: Server, incoming: Incoming) -> Answer:
-    made = server.sessions.open(incoming.request)
-    session = server.sessions.of(incoming.request.agent).session
-    return Answer({"value": made, "pid": session.pid, "timeout": session._defaults.timeout})
-
-
-async def _cancel(server: Server, incoming: Incoming) -> Answer:
-    request = incoming.request.request
-    cancelled = await server.cancel(request)
-    outcome = cancelled.outcome if cancelled is not None else await server.sessions.cancel_handed_back(request)
-    if outcome is None:
-        return Answer({"value": cancelled is not None})
-    result = outcome.deliver("" if incoming.request.reads else incoming.request.id)
-    outcome.forget_output()
-    header, parts = from_result(result)
-    return Answer({"value": True, "result": header}, parts)
-
-
-async def _list(server: Server, _: Incoming) -> Answer:
-    infos = server.agents.list()
-    room = room_for(len(infos))
-    runs = {shared.agent: shared.command[:room] for shared in server.sessions}
-    listed = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
-    return Answer({"value": None}, (to_part(listed),))
-
-
-async def _stats(server: Server, _: Incoming) -> Answer:
-    return Answer({"value": server.stats()})
-
-
-async def _shutdown(server: Server, _: Incoming) -> Answer:
-    server.stop()
-    return Answer({"value": None})
-
-
-OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
-    requests.Open: _open,
-    requests.Cancel: _cancel,
-    requests.List: _list,
-    requests.Stats: _stats,
-    requests.Shutdown: _shutdown,
-}
-
-
 _MAX_CONNECTIONS: Final = 1024
 # Seconds that clients have to read the last answers when the daemon ends.
 _LAST_ANSWERS: Final = 1.0
 # Seconds that a client may take to come back on another connection.
 _GRACE: Final = 2.0
-
 _NOT_AT_THE_END: Final = (requests.Open, requests.Start, requests.Run, requests.Restart)
 
 
@@ -225,7 +179,7 @@ class Server:
             if isinstance(incoming.request, requests.OfAgent) and not isinstance(incoming.request, requests.Open):
                 header, parts = await serve(self.sessions, incoming)
             else:
-                header, parts = await OF_DAEMON[type(incoming.request)](self, incoming)
+                header, parts = await _OF_DAEMON[type(incoming.request)](self, incoming)
         except ShellSessionError as error:
             refusal, parts = from_error(error)
             header = {"error": refusal}
@@ -332,3 +286,50 @@ def _encoded(request: str, header: dict[str, Any], parts: tuple[bytes, ...]) -> 
         return encode({"id": request, **header}, *parts)
     except InvalidRequest as error:  # a result that is too large for a message
         return encode({"id": request, "error": from_error(error)[0]})
+
+
+# -- requests about the daemon itself
+
+
+async def _open(server: Server, incoming: Incoming) -> Answer:
+    made = server.sessions.open(incoming.request)
+    session = server.sessions.of(incoming.request.agent).session
+    return Answer({"value": made, "pid": session.pid, "timeout": session._defaults.timeout})
+
+
+async def _cancel(server: Server, incoming: Incoming) -> Answer:
+    request = incoming.request.request
+    cancelled = await server.cancel(request)
+    outcome = cancelled.outcome if cancelled is not None else await server.sessions.cancel_handed_back(request)
+    if outcome is None:
+        return Answer({"value": cancelled is not None})
+    result = outcome.deliver("" if incoming.request.reads else incoming.request.id)
+    outcome.forget_output()
+    header, parts = from_result(result)
+    return Answer({"value": True, "result": header}, parts)
+
+
+async def _list(server: Server, _: Incoming) -> Answer:
+    infos = server.agents.list()
+    room = room_for(len(infos))
+    runs = {shared.agent: shared.command[:room] for shared in server.sessions}
+    listed = [{**asdict(info), "cwd": info.cwd[:room], "command": runs.get(info.agent, "")} for info in infos]
+    return Answer({"value": None}, (to_part(listed),))
+
+
+async def _stats(server: Server, _: Incoming) -> Answer:
+    return Answer({"value": server.stats()})
+
+
+async def _shutdown(server: Server, _: Incoming) -> Answer:
+    server.stop()
+    return Answer({"value": None})
+
+
+_OF_DAEMON: dict[type, Callable[[Server, Incoming], Awaitable[Answer]]] = {
+    requests.Open: _open,
+    requests.Cancel: _cancel,
+    requests.List: _list,
+    requests.Stats: _stats,
+    requests.Shutdown: _shutdown,
+}

@@ -51,144 +51,10 @@ if TYPE_CHECKING:
     from ...engine.verbs.verbs import Engine
     from .connection import Connection
 
-
-class Hold:
-    """The exclusive use of one session by one client."""
-
-    def __init__(self, session: AsyncSession, engine: Engine) -> None:
-        self._session, self._engine = session, engine
-        self._holder: str | None = None
-        self._connection: Connection | None = None  # the holder's: the hold ends with it
-        self._refuses = False
-        self._size_before: tuple[int, int] | None = None  # of the terminal, until its holder changed it
-        self._freed = asyncio.Event()
-
-    async def enter(self, request: requests.OfAgent, listener: Listener) -> None:
-        """Wait until no other client holds the session. Raises SessionBusy and SessionClosed.
-
-        A request to hold the session always waits; it is never refused. A request about a command means the one that
-        ran when the request came: if that has ended meanwhile, this raises NotRunning, whatever runs then.
-        """
-        listener.queued, listener.behind = True, HELD
-        meant = self._engine.current
-        while self._holder not in (None, request.holder):
-            if self._refuses and not isinstance(request, requests.Hold):
-                raise SessionBusy(HELD)
-            await self._freed.wait()
-        if self._engine.closed:
-            raise SessionClosed(CLOSED)
-        if isinstance(request, requests.OfCommand) and self._engine.current is not meant:
-            raise NotRunning(ENDED)
-        listener.queued, listener.behind = False, LATE
-
-    def take(self, holder: str, refuse: bool, connection: Connection) -> None:
-        """Give one client exclusive use, until that connection ends."""
-        self._holder, self._refuses, self._connection = holder, refuse, connection
-        self._session.attached = True
-        self._freed.clear()
-        connection.on_close(lambda: self._free(connection))
-
-    def resize(self, holder: str | None, columns: int, rows: int) -> None:
-        """Resize the terminal. The size that a holder sets ends with the hold; a former holder changes nothing."""
-        if holder not in (None, self._holder):
-            return
-        before = self._session.size
-        self._session.resize(columns, rows)
-        self._size_before = None if holder is None else self._size_before or before
-
-    def _free(self, connection: Connection) -> None:
-        if self._connection is connection:
-            self.end()
-
-    def end(self) -> None:
-        """End the hold, also because the session has ended; the requests that wait continue."""
-        self._holder = self._connection = None
-        self._session.attached = False
-        size, self._size_before = self._size_before, None
-        if size is not None and not self._session.closed:
-            self._session.resize(*size)
-        self._freed.set()
-
-
-class Audience:
-    """The clients that watch one agent. They stay when the agent gets another session."""
-
-    def __init__(self, agent: str) -> None:
-        self._agent = agent
-        self._watchers: set[Connection] = set()
-
-    def __bool__(self) -> bool:
-        return bool(self._watchers)
-
-    def join(self, connection: Connection) -> None:
-        """Add a watcher, until its connection ends."""
-        if connection not in self._watchers:
-            self._watchers.add(connection)
-            connection.on_close(lambda: self._watchers.discard(connection))
-
-    def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
-        """Send an event to every watcher."""
-        if self._watchers:
-            data = encode({"event": event, "agent": self._agent, **fields}, *parts)
-            droppable = len(parts[0]) if event == "output" else 0
-            for watcher in tuple(self._watchers):
-                watcher.offer(data, droppable)
-
-
-class Fanout:
-    """Sends the output of one command, as it comes, to the request that waits for it and to the watchers.
-
-    It pauses the command while a client that must get every byte is slow.
-    """
-
-    def __init__(
-        self, engine: Engine, audience: Audience, command: bytes, person: bool, viewer: Connection | None
-    ) -> None:
-        self._engine, self._audience, self._command, self._person = engine, audience, command, person
-        self._viewer = viewer  # the connection of the person who typed the command: it must miss nothing
-        self._held_back: asyncio.Task[None] | None = None
-        self.begun = False
-        self.listener: Listener | None = None
-
-    def begin(self) -> None:
-        """Show the command to the watchers, once."""
-        if not self.begun:
-            self.begun = True
-            self._audience.show("command", {"person": self._person}, self._command)
-
-    def __call__(self, stream: Stream, data: bytes) -> None:
-        self.begin()
-        self._audience.show("output", {"stream": stream}, data)
-        if self.listener is not None and not self.listener.send_output(stream, data):
-            self._hold_back(self.listener.taken)
-        elif self._viewer is not None and self._viewer.congested:
-            self._hold_back(self._viewer.drain)
-
-    def _hold_back(self, taken: Callable[[], Awaitable[None]]) -> None:
-        """Stop reading the command's output until its client has caught up. Neither the command's end nor the next
-        request waits for that."""
-        call = self._engine.last
-        if call is not None and (self._held_back is None or self._held_back.done()):
-            self._engine.pause(call)
-            self._held_back = asyncio.create_task(self._read_on(taken, call))
-
-    async def _read_on(self, taken: Callable[[], Awaitable[None]], call: Call) -> None:
-        await taken()
-        self._engine.go_on(call)
-
-
 # The running command, as a waiting client sees it, is cut to so many characters.
 _SHOWN: Final = 200
-# A new watcher gets so many bytes of the output before.
+# A new watcher gets so many bytes of the earlier output.
 _TAIL: Final = 2000
-
-
-class Unfinished(NamedTuple):
-    """A command that was handed back and still runs. ``before``: the sum of its results so far, without output."""
-
-    command: bytes
-    call: Call
-    before: Result
 
 
 class SharedSession:
@@ -198,7 +64,7 @@ class SharedSession:
         self, agent: str, session: AsyncSession, secrets: Secrets, journal: Journal, audience: Audience
     ) -> None:
         self.agent, self.session, self.audience = agent, session, audience
-        self.engine = session._engine  # all rooms of the daemon take it from here
+        self.engine = session._engine  # the whole daemon takes it from here
         self.fanout: Fanout | None = None  # of the command that was handed back
         self._secrets, self._journal = secrets, journal
         self._command_of_person: bytes | None = None  # the last command, if a person typed it
@@ -422,6 +288,14 @@ class SharedSession:
         self.outcomes.release()
 
 
+class Unfinished(NamedTuple):
+    """A command that was handed back and still runs. ``before``: the sum of its results so far, without output."""
+
+    command: bytes
+    call: Call
+    before: Result
+
+
 class Sessions:
     """The shared session of each agent. The commands that they run are written into ``journal``."""
 
@@ -512,3 +386,128 @@ class Sessions:
                     shared.next_result(outcome, result)
                     return shared.cancel(outcome, result)
         return None
+
+
+class Hold:
+    """The exclusive use of one session by one client."""
+
+    def __init__(self, session: AsyncSession, engine: Engine) -> None:
+        self._session, self._engine = session, engine
+        self._holder: str | None = None
+        self._connection: Connection | None = None  # the holder's: the hold ends with it
+        self._refuses = False
+        self._size_before: tuple[int, int] | None = None  # of the terminal, until its holder changed it
+        self._freed = asyncio.Event()
+
+    async def enter(self, request: requests.OfAgent, listener: Listener) -> None:
+        """Wait until no other client holds the session. Raises SessionBusy and SessionClosed.
+
+        A request to hold the session always waits; it is never refused. A request about a command means the one that
+        ran when the request came: if that has ended meanwhile, this raises NotRunning, whatever runs then.
+        """
+        listener.queued, listener.behind = True, HELD
+        meant = self._engine.current
+        while self._holder not in (None, request.holder):
+            if self._refuses and not isinstance(request, requests.Hold):
+                raise SessionBusy(HELD)
+            await self._freed.wait()
+        if self._engine.closed:
+            raise SessionClosed(CLOSED)
+        if isinstance(request, requests.OfCommand) and self._engine.current is not meant:
+            raise NotRunning(ENDED)
+        listener.queued, listener.behind = False, LATE
+
+    def take(self, holder: str, refuse: bool, connection: Connection) -> None:
+        """Give one client exclusive use, until that connection ends."""
+        self._holder, self._refuses, self._connection = holder, refuse, connection
+        self._session.attached = True
+        self._freed.clear()
+        connection.on_close(lambda: self._free(connection))
+
+    def resize(self, holder: str | None, columns: int, rows: int) -> None:
+        """Resize the terminal. The size that a holder sets ends with the hold; a former holder changes nothing."""
+        if holder not in (None, self._holder):
+            return
+        before = self._session.size
+        self._session.resize(columns, rows)
+        self._size_before = None if holder is None else self._size_before or before
+
+    def _free(self, connection: Connection) -> None:
+        if self._connection is connection:
+            self.end()
+
+    def end(self) -> None:
+        """End the hold, also because the session has ended; the requests that wait continue."""
+        self._holder = self._connection = None
+        self._session.attached = False
+        size, self._size_before = self._size_before, None
+        if size is not None and not self._session.closed:
+            self._session.resize(*size)
+        self._freed.set()
+
+
+class Fanout:
+    """Sends the output of one command, as it comes, to the request that waits for it and to the watchers.
+
+    It pauses the command while a client that must get every byte is slow.
+    """
+
+    def __init__(
+        self, engine: Engine, audience: Audience, command: bytes, person: bool, viewer: Connection | None
+    ) -> None:
+        self._engine, self._audience, self._command, self._person = engine, audience, command, person
+        self._viewer = viewer  # the connection of the person who typed the command: it must miss nothing
+        self._held_back: asyncio.Task[None] | None = None
+        self.begun = False
+        self.listener: Listener | None = None
+
+    def begin(self) -> None:
+        """Show the command to the watchers, once."""
+        if not self.begun:
+            self.begun = True
+            self._audience.show("command", {"person": self._person}, self._command)
+
+    def __call__(self, stream: Stream, data: bytes) -> None:
+        self.begin()
+        self._audience.show("output", {"stream": stream}, data)
+        if self.listener is not None and not self.listener.send_output(stream, data):
+            self._hold_back(self.listener.taken)
+        elif self._viewer is not None and self._viewer.congested:
+            self._hold_back(self._viewer.drain)
+
+    def _hold_back(self, taken: Callable[[], Awaitable[None]]) -> None:
+        """Stop reading the command's output until its client has caught up. Neither the command's end nor the next
+        request waits for that."""
+        call = self._engine.last
+        if call is not None and (self._held_back is None or self._held_back.done()):
+            self._engine.pause(call)
+            self._held_back = asyncio.create_task(self._read_on(taken, call))
+
+    async def _read_on(self, taken: Callable[[], Awaitable[None]], call: Call) -> None:
+        await taken()
+        self._engine.go_on(call)
+
+
+class Audience:
+    """The clients that watch one agent. They stay when the agent gets another session."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._watchers: set[Connection] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._watchers)
+
+    def join(self, connection: Connection) -> None:
+        """Add a watcher, until its connection ends."""
+        if connection not in self._watchers:
+            self._watchers.add(connection)
+            connection.on_close(lambda: self._watchers.discard(connection))
+
+    def show(self, event: str, fields: dict[str, object], *parts: bytes) -> None:
+        """Send an event to every watcher."""
+        if self._watchers:
+            data = encode({"event": event, "agent": self._agent, **fields}, *parts)
+            droppable = len(parts[0]) if event == "output" else 0
+            for watcher in tuple(self._watchers):
+                watcher.offer(data, droppable)

@@ -42,141 +42,8 @@ if TYPE_CHECKING:
     from ...engine.verbs.verbs import Engine
     from .shared import Sessions
 
-
-def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
-    """The answer with a result of that command. It also has the id of a command that runs on, and input not read."""
-    header, parts = from_result(result)
-    answer: dict[str, Any] = {"result": header}
-    if result.runs_on:
-        last = shared.outcomes.last
-        answer["command"] = last.name if last.handed_back else ""
-    elif unread := shared.unread(command):
-        answer["unread"] = unread.decode("latin-1")
-    return Answer(answer, parts)
-
-
-def of_the_daemon(error: ShellUnavailable) -> ShellUnavailable:
-    """The error, reworded for clients: the limit that was reached is the daemon's, not theirs."""
-    before, limit, _ = str(error).partition(". Raise the limit")
-    if type(error) is not LimitReached or not limit:
-        return error
-    return LimitReached(
-        f"{before.replace('this process', f'the daemon (pid {os.getpid()})', 1)}: close sessions (`shellsession kill`),"
-        " or end it (`shellsession stop`) and start it from a shell that may open more (ulimit -Hn, ulimit -n)"
-    )
-
-
-def room_for(count: int) -> int:
-    """How many characters of each of ``count`` texts fit into a message. In JSON a character takes up to 12 bytes."""
-    return min(4096, PARTS_MAX // (32 * max(1, count)))
-
-
-def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on: bool) -> None:
-    """Raise InvalidRequest if the client ``pid`` runs inside the session: it would wait for itself.
-
-    A watcher there (``looks_on``) would also print its own output again and again.
-    """
-    shell = engine.shell
-    if shell is None or not (looks_on or engine.state == "running") or not _is_of(shell, pid):
-        return
-    # A process that an earlier command left in the background may ask: no command waits for its end.
-    if looks_on or not shell.family.tags.is_earlier(pid):
-        asked = "attach" if looks_on else verb  # only attach watches and holds
-        raise InvalidRequest(
-            f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
-            " another agent's session, or run the command directly"
-        )
-
-
-def _is_of(shell: Shell, pid: int) -> bool:
-    """Does the process run in the session of that shell, or in a session inside it, which has another tag?"""
-    first = shell.slot.tag
-    return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
-
-
 # Seconds until a verb that has not returned is woken again.
 _WAKE_AGAIN: Final = 0.05
-
-
-@contextmanager
-def observing(engine: Engine, listener: Listener) -> Iterator[None]:
-    """Make a verb that only watches a handed-back command return once its client has left for good.
-
-    The command runs on. The verb must return, as it keeps the session busy for other clients.
-    """
-    call = engine.handed_back
-    active = True
-
-    def wake(_: object = None) -> None:
-        if active and call is not None and call is engine.handed_back:
-            if call is engine.attended and engine.shell is not None:
-                call.following = call.has_output = True  # as if it had printed something
-                engine.shell.wake()
-            asyncio.get_running_loop().call_later(_WAKE_AGAIN, wake)  # the verb may not have begun to wait yet
-
-    listener.abandoned.add_done_callback(wake)
-    try:
-        yield
-    finally:
-        active = False
-        listener.abandoned.remove_done_callback(wake)
-        if call is not None:
-            call.following = False
-
-
-async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
-    jobs = shared.session.jobs()
-    return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
-
-
-async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
-    output, omitted, cut = _job(shared.session, incoming.request.job)._kept(incoming.request.name)
-    return Answer({"value": omitted, "cut": cut}, (output,))
-
-
-async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
-    return Answer({"value": _job(shared.session, incoming.request.job).kill()})
-
-
-async def _resize(shared: SharedSession, incoming: Incoming) -> None:
-    request: requests.Resize = incoming.request
-    shared.hold.resize(request.holder, request.columns, request.rows)
-
-
-async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
-    session = shared.session
-    value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
-    return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
-
-
-async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
-    command, person = shared.watch(incoming.connection)
-    value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
-    return Answer(value, (shared.shown,))
-
-
-def _described(job: Job, room: int) -> dict[str, Any]:
-    known = {"number": job.number, "command": job.command[:room], "pids": job.pids[:room]}
-    return {**known, "alive": job.alive()[:room], "running": job.running}
-
-
-def _job(session: AsyncSession, number: int) -> Job:
-    for job in session.jobs():
-        if job.number == number:
-            return job
-    raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")
-
-
-_WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
-    requests.Jobs: _jobs,
-    requests.JobOutput: _job_output,
-    requests.KillJob: _kill_job,
-    requests.Resize: _resize,
-    requests.Info: _info,
-    requests.Watch: _watch,
-}
-
-
 # Seconds after which the client of a queued request is notified.
 _NOTIFY_AFTER: Final = 1.0
 
@@ -215,7 +82,7 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     return answer
 
 
-# -- verbs of a session
+# -- verbs that run, wait for or end a command
 
 
 async def _start(shared: SharedSession, _: Incoming) -> None:
@@ -394,6 +261,60 @@ async def _hold(shared: SharedSession, incoming: Incoming) -> None:
     shared.hold.take(request.holder, request.others == "refuse", incoming.connection)
 
 
+# -- verbs that do not wait for a command
+
+
+async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
+    jobs = shared.session.jobs()
+    return Answer({"value": None}, (to_part([_described(job, room_for(len(jobs))) for job in jobs]),))
+
+
+async def _job_output(shared: SharedSession, incoming: Incoming) -> Answer:
+    output, omitted, cut = _job(shared.session, incoming.request.job)._kept(incoming.request.name)
+    return Answer({"value": omitted, "cut": cut}, (output,))
+
+
+async def _kill_job(shared: SharedSession, incoming: Incoming) -> Answer:
+    return Answer({"value": _job(shared.session, incoming.request.job).kill()})
+
+
+async def _resize(shared: SharedSession, incoming: Incoming) -> None:
+    request: requests.Resize = incoming.request
+    shared.hold.resize(request.holder, request.columns, request.rows)
+
+
+async def _info(shared: SharedSession, incoming: Incoming) -> Answer:
+    session = shared.session
+    value = {"state": session.state, "cwd": session.cwd, "idle": session.idle, "size": list(session.size)}
+    return Answer({"value": value}, (shared.command.encode("utf-8", "replace"),))
+
+
+async def _watch(shared: SharedSession, incoming: Incoming) -> Answer:
+    command, person = shared.watch(incoming.connection)
+    value = {"value": command[: room_for(1)], "person": person, "held": shared.session.attached}
+    return Answer(value, (shared.shown,))
+
+
+def _described(job: Job, room: int) -> dict[str, Any]:
+    known = {"number": job.number, "command": job.command[:room], "pids": job.pids[:room]}
+    return {**known, "alive": job.alive()[:room], "running": job.running}
+
+
+def _job(session: AsyncSession, number: int) -> Job:
+    for job in session.jobs():
+        if job.number == number:
+            return job
+    raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")
+
+
+_WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
+    requests.Jobs: _jobs,
+    requests.JobOutput: _job_output,
+    requests.KillJob: _kill_job,
+    requests.Resize: _resize,
+    requests.Info: _info,
+    requests.Watch: _watch,
+}
 _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Start: _start,
     requests.Run: _run,
@@ -432,6 +353,18 @@ def _answer(shared: SharedSession, incoming: Incoming, outcome: Delivery, result
     return answer
 
 
+def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
+    """The answer with a result of that command. It also has the id of a command that runs on, and input not read."""
+    header, parts = from_result(result)
+    answer: dict[str, Any] = {"result": header}
+    if result.runs_on:
+        last = shared.outcomes.last
+        answer["command"] = last.name if last.handed_back else ""
+    elif unread := shared.unread(command):
+        answer["unread"] = unread.decode("latin-1")
+    return Answer(answer, parts)
+
+
 @contextmanager
 def _streaming(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
     """While the request is served, send its client the output as it comes, if the request asks for that."""
@@ -443,3 +376,68 @@ def _streaming(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
         yield
     finally:
         fanout.listener = before
+
+
+@contextmanager
+def observing(engine: Engine, listener: Listener) -> Iterator[None]:
+    """Make a verb that only watches a handed-back command return once its client has left for good.
+
+    The command runs on. The verb must return, as it keeps the session busy for other clients.
+    """
+    call = engine.handed_back
+    active = True
+
+    def wake(_: object = None) -> None:
+        if active and call is not None and call is engine.handed_back:
+            if call is engine.attended and engine.shell is not None:
+                call.following = call.has_output = True  # as if it had printed something
+                engine.shell.wake()
+            asyncio.get_running_loop().call_later(_WAKE_AGAIN, wake)  # the verb may not have begun to wait yet
+
+    listener.abandoned.add_done_callback(wake)
+    try:
+        yield
+    finally:
+        active = False
+        listener.abandoned.remove_done_callback(wake)
+        if call is not None:
+            call.following = False
+
+
+def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on: bool) -> None:
+    """Raise InvalidRequest if the client ``pid`` runs inside the session: it would wait for itself.
+
+    A watcher there (``looks_on``) would also print its own output again and again.
+    """
+    shell = engine.shell
+    if shell is None or not (looks_on or engine.state == "running") or not _is_of(shell, pid):
+        return
+    # A process that an earlier command left in the background may ask: no command waits for its end.
+    if looks_on or not shell.family.tags.is_earlier(pid):
+        asked = "attach" if looks_on else verb  # only attach watches and holds
+        raise InvalidRequest(
+            f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
+            " another agent's session, or run the command directly"
+        )
+
+
+def _is_of(shell: Shell, pid: int) -> bool:
+    """Does the process run in the session of that shell, or in a session inside it, which has another tag?"""
+    first = shell.slot.tag
+    return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
+
+
+def of_the_daemon(error: ShellUnavailable) -> ShellUnavailable:
+    """The error, reworded for clients: the limit that was reached is the daemon's, not theirs."""
+    before, limit, _ = str(error).partition(". Raise the limit")
+    if type(error) is not LimitReached or not limit:
+        return error
+    return LimitReached(
+        f"{before.replace('this process', f'the daemon (pid {os.getpid()})', 1)}: close sessions (`shellsession kill`),"
+        " or end it (`shellsession stop`) and start it from a shell that may open more (ulimit -Hn, ulimit -n)"
+    )
+
+
+def room_for(count: int) -> int:
+    """How many characters of each of ``count`` texts fit into a message. In JSON a character takes up to 12 bytes."""
+    return min(4096, PARTS_MAX // (32 * max(1, count)))
