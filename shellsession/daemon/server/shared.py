@@ -169,13 +169,13 @@ class SharedSession:
                 return end
             if not self._attending:
                 return None
-            stay = self._attending[0]
+            ending = self._attending[0]
             left = None if until is None else max(0.0, until - time.monotonic())
-            ends: set[asyncio.Future[Any]] = {stay, listener.abandoned}
+            ends: set[asyncio.Future[Any]] = {ending, listener.abandoned}
             await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            if not stay.done():
+            if not ending.done():
                 return self.session._elsewhere()
-            if not stay.cancelled() and not (result := stay.result()).runs_on:
+            if not ending.cancelled() and not (result := ending.result()).runs_on:
                 if listener.missed_by:  # this client has gone; the result is for one that is still here
                     return result
                 return self.outcomes.take(None) or result  # kept if the client that waited first has gone
@@ -186,11 +186,11 @@ class SharedSession:
         Raises SessionBusy if it is not handed back in time, and NotRunning if it has ended.
         """
         if self._attending and self.engine.handed_back is None:
-            stay = self._attending[0]
-            await asyncio.wait([stay], timeout=None if until is None else max(0.0, until - time.monotonic()))
-            if not stay.done():
+            ending = self._attending[0]
+            await asyncio.wait([ending], timeout=None if until is None else max(0.0, until - time.monotonic()))
+            if not ending.done():
                 raise SessionBusy(NOT_YOURS)
-            if stay.cancelled() or not stay.result().runs_on:
+            if ending.cancelled() or not ending.result().runs_on:
                 raise NotRunning(ENDED)
 
     async def type(self, data: bytes, until: float | None) -> None:

@@ -53,8 +53,8 @@ async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
     request = incoming.request
     shared = sessions.of(request.agent)
     if type(request) in _NOT_FROM_INSIDE:
-        looks_on = isinstance(request, requests.Watch | requests.Hold)
-        refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
+        watches = isinstance(request, requests.Watch | requests.Hold)
+        refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
     if getattr(request, "tell", False):
         asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
     if (seconds := request.turn_within) is not None:
@@ -404,17 +404,17 @@ def observing(engine: Engine, listener: Listener) -> Iterator[None]:
             call.following = False
 
 
-def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on: bool) -> None:
+def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches: bool) -> None:
     """Raise InvalidRequest if the client ``pid`` runs inside the session: it would wait for itself.
 
-    A watcher there (``looks_on``) would also print its own output again and again.
+    A watcher there (``watches``) would also print its own output again and again.
     """
     shell = engine.shell
-    if shell is None or not (looks_on or engine.state == "running") or not _is_of(shell, pid):
+    if shell is None or not (watches or engine.state == "running") or not _is_of(shell, pid):
         return
     # A process that an earlier command left in the background may ask: no command waits for its end.
-    if looks_on or not shell.family.tags.is_earlier(pid):
-        asked = "attach" if looks_on else verb  # only attach watches and holds
+    if watches or not shell.family.tags.is_earlier(pid):
+        asked = "attach" if watches else verb  # only attach watches and holds
         raise InvalidRequest(
             f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
             " another agent's session, or run the command directly"
