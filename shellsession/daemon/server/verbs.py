@@ -109,14 +109,14 @@ async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
 async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
     request: requests.Run = incoming.request
     command = incoming.part
-    given = request.given(incoming.second if request.stdin == "bytes" else None)
+    options = request.given(incoming.second if request.stdin == "bytes" else None)
     by_person = request.holder is not None
     shared.is_next(command, by_person)
     fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
     with shared.attending() as ending, _streaming(fanout, incoming):
         try:
-            asked = shared.session._request(command, {**given, "on_output": fanout})
-            result = await shared.session._run(asked)
+            run = shared.session._request(command, {**options, "on_output": fanout})
+            result = await shared.session._run(run)
         except ShellSessionError as error:
             shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
             raise
@@ -172,7 +172,7 @@ async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
 
 async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
     until = _deadline(shared, incoming)
-    await _typed(shared, incoming, until)
+    await _type_text(shared, incoming, until)
     return await _wait_until(shared, incoming, until)
 
 
@@ -204,10 +204,10 @@ def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery
 
 
 async def _type(shared: SharedSession, incoming: Incoming) -> None:
-    await _typed(shared, incoming, _deadline(shared, incoming))
+    await _type_text(shared, incoming, _deadline(shared, incoming))
 
 
-async def _typed(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
+async def _type_text(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
     text = incoming.part
     incoming.listener.queued = True
     await shared.until_handed_back(until)
