@@ -338,7 +338,7 @@ class Sessions:
             self.dismiss(closed)
         if not request.cwd:
             raise InvalidRequest(
-                "the current directory was removed: change to another one, or name one with cwd= or --cwd"
+                "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
             )
         if not os.path.isdir(request.cwd):
             raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
