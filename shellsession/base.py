@@ -79,7 +79,7 @@ class Base(AnySession[Request]):
         check_options(env, extra_env, agent_env, size)
         check_flag("check_startup", check_startup)
         if (place := place_of(cwd)) is not None and not os.path.isdir(place):
-            raise InvalidRequest(f"cwd {place!r} is not a directory")
+            raise InvalidRequest(f"cwd {place!r} is not a directory: make it, or name another")
         program = bash_of(bash)
         commands, columns_and_rows = commands_of(startup), (size[0], size[1])
         place, program = absolute(place) if place else None, absolute(program) if "/" in program else program

@@ -216,7 +216,9 @@ def check_seconds(name: str, value: object) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
-        raise InvalidRequest(f"{name} is a positive number of seconds (at most {LONGEST:.0f}), or None for no limit")
+        raise InvalidRequest(
+            f"{name} is a positive number of seconds (at most {LONGEST:.0f}), or None for no limit, not {value!r:.100}"
+        )
 
 
 def check_flag(name: str, value: object) -> None:
@@ -369,6 +371,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         notes = [ending(self)]
         if self.background:
             notes.append(f"left running in the background: process {', '.join(map(str, self.background))}")
+        if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
+            notes.append(f"all of the output: {', '.join(files)}")
         return report(streams_of(self), notes, max_chars, clean)
 
     def __str__(self) -> str:
@@ -474,7 +478,9 @@ def checked(result: Result, check: bool, command: object = "") -> Result:
 
 
 def _outline(result: Result, command: object) -> str:
-    """Which command an error is about, and what it wrote to stderr last."""
+    """Which command an error is about, and what it wrote last, to stderr if it wrote anything there."""
     text = command_bytes(command).decode("utf-8", "replace") if command else ""
-    said = fitted(result.stderr_bytes[-_LAST_WORDS:], 0, 0, _LAST_WORDS).rstrip()
-    return f": {text:.200}" * bool(text) + (f"\nThe end of stderr:\n{said}" if said else "")
+    for name, data, *_ in reversed(streams_of(result)):  # test runners write their findings to stdout
+        if said := fitted(data[-_LAST_WORDS:], 0, 0, _LAST_WORDS).rstrip():
+            return f": {text:.200}" * bool(text) + f"\nThe end of {name}:\n{said}"
+    return f": {text:.200}" * bool(text)

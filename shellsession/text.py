@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 # Bytes that a terminal does not show as they are. Tab and newline are text.
 _CONTROLS: Final = bytes(sorted({*range(32), 127} - set(b"\t\n")))
+_LEFT: Final = re.compile(r"\x1b\[(\d{0,4})D")
+_COLUMNS: Final = 1000  # no line of a terminal is longer
+_FIRST_COLUMN: Final = re.compile(r"\x1b\[[01]?G")
 _ERASE_LINE: Final = re.compile(r"\x1b\[([012]?)K")
 # How erasing stands in a line meanwhile: to its end, to its beginning, or all of it.
 _ERASES: Final = {"": "\x1c", "0": "\x1c", "1": "\x1d", "2": "\x1e"}
@@ -90,11 +93,14 @@ def _around(data: bytes, cut: int) -> tuple[bytes, bytes]:
 
 
 def clean(text: str) -> str:
-    """The text as a terminal would show it: without escape sequences, ``\\r`` and backspaces carried out.
+    """The text as a terminal shows it: without escape sequences, with ``\\r`` and backspaces carried out.
 
-    The number of lines stays the same. What moves to another line (a full-screen program) is not drawn.
+    Of a line that was written again after ``\\r`` only the last writing is kept. A terminal would show what stood there
+    behind a shorter one: together they may read as something that was never printed. The number of lines stays the
+    same. What moves to another line (a full-screen program) is not drawn.
     """
     text = text.replace("\r\n", "\n")
+    text = _LEFT.sub(lambda found: "\b" * min(int(found[1] or 1), _COLUMNS), _FIRST_COLUMN.sub("\r", text))
     text = _ERASE_LINE.sub(lambda found: _ERASES[found[1]], re.sub("[\x1c\x1d\x1e]", "", text))
     text = _ESCAPE.sub("", text)
     return _MOVED_LINE.sub(lambda found: _drawn(found[0]), text)
@@ -102,11 +108,11 @@ def clean(text: str) -> str:
 
 def _drawn(line: str) -> str:
     """One line in which the cursor moves, as it looks at last."""
-    shown, at = "", 0
+    shown, at, is_again = "", 0, False
     for piece in _MOVES.split(line):
         match piece:
             case "\r":
-                at = 0
+                at, is_again = 0, True
             case "\b":
                 at = max(0, at - 1)
             case "\x1c":
@@ -116,6 +122,8 @@ def _drawn(line: str) -> str:
             case "\x1e":
                 shown = ""
             case _ if piece:
+                if is_again:
+                    shown, is_again = "", False
                 shown = shown[:at].ljust(at) + piece + shown[at + len(piece) :]
                 at += len(piece)
     return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
@@ -275,4 +283,4 @@ def report(
         free -= len(texts[at])
     for at, label in enumerate(labels):
         parts += [label] * bool(label) + [texts[at].removesuffix("\n")]
-    return "\n".join((*parts, *ends))[:room]
+    return ("\n".join((*parts, *ends)) or "[an empty line]")[:room]

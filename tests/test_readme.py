@@ -40,6 +40,7 @@ def test_the_first_program_prints_what_its_comments_say() -> None:
     lines = done.stdout.splitlines()
     assert lines[0] == "x in /tmp"
     assert any(line.startswith("timed_out begun") for line in lines)
+    assert "[exit status 1]" in lines
     assert lines[-1] == "shell_exited 3 False"
 
 

@@ -45,7 +45,9 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    findings = examine()
+    # From the ground up: what fails first explains what fails later.
+    looks = (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _groups, _session)
+    findings = [look() for look in looks]
     if given.json:
         for one in findings:
             show_json(one._asdict())
@@ -56,13 +58,6 @@ def main(words: Sequence[str]) -> int:
             if one.advice:
                 show(f"{'':19}{one.advice}")
     return int(any(one.state == "failed" for one in findings))
-
-
-def examine() -> list[Finding]:
-    """All findings, from the ground up: what fails below explains what fails above."""
-    return [
-        look() for look in (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _groups, _session)
-    ]
 
 
 def _system() -> Finding:

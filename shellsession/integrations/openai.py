@@ -14,7 +14,7 @@ from ..errors import InvalidRequest, ShellSessionError
 from ..models import LONGEST, Limits, Result, streams_of
 from ..text import fitted
 from .extras import missing
-from .toolbox import Toolbox
+from .toolbox import Toolbox, refuse_unawaited
 
 if TYPE_CHECKING:
     from ..async_session import AsyncSession
@@ -69,7 +69,9 @@ def shell_tool(session: AsyncSession | AsyncRemoteSession, timeout: float = 120.
 
     ``timeout``: seconds for each command if the call names no limit. If a command times out or ends its bash, the
     following commands are not run, as they may depend on its directory and variables.
+    Raises InvalidRequest for a session that is not for asyncio.
     """
+    refuse_unawaited(session)
 
     async def execute(request: ShellCommandRequest) -> ShellResult:
         action = request.data.action

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 from pydantic import Field, create_model
@@ -48,6 +48,14 @@ def limits_for(max_chars: object) -> Limits:
     if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
         raise InvalidRequest(f"max_chars is a number of characters, 1 or more, not {max_chars!r:.100}")
     return Limits(max_output=4 * max_chars)  # a character is at most four bytes
+
+
+def refuse_unawaited(session: object) -> None:
+    """Raise InvalidRequest for a session that is not for asyncio: a command would run, and its result be lost."""
+    if not iscoroutinefunction(getattr(session, "run", None)):
+        raise InvalidRequest(
+            f"these tools await their session: pass an AsyncSession, or what aconnect() returns, not {session!r:.100}"
+        )
 
 
 def describe(results: Sequence[Result], limit: int = MAX_CHARS, jobs: str = JOBS) -> str:
@@ -176,6 +184,7 @@ class Toolbox:
         stream that the model gets. ``tick``: seconds between two progress reports. ``connect``: makes a new session
         when somebody has closed this one; the call that meets the closed session still fails. Raises InvalidRequest.
         """
+        refuse_unawaited(session)
         for name, seconds in (("patience", patience), ("timeout", timeout), ("tick", tick)):
             _check(name, seconds)
         self._session, self._patience, self._timeout, self._tick = session, patience, timeout, tick

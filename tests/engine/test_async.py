@@ -10,8 +10,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE, seen, session
-from system import unique_seconds, until, wait_until, with_argument
+from loops import seen, session
+from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Result, SessionBusy
 from shellsession.engine.io.streams import Streams

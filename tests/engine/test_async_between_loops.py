@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE
-from system import until, wait_until
+from system import PATIENCE, until, wait_until
 
 from shellsession import AsyncSession
 

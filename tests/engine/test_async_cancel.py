@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from daemons import Daemon
-from loops import PATIENCE, seen, session
-from system import stat_fields, unique_seconds, until, with_argument
+from loops import seen, session
+from system import PATIENCE, stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning, aconnect
 from shellsession.engine.io.loop import LoopWaiter

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE
+from system import PATIENCE
 from takers import in_a_loop
 
 from shellsession import AsyncSession, Result

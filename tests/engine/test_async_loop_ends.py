@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loops import PATIENCE, seen, session
-from system import stat_fields, unique_seconds, until, with_argument
+from loops import seen, session
+from system import PATIENCE, stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning
 

@@ -94,7 +94,11 @@ def test_what_was_lost_before_is_counted_too(omitted: int, data: bytes, cut: int
     ("printed", "shown"),
     [
         ("10%\r20%\r100%\n", "100%\n"),
-        ("long line\rshort\n", "shortline\n"),
+        ("long line\rshort\n", "short\n"),
+        ("total 12345678\rtotal 9\n", "total 9\n"),
+        ("done\r\r\n", "done\n"),
+        ("price 100\x1b[1D\x1b[1D5\n", "price 150\n"),
+        ("50%\x1b[1G100%\n", "100%\n"),
         ("long line\r\x1b[Kshort\n", "short\n"),
         ("long line\x1b[2K\rshort\n", "short\n"),
         ("abc\x1b[1K\rx", "x"),

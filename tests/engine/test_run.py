@@ -303,3 +303,5 @@ def test_the_error_of_a_command_that_failed_says_which_and_why(sh: Session) -> N
     assert str(failed.value).startswith(
         "exit status 2: echo first >&2; ls /nonexistent\nThe end of stderr:\nfirst\nls: "
     )
+    with pytest.raises(CommandFailed, match="The end of stdout:\nFAILED test_x"):
+        sh.run("echo FAILED test_x; false", check=True)

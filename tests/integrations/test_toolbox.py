@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from system import wait_until
 
-from shellsession import AsyncSession, InvalidRequest, NotRunning, SessionBusy, ShellSessionError
+from shellsession import Agents, AsyncSession, InvalidRequest, NotRunning, Session, SessionBusy, ShellSessionError
 from shellsession.integrations.toolbox import PROGRESS, Toolbox, describe
 from shellsession.models import Result
 
@@ -148,3 +148,9 @@ def test_errors_do_not_suggest_to_run_without_a_limit() -> None:
 def test_durations_are_shown_without_rounding_to_zero(seconds: float, said: str) -> None:
     result = Result(b"", b"", None, None, "/", seconds, "timed_out", reason="the time limit")
     assert describe([result]).startswith(f"[ended by its time limit after {said} s; ")
+
+
+@pytest.mark.parametrize("wrong", [Session(), Agents(), "a1", None], ids=["sync", "agents", "name", "none"])
+def test_a_session_that_is_not_awaited_is_refused_before_anything_runs(wrong: Any) -> None:
+    with pytest.raises(InvalidRequest, match="pass an AsyncSession, or what aconnect"):
+        Toolbox(wrong)

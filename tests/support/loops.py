@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from system import until, with_argument
+from system import PATIENCE, until, with_argument
 
 from shellsession import AsyncSession
-
-# Safety only: an asyncio test that hangs fails by this time limit, with a traceback of the task.
-PATIENCE = 20.0
 
 
 @asynccontextmanager
 async def session(place: Path) -> AsyncIterator[AsyncSession]:
+    """A test that hangs is ended by the loop's own clock, with a traceback of the task."""
     async with asyncio.timeout(PATIENCE), AsyncSession(cwd=place, timeout=PATIENCE) as made:
         yield made
 

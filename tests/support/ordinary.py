@@ -17,7 +17,7 @@ USER: Final = 54321 if os.getuid() == 0 else os.getuid()
 _PROGRAM: Final = """
 import ctypes, gettext, locale, os
 import {modules}
-import shellsession.__main__, shellsession.cli.hardening, _ctypes
+import shellsession.__main__, shellsession.cli.main, _ctypes
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid({user})

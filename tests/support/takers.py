@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system import PATIENCE
 
-PATIENCE = 20.0
 _factory: Any = None
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...engine.kernel import proc
@@ -45,7 +44,7 @@ class Host(Protocol):
     def admit(self, connection: Connection) -> ShellSessionError | None:
         """Add a new connection. Returns the error with which to refuse it, or None."""
 
-    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
+    def take(self, connection: Connection, message: Message) -> None:
         """Serve one message, or send its answer again."""
 
     def leave(self, connection: Connection) -> None:
@@ -96,12 +95,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         try:
             self._messages += self._decoder.feed(bytes(_INBOX[:size]))
-            self._take_some(at_once=True)
+            self._take_some()
             self._decoder.feed(b"")  # raises for bad data behind a good message, after that one is served
         except ProtocolError as error:
             self.fail(error)
 
-    def _take_some(self, at_once: bool = False) -> None:
+    def _take_some(self) -> None:
         """Give the server as many messages as may be served now. The rest waits, and nothing more is read meanwhile."""
         if self._taking:  # called again by an answer that was sent at once
             return
@@ -111,9 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while self._messages and self._in_flight < IN_FLIGHT and self._has_room_for_answers:
                 self._in_flight += 1
-                # A message that came alone is served at once. Between several the loop serves other clients.
-                self._server.take(self, self._messages.popleft(), at_once)
-                at_once = False
+                self._server.take(self, self._messages.popleft())
         finally:
             self._taking = False
         if self._transport is not None and bool(self._messages) == self._transport.is_reading():
@@ -235,48 +232,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
 
-def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Run the coroutine up to its first wait. Returns the task that runs the rest, or None if it has ended.
-
-    A task begins with the loop's next turn: 25 us, a fifth of what the daemon adds to a command.
-    """
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        task = asyncio.Task(work, loop=loop, eager_start=True)
-        return None if task.done() else task
-    try:
-        waits_for = work.send(None)
-    except StopIteration:
-        return None
-    return loop.create_task(_Begun(work, waits_for))
-
-
-class _Begun(Coroutine[Any, Any, None]):
-    """The rest of ``work``, which waits for something already.
-
-    No generator: a task that is cancelled before its first turn throws that into its coroutine, and one that has not
-    begun ends there. ``work`` would stay where it is, say as the first who waits for a lock, and nobody get that any
-    more.
-    """
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._work = work
-        self._first = [waits_for]
-
-    def send(self, value: Any) -> Any:
-        return self._first.pop() if self._first else self._work.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        self._first.clear()
-        return self._work.throw(*error)
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        raise TypeError("a task is made of it, and nothing else")
-
-
 class Listener:
     """The receiver of one request's events and answer: the connection that its client uses now."""
 
@@ -287,7 +242,7 @@ class Listener:
         self.late = False  # it was queued for too long
         self.behind = LATE  # the message of its error then
         self.begun = False  # its task has run
-        self.task: asyncio.Task[None] | None = None  # serves it; None if it was served at once
+        self.task: asyncio.Task[None]  # serves it
         self.outcome: Delivery | None = None  # of its command, if that was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None  # holds a reference to us
@@ -324,7 +279,7 @@ class Listener:
 
     def give_up(self, late: bool = False) -> None:
         """Drop the request if it is still queued. ``late``: because its time is up."""
-        if self.queued and self.task is not None:
+        if self.queued:
             self.late = self.late or late
             self.task.cancel()
 

@@ -36,7 +36,7 @@ from ..protocol.messages import from_error, from_result, to_part
 from ..protocol.wire import PROTOCOL, Message, encode
 from . import requests
 from .audit import Audit
-from .connection import LEFT, LOG, Answer, Connection, Incoming, Listener, begin
+from .connection import LEFT, LOG, Answer, Connection, Incoming, Listener
 from .journal import Journal
 from .ledger import Claim, Ledger
 from .shared import Sessions
@@ -133,7 +133,7 @@ class Server:
 
     # -- requests
 
-    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
+    def take(self, connection: Connection, message: Message) -> None:
         """Serve one message of a client, or send its answer again."""
         asked_for = message.header.get("id")
         try:
@@ -160,7 +160,7 @@ class Server:
             self._requests += 1
             listener = self._served[request.id] = Listener(request.id, connection)
             work = self._serve(Incoming(request, message.parts, connection, listener))
-            listener.task = begin(work) if at_once else asyncio.get_running_loop().create_task(work)
+            listener.task = asyncio.get_running_loop().create_task(work)
             self._await_reconnect(listener)  # its client may have left meanwhile
 
     def _answer_again(self, connection: Connection, request: requests.Request, reply: bytes) -> None:
@@ -224,7 +224,7 @@ class Server:
         # A task that is cancelled before it has begun would never send its answer. It begins within a turn or two.
         while (listener := self._served.get(request)) is not None and not listener.begun:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        if listener is None or listener.task is None or listener.task is asyncio.current_task():
+        if listener is None or listener.task is asyncio.current_task():
             return None
         listener.task.cancel()
         await asyncio.wait([listener.task])
@@ -257,7 +257,7 @@ class Server:
 
     async def finish(self, patience: float) -> None:
         """Give running commands so many seconds to end by themselves, then end every session."""
-        tasks = [listener.task for listener in self._served.values() if listener.task is not None]
+        tasks = [listener.task for listener in self._served.values()]
         tasks += [asyncio.create_task(shared.drain(patience)) for shared in self.sessions]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
@@ -267,7 +267,7 @@ class Server:
             LOG.exception("a session could not be closed; this is a bug in shellsession")
         for shared in self.sessions:
             shared.lose()
-        if left := [listener.task for listener in self._served.values() if listener.task is not None]:
+        if left := [listener.task for listener in self._served.values()]:
             for task in left:
                 task.cancel()
             await asyncio.wait(left)

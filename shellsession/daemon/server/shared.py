@@ -369,7 +369,7 @@ class Sessions:
         """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
         shared.lose()
         shared.hold.end()
-        self._agents._forget(shared.agent, shared.session)
+        self._agents._registry.forget(shared.agent, shared.session)
         if self._shared.get(shared.agent) is shared:
             del self._shared[shared.agent]
             shared.audience.show("closed", {})

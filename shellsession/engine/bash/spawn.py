@@ -232,7 +232,7 @@ def directory(wanted: str | None) -> str:
     except OSError as error:
         raise InvalidRequest(f"the host's own working directory is gone ({error}): pass cwd=") from error
     if not os.path.isdir(cwd):
-        raise InvalidRequest(f"cwd {cwd!r} is not a directory")
+        raise InvalidRequest(f"cwd {cwd!r} is not a directory: make it again, or open a session with another cwd=")
     return cwd
 
 
