@@ -57,6 +57,98 @@ _SHOWN: Final = 200
 _TAIL: Final = 2000
 
 
+class Sessions:
+    """The shared session of each agent. The commands that they run are written into ``journal``."""
+
+    def __init__(self, agents: AsyncAgents, journal: Journal) -> None:
+        self._agents, self._journal = agents, journal
+        self._shared: dict[str, SharedSession] = {}
+        self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
+
+    def __iter__(self) -> Iterator[SharedSession]:
+        return iter(tuple(self._shared.values()))
+
+    def find(self, agent: str) -> SharedSession | None:
+        """The agent's session, or None."""
+        shared = self._shared.get(agent)
+        if shared is not None and shared.session.closed:  # it was idle for too long
+            self.dismiss(shared)
+            return None
+        return shared
+
+    def of(self, agent: str) -> SharedSession:
+        """The agent's session. Raises NoSuchAgent."""
+        if (shared := self.find(agent)) is None:
+            raise NoSuchAgent(
+                f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
+            )
+        return shared
+
+    def open(self, request: requests.Open) -> bool:
+        """Open the agent's session if it has none. True if this one is new."""
+        sandbox = None if request.sandbox is None else request.sandbox.made()
+        if (shared := self.find(request.agent)) is not None:
+            if sandbox not in (None, shared.sandbox):
+                raise InvalidRequest(
+                    f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
+                    " close that session first, or use another agent"
+                )
+            shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
+            return False
+        for closed in [one for one in self if one.session.closed]:  # they were idle for too long
+            self.dismiss(closed)
+        if not request.cwd:
+            raise InvalidRequest(
+                "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
+            )
+        if not os.path.isdir(request.cwd):
+            raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
+        env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env
+        session = self._agents.session(
+            request.agent,
+            cwd=request.cwd,
+            env=env,
+            extra_env=request.extra_env,
+            agent_env=request.agent_env,
+            timeout=request.timeout,
+            on_timeout=request.on_timeout,
+            tty=request.tty,
+            limits=None if request.limits is None else request.limits.made(),
+            startup=request.startup,
+            check_startup=request.check_startup,
+            size=(request.size[0], request.size[1]),
+            bash=request.bash,
+            sandbox=sandbox,
+        )
+        session._engine.options = replace(session._engine.options, umask=request.umask)
+        known = Secrets({**request.env, **(request.extra_env or {})})
+        audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
+        self._shared[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)
+        return True
+
+    def dismiss(self, shared: SharedSession) -> None:
+        """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
+        shared.lose()
+        shared.hold.end()
+        self._agents._registry.forget(shared.agent, shared.session)
+        if self._shared.get(shared.agent) is shared:
+            del self._shared[shared.agent]
+            shared.audience.show("closed", {})
+            self._audiences[shared.agent] = shared.audience
+            self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
+
+    async def cancel_handed_back(self, request: str) -> Delivery | None:
+        """End the command that was handed back to that request, whose client has given up. None if there is none."""
+        for shared in self:
+            if (outcome := shared.owned_by(request)) is not None:
+                # ``attending``, as for any verb: a command that comes meanwhile begins once the outcome is settled.
+                with shared.attending() as ending, suppress(ShellSessionError):  # raised if it has ended by itself
+                    ending.set_result(result := await shared.session.interrupt())
+                    shared.next_result(outcome, result)
+                    return shared.cancel(outcome, result)
+        return None
+
+
 class SharedSession:
     """One agent's session, with its queue, its watchers, its holder and the results that are still to be delivered."""
 
@@ -294,98 +386,6 @@ class Unfinished(NamedTuple):
     command: bytes
     call: Call
     before: Result
-
-
-class Sessions:
-    """The shared session of each agent. The commands that they run are written into ``journal``."""
-
-    def __init__(self, agents: AsyncAgents, journal: Journal) -> None:
-        self._agents, self._journal = agents, journal
-        self._shared: dict[str, SharedSession] = {}
-        self._audiences: dict[str, Audience] = {}  # the watchers of agents without a session
-
-    def __iter__(self) -> Iterator[SharedSession]:
-        return iter(tuple(self._shared.values()))
-
-    def find(self, agent: str) -> SharedSession | None:
-        """The agent's session, or None."""
-        shared = self._shared.get(agent)
-        if shared is not None and shared.session.closed:  # it was idle for too long
-            self.dismiss(shared)
-            return None
-        return shared
-
-    def of(self, agent: str) -> SharedSession:
-        """The agent's session. Raises NoSuchAgent."""
-        if (shared := self.find(agent)) is None:
-            raise NoSuchAgent(
-                f"agent {agent!r} has no session here: it was closed, was idle for too long, or never opened"
-            )
-        return shared
-
-    def open(self, request: requests.Open) -> bool:
-        """Open the agent's session if it has none. True if this one is new."""
-        sandbox = None if request.sandbox is None else request.sandbox.made()
-        if (shared := self.find(request.agent)) is not None:
-            if sandbox not in (None, shared.sandbox):
-                raise InvalidRequest(
-                    f"agent {request.agent!r} has a session already, which is not confined by this sandbox:"
-                    " close that session first, or use another agent"
-                )
-            shared.engine.idle_since = time.monotonic()  # else it could be closed as idle before the next request
-            return False
-        for closed in [one for one in self if one.session.closed]:  # they were idle for too long
-            self.dismiss(closed)
-        if not request.cwd:
-            raise InvalidRequest(
-                "the directory that this runs in was removed: change to another one, or name one with cwd= or --cwd"
-            )
-        if not os.path.isdir(request.cwd):
-            raise InvalidRequest(f"cwd {request.cwd!r} is not a directory")
-        env = {**request.env, **AGENT_ENV} if request.inherited and request.agent_env else request.env
-        session = self._agents.session(
-            request.agent,
-            cwd=request.cwd,
-            env=env,
-            extra_env=request.extra_env,
-            agent_env=request.agent_env,
-            timeout=request.timeout,
-            on_timeout=request.on_timeout,
-            tty=request.tty,
-            limits=None if request.limits is None else request.limits.made(),
-            startup=request.startup,
-            check_startup=request.check_startup,
-            size=(request.size[0], request.size[1]),
-            bash=request.bash,
-            sandbox=sandbox,
-        )
-        session._engine.options = replace(session._engine.options, umask=request.umask)
-        known = Secrets({**request.env, **(request.extra_env or {})})
-        audience = self._audiences.pop(request.agent, None) or Audience(request.agent)
-        self._shared[request.agent] = SharedSession(request.agent, session, known, self._journal, audience)
-        return True
-
-    def dismiss(self, shared: SharedSession) -> None:
-        """Remove a closed session: refuse the requests that are queued for it, and notify the watchers."""
-        shared.lose()
-        shared.hold.end()
-        self._agents._registry.forget(shared.agent, shared.session)
-        if self._shared.get(shared.agent) is shared:
-            del self._shared[shared.agent]
-            shared.audience.show("closed", {})
-            self._audiences[shared.agent] = shared.audience
-            self._audiences = {agent: audience for agent, audience in self._audiences.items() if audience}
-
-    async def cancel_handed_back(self, request: str) -> Delivery | None:
-        """End the command that was handed back to that request, whose client has given up. None if there is none."""
-        for shared in self:
-            if (outcome := shared.owned_by(request)) is not None:
-                # ``attending``, as for any verb: a command that comes meanwhile begins once the outcome is settled.
-                with shared.attending() as ending, suppress(ShellSessionError):  # raised if it has ended by itself
-                    ending.set_result(result := await shared.session.interrupt())
-                    shared.next_result(outcome, result)
-                    return shared.cancel(outcome, result)
-        return None
 
 
 class Hold:
