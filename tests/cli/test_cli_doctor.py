@@ -1,4 +1,4 @@
-"""``shellsession doctor``: each finding is true of this machine, and what fails has its advice."""
+"""``shellsession doctor``: each finding is true for this machine, and each failure comes with advice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line's own things: help, completion, what a call loads, and how text is shown."""
+"""Help and completion of the command line, what a call imports, and how it shows text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that expires: who relied on what it kept is told, once; nobody else is, nor where its end was wanted."""
+"""When a session expires, a tool that relied on its state reports that once; other tools do not."""
 
 from __future__ import annotations
 

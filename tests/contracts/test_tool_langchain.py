@@ -1,4 +1,4 @@
-"""Document 002 (SPEC-06): stdout or an error; its requirements are listed in contracts/parity/002_langchain.md."""
+"""Document 002 (SPEC-06): stdout or an error. contracts/parity/002_langchain.md lists its requirements."""
 
 from __future__ import annotations
 

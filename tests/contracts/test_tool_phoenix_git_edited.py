@@ -1,4 +1,4 @@
-"""Document 004, REQ-BASH-007: commits whose message an editor writes, in real repositories."""
+"""Document 004, REQ-BASH-007: commits whose message comes from an editor, in real repositories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 004, REQ-BASH-007: the message of a commit, and nothing else of what git is asked, is touched."""
+"""Document 004, REQ-BASH-007: the tool changes the commit message, and nothing else in a call of git."""
 
 from __future__ import annotations
 

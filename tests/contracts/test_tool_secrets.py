@@ -1,4 +1,4 @@
-"""A tool that masks secrets: those of the host's environment as it is, and of what its bash was started with."""
+"""A tool masks the secrets of the host's present environment, and those with which its bash started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client whose daemon has ended is told so, once: nothing is run again, or unasked in a fresh session."""
+"""A client whose daemon has died gets one error; nothing runs twice, or in a fresh session without request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that was handed back a command asks for that one, as long as anything is known of it."""
+"""A client asks for the command that was handed back to it, as long as the daemon knows its result."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def test_what_is_no_longer_known_of_a_command_is_said_once(daemon: Daemon, sh: R
             other.run("sleep 1000", timeout=0.02, on_timeout="yield")
             other.interrupt()
         asks_here(other)
-        with pytest.raises(NotRunning, match=r"wait\(\) tells how"):
+        with pytest.raises(NotRunning, match=r"wait\(\) returns"):
             sh.send("hi\n")
-        with pytest.raises(NotRunning, match="how is no longer known"):
+        with pytest.raises(NotRunning, match="no longer kept"):
             sh.wait(1)
         assert sh.send("hi\n").stdout == "got hi\n"
 

@@ -1,4 +1,4 @@
-"""Agents whose sessions fail to end, or end as a verb begins, and agents in a forked child."""
+"""Agents whose sessions fail to close, or end as a verb begins, and agents in a forked child."""
 
 from __future__ import annotations
 

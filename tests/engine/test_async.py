@@ -1,4 +1,4 @@
-"""What is asyncio's own, but cancelling: gathering, moving, the loop that goes on meanwhile and is left clean."""
+"""The asyncio side, except cancellation: gather, a change of loop, and a loop that stays free and clean."""
 
 from __future__ import annotations
 

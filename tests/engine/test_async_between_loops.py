@@ -1,4 +1,4 @@
-"""What runs on while the loop that it was begun in runs no more: somebody reads it, so that it does not stand still."""
+"""A command goes on after its loop has stopped: its output is read, so that it does not block."""
 
 from __future__ import annotations
 

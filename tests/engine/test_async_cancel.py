@@ -1,4 +1,4 @@
-"""A task that is cancelled, at any moment or again and again: its command is ended, and its shell kept."""
+"""A task that is cancelled at any moment, or repeatedly: its command ends, and its shell lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many sessions of one loop whose commands print without end: a turn of the loop stays short, and limits keep time."""
+"""Many sessions of one loop print without end: loop iterations stay short, and time limits hold."""
 
 from __future__ import annotations
 

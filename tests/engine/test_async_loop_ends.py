@@ -1,4 +1,4 @@
-"""A loop that ends just when a command was given up, as asyncio.run has it: its session goes on in another one."""
+"""A loop that ends just after a command was cancelled, as with asyncio.run: another loop can use the session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model reads of a result: never more than it asked for, never a line that was not printed."""
+"""The text of a result for a model: never longer than requested, and only lines that were printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session in a loop, for a test that is given up in time."""
+"""A session in a loop, with a time limit for the test."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ async def session(place: Path) -> AsyncIterator[AsyncSession]:
 
 
 async def seen(what: str) -> None:
-    """Until a process has this word on its command line."""
+    """Wait until a process has this word on its command line."""
     await until(lambda: with_argument(what))
