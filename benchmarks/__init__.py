@@ -1,1 +1,1 @@
-"""What shellsession costs, measured side by side with the floor and with what users would pick instead."""
+"""Measures what shellsession costs, beside a bare pipe loop (the floor) and the alternatives (the peers)."""

@@ -1,4 +1,4 @@
-"""`make bench`: every bar of the project, measured in one run, as one table of ratios."""
+"""`make bench`: measures every bar of the project in one run, and prints one table of ratios."""
 
 import argparse
 import json
@@ -15,16 +15,16 @@ from typing import Any
 from benchmarks.measure import Contender, Row
 from benchmarks.report import text, write
 
-# Each section runs in a process of its own: what one imports or leaves in memory must not weigh on the next.
+# Each section runs in its own process: imports and memory of one must not slow down the next.
 SECTIONS = ("latency", "throughput", "limits", "commands", "scale", "daemon", "ends")
 CONTEST = "contest"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke of a minute; prints, writes no results")
-    parser.add_argument("--only", choices=[*SECTIONS, CONTEST], help="one section; prints, writes no results")
-    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # a section's process: its rows as JSON
+    parser.add_argument("--quick", action="store_true", help="run a smoke test of a minute; print only")
+    parser.add_argument("--only", choices=[*SECTIONS, CONTEST], help="run one section; print only")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # for a section's process: writes its rows as JSON
     options = parser.parse_args()
     if options.into:
         found = _measure(options.only)(options.quick)
@@ -56,7 +56,7 @@ def _section(name: str, quick: bool) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="shellsession-bench-") as directory:
         into = Path(directory, "rows.json")
         argv = [sys.executable, "-m", "benchmarks.bench", "--only", name, "--into", str(into)]
-        # An empty home: some peers read the startup files there, which may take long, or wait for somebody's lock.
+        # An empty home: some peers read the startup files there, which may take long, or wait for a lock.
         env = {**os.environ, "HOME": directory}
         subprocess.run([*argv, *(["--quick"] if quick else [])], check=True, env=env)
         rows: list[dict[str, Any]] = json.loads(into.read_text(encoding="utf-8"))

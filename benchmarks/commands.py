@@ -1,4 +1,4 @@
-"""Long commands and late ones: what the length of a text costs, and how far past its limit a timeout comes back."""
+"""Measures long commands, and timeouts: the cost of the text's length, and how late a timed-out call returns."""
 
 import tempfile
 import time
@@ -13,7 +13,7 @@ MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 # Bytes of command text, and the bar in milliseconds.
 TEXTS = ((1_000, "1 KB", 0.3), (100_000, "100 KB", 8.0), (5_000_000, "5 MB", 400.0))
 
-# Commands that never end by themselves, and how late their timeout may come back.
+# Commands that never end by themselves, and how late their call may return after its timeout.
 ENDLESS = (
     ("sleep 100 | cat", 0.05),
     ("while :; do :; done", 0.05),
@@ -22,7 +22,7 @@ ENDLESS = (
 
 
 def text(size: int) -> str:
-    """Ordinary lines of 80 characters, the work of a generated script."""
+    """Ordinary lines of 80 characters, as in a generated script."""
     line = ": a line of a generated script, as long as such lines are, and quite harmless ok"
     return "\n".join([line] * (size // (len(line) + 1)))
 
@@ -37,7 +37,7 @@ def _texts(quick: bool) -> list[Row]:
         path = Path(place, "text")
 
         def bare(command: str) -> None:
-            """What bash itself takes for it: the floor writes it to a file in memory and has it read from there."""
+            """How long bash itself takes: the floor writes the text to a file in memory, and bash reads that."""
             path.write_text(command, encoding="ascii")
             floor.run(f". {path}")
 

@@ -1,4 +1,4 @@
-"""Everybody at the same work in turn: first answer, short commands, a flood of lines, life after a timeout."""
+"""Runs shellsession and its peers in turn: first answer, short commands, many lines, and state after a timeout."""
 
 import contextlib
 import time
@@ -10,7 +10,7 @@ from benchmarks.peers import FLOOR, OURS, PEERS, Kind, Peer
 from benchmarks.throughput import lines
 
 KINDS = (FLOOR, OURS, *PEERS)
-# Some peers sleep 50 ms and more in every command: a burst of four is enough to know it.
+# Some peers sleep 50 ms and more in every command: a burst of four is enough to show that.
 BURST = 4
 
 
@@ -58,7 +58,7 @@ def _first_answer(kind: Kind) -> float:
 
 
 def _floods(size: int, rounds: int) -> dict[str, str]:
-    """Megabytes a second; small, because some need seconds for one, and growing with the square of it."""
+    """Megabytes a second. The flood is small: some peers need seconds for one megabyte, and four times that for two."""
     said = {}
     with lines(size) as (command, exact):
         for kind in KINDS:
@@ -67,22 +67,22 @@ def _floods(size: int, rounds: int) -> dict[str, str]:
                 flood = partial(peer.run, command, 60.0)
                 try:
                     said[kind.name] = f"{number(exact / 1e6 / spread([once(flood) for _ in range(rounds)]).mid)} MB/s"
-                except Exception as error:  # each peer has errors of its own; all of them are its answer
+                except Exception as error:  # each peer has its own errors; any of them is its result
                     said[kind.name] = type(error).__name__
     return said
 
 
 def _after_timeout(kind: Kind) -> str:
-    """Set a variable, let a command run out of time, ask for the variable: what a user would see."""
+    """Set a variable, let a command time out, then print the variable. Returns what a user would see."""
     with opened(kind) as peer:
         peer.run("STATE=kept")
         start = time.perf_counter()
-        with contextlib.suppress(Exception):  # a timeout is an exception in most of them, each its own
+        with contextlib.suppress(Exception):  # most peers raise their own exception for a timeout
             peer.run("sleep 3", timeout=0.5)
         back = time.perf_counter() - start
         try:
             answer = peer.run("echo got:$STATE", timeout=1.0)
-        except Exception as error:  # as above: it is the peer's answer
+        except Exception as error:  # as above: it is the peer's result
             return f"{type(error).__name__}, back {duration(back)}"
     state = "state kept" if answer.strip() == "got:kept" else "state lost" if "got:" in answer else "wrong output"
     return f"{state}, back {duration(back)}"

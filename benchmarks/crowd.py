@@ -1,4 +1,4 @@
-"""Many callers at once, in several processes: agents of one daemon and plain shells, in turn, at the same work."""
+"""Runs the same work in several processes at once: by agents of one daemon and by plain shells, in turn."""
 
 import contextlib
 import multiprocessing
@@ -14,14 +14,14 @@ from benchmarks.floor import Floor
 from shellsession import RemoteSession, connect
 
 PROCESSES, EACH = 8, 8
-# What one command computes, in seconds of processor time.
+# Seconds of processor time that one command takes.
 WORK = 0.005
 
 AGENTS, SHELLS = "agents", "shells"
 
 
 def work() -> str:
-    """A command that keeps bash itself busy for so long on this machine."""
+    """A command that keeps bash itself busy for that time on this machine."""
     count, loop = 200_000, "for ((i = 0; i < {}; i++)); do :; done"
     took = min(_processor_time(loop.format(count)) for _ in range(3))
     return loop.format(round(count * WORK / took))
@@ -35,7 +35,7 @@ def _processor_time(script: str) -> float:
 
 
 class Crowd:
-    """The processes; each has some agents and as many shells, and lets one kind work when it is told to."""
+    """The processes. Each has some agents and as many plain shells, and runs one kind of them on request."""
 
     def __init__(self, socket: str) -> None:
         context = multiprocessing.get_context("spawn")
@@ -49,10 +49,10 @@ class Crowd:
             self._pipes.append(ours)
             self._processes.append(process)
         for pipe in self._pipes:
-            pipe.recv()  # all are there
+            pipe.recv()  # all are ready
 
     def rate(self, kind: str, command: str, each: int) -> float:
-        """Commands a second, of all together, until everybody has had so many."""
+        """Commands a second of all together, until each has run so many."""
         start = time.perf_counter()
         for pipe in self._pipes:
             pipe.send((kind, command, each))

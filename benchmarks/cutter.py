@@ -1,4 +1,4 @@
-"""A bad line between a client and the daemon: connections are cut after so many bytes, wherever that falls."""
+"""A bad connection between a client and the daemon: it breaks after a random number of bytes, at any place."""
 
 import contextlib
 import os
@@ -9,13 +9,13 @@ import threading
 
 
 class Cutter:
-    """Listens at ``path`` and passes on to ``target``; each connection lasts for a random number of bytes."""
+    """Listens at ``path`` and relays to ``target``. Each connection lasts for a random number of bytes."""
 
     def __init__(self, path: str, target: str, chance: random.Random) -> None:
         self.cuts = 0
         self._target, self._chance = target, chance
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # of a client before, that was killed
+            os.unlink(path)  # left by an earlier client that was killed
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
         self._listener.listen(64)
@@ -27,11 +27,11 @@ class Cutter:
             far = socket.socket(socket.AF_UNIX)
             try:
                 far.connect(self._target)
-            except OSError:  # it is gone, and so is this connection
+            except OSError:  # the daemon is gone, and so is this connection
                 far.close()
                 near.close()
                 continue
-            # Some hold; the others get through a greeting and then break, within a request or a long answer.
+            # Some last. The others survive the greeting, and break within a request or a long answer.
             lasts = sys.maxsize if self._chance.random() < 0.3 else int(10 ** self._chance.uniform(2.5, 6.5))
             line = _Line(self, near, far, lasts)
             for one, other in ((near, far), (far, near)):
@@ -39,7 +39,7 @@ class Cutter:
 
 
 class _Line:
-    """One connection, both ways."""
+    """Relay one connection in both directions."""
 
     def __init__(self, cutter: Cutter, near: socket.socket, far: socket.socket, left: int) -> None:
         self._cutter, self._ends, self._left = cutter, (near, far), left

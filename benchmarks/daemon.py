@@ -1,4 +1,4 @@
-"""What the daemon adds: to one command, to many agents at once, to a flood of output, and in memory."""
+"""Measures what the daemon adds to one command, to many agents at once and to much output, and its memory."""
 
 import math
 import multiprocessing
@@ -18,12 +18,12 @@ from benchmarks.served import Served, served
 from benchmarks.throughput import lines
 from shellsession import RemoteSession, Session, connect
 
-# A quiet agent's `true` beside an endless printer may take so long, in seconds, at the 99th percentile.
+# The most that `true` of a quiet agent may take beside an endless printer: seconds at the 99th percentile.
 FAIR = 0.02
 
 
 def measure(quick: bool) -> list[Row]:
-    # A session holds eight descriptors of the daemon: what the administrator allows is what we ask for.
+    # A session takes eight descriptors of the daemon, so ask for as many as the administrator allows.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with served() as daemon:
@@ -49,7 +49,7 @@ def _command(daemon: Served, quick: bool) -> Row:
 
 
 def _process(daemon: Served, quick: bool) -> Row:
-    """The command line's whole process, from fork to exit status, against Python's own start."""
+    """The whole process of the command line, from fork to exit status, beside Python's own start."""
     script = str(Path(sys.executable).with_name("shellsession"))
     ours = [script, "run", "-s", "one", "--", "true"]
     env = {**os.environ, "SHELLSESSION_SOCKET": daemon.socket}
@@ -71,7 +71,7 @@ def _crowd(daemon: Served, quick: bool) -> Row:
     command, rates = work(), dict[str, list[float]]({AGENTS: [], SHELLS: []})
     crowd = Crowd(daemon.socket)
     try:
-        crowd.rate(AGENTS, command, 1)  # what is only ever done once
+        crowd.rate(AGENTS, command, 1)  # work that is done only once
         for _ in range(rounds):
             for kind, found in rates.items():
                 found.append(crowd.rate(kind, command, each))
@@ -90,7 +90,7 @@ def _fairness(daemon: Served, quick: bool) -> list[Row]:
 
 
 def _beside(daemon: Served, terminal: bool, count: int) -> Row:
-    """A quiet agent beside one that floods its client; and a session of our own, to know what the machine does."""
+    """A quiet agent beside one that floods its client; a session without a daemon shows the noise of the machine."""
     context = multiprocessing.get_context("spawn")
     flows = context.Event()
     printer = context.Process(target=_print_endlessly, args=(daemon.socket, terminal, flows), daemon=True)
@@ -109,7 +109,7 @@ def _beside(daemon: Served, terminal: bool, count: int) -> Row:
     mine, theirs = (percentile(seconds, 0.99) for seconds in took.values())
     what = f"`true` beside an endless printer{' on its terminal' if terminal else ''}, p99"
     ours = f"{duration(mine)}, p50 {duration(spread(took['quiet']).mid)}"
-    against = f"a session of our own {duration(theirs)}"
+    against = f"a session without a daemon {duration(theirs)}"
     return Row(what, ours, against, f"{number(mine / theirs)} x", f"<= {FAIR * 1e3:g} ms", mine <= FAIR)
 
 
@@ -151,7 +151,7 @@ def _flood(daemon: Served, quick: bool) -> list[Row]:
 
 
 def _take_all(run: Callable[..., object], command: str, size: int) -> None:
-    """Fast and wrong counts for nothing: all of it has to come."""
+    """Return the speed; fail unless all of the output came."""
     seen = 0
 
     def take(_: str, data: bytes) -> None:

@@ -1,5 +1,7 @@
-"""`make demo`: build and test a small project in one session, with a hang, a server and an `exit` on the way; then
-two processes share one agent's session."""
+"""`make demo`: builds and tests a small project in one session, with a hang, a server and an `exit` on the way.
+
+Then two processes share one agent's session.
+"""
 
 import os
 import shutil
@@ -16,7 +18,7 @@ PROJECT = Path(__file__).parent / "demo_project"
 
 
 def environment() -> dict[str, str]:
-    """What we inherit, with this Python for the project, and without what `make demo` says to makes inside it."""
+    """The inherited environment, with this Python for the project, and without the variables of the outer make."""
     ours = {"MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}
     return {name: value for name, value in os.environ.items() if name not in ours} | {"PYTHON": sys.executable}
 

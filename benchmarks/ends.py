@@ -1,4 +1,4 @@
-"""What the end of a shell costs the daemon and another agent, beside many processes that have nothing to do with it."""
+"""Measures what the end of a shell costs the daemon and another agent, beside many unrelated processes."""
 
 import contextlib
 import multiprocessing
@@ -15,7 +15,7 @@ from benchmarks.served import Served, served
 from shellsession import RemoteSession, connect
 
 FEW, MANY = 100, 2_000
-# Forks so many processes, which live until its stdin ends; "orphans" are left to whoever adopts them.
+# Forks so many processes, which live until its stdin ends. With "orphans" it ends first, and init adopts them.
 _FORKS = """
 import os, sys
 for _ in range(int(sys.argv[1])):
@@ -37,11 +37,11 @@ def measure(quick: bool) -> list[Row]:
 
 @contextlib.contextmanager
 def others(count: int, kind: str) -> Iterator[None]:
-    """So many processes: the children of one that lives, or "orphans"."""
+    """Run so many processes: children of one that lives, or "orphans"."""
     pipe, before = subprocess.PIPE, process_count()
     with subprocess.Popen([sys.executable, "-ISc", _FORKS, str(count), kind], stdin=pipe, stdout=pipe) as parent:
         assert parent.stdout is not None
-        parent.stdout.read()  # until all have closed it
+        parent.stdout.read()  # until all of them have closed it
         if kind == "orphans":
             parent.wait()
         yield
@@ -55,7 +55,7 @@ def _processor_time(daemon: Served, ending: RemoteSession, kind: str, quick: boo
     for _ in range(rounds):
         for count, found in took.items():
             with others(count, kind):
-                _end(ending)  # this shell was there before them
+                _end(ending)  # this shell is older than they are
                 before = processor_time(daemon.pid)
                 for _ in range(ends):
                     _end(ending)
@@ -71,7 +71,7 @@ def _end(session: RemoteSession) -> None:
 
 
 def _latency(daemon: Served, quick: bool) -> Row:
-    """An agent alone, and beside one whose shell ends twenty times a second."""
+    """Measure an agent alone, and beside one whose shell ends twenty times a second."""
     context = multiprocessing.get_context("spawn")
     runs = context.Event()
     process = context.Process(target=_end_again_and_again, args=(daemon.socket, runs), daemon=True)
@@ -83,10 +83,10 @@ def _latency(daemon: Served, quick: bool) -> Row:
         for _ in range(4 if quick else 30):
             for beside, found in took.items():
                 (runs.set if beside else runs.clear)()
-                time.sleep(0.1)  # what was begun before comes to its end
+                time.sleep(0.1)  # let earlier work finish
                 found += burst("true", 200)
     if not process.is_alive():
-        raise AssertionError("no shell has ended meanwhile")
+        raise AssertionError("no shell ended meanwhile")
     process.kill()
     process.join()
     theirs, mine = (percentile(found, 0.99) for found in took.values())

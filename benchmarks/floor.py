@@ -1,10 +1,10 @@
-"""The floor: a ten-line loop on raw pipes to one bash, with no promise at all but the exit status."""
+"""The floor: a loop of ten lines on raw pipes to one bash. It promises nothing but the exit status."""
 
 import os
 import subprocess
 from typing import Self
 
-# The loop knows the end of a command by this last byte alone: any output could forge it.
+# This last byte alone marks the end of a command: any output could forge it.
 MARK = b"\nprintf '\\036%s\\037' $?\n"
 
 

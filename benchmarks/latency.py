@@ -1,4 +1,4 @@
-"""What one short command costs: ours, sync and async, against the floor and a fresh process for each."""
+"""Measures one short command, sync and async, beside the floor and a fresh process for each command."""
 
 import asyncio
 import os
@@ -30,9 +30,9 @@ def async_burst(runner: asyncio.Runner, session: AsyncSession) -> Burst:
 
 
 def measure(quick: bool) -> list[Row]:
-    """On one core and on two: where the scheduler puts bash and its host decides more than what either does.
+    """The runs on one core and on two. Where the scheduler puts bash and its host matters more than what either does.
 
-    To wake another core costs 20 to 40 us in a virtual machine, which weighs most on the floor.
+    In a virtual machine it costs 20 to 40 us to wake another core, which slows the floor most.
     """
     allowed = os.sched_getaffinity(0)
     first, *others = sorted(allowed)

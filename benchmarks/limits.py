@@ -1,4 +1,4 @@
-"""How late a time limit is carried out when many sessions of one asyncio loop print without end."""
+"""Measures how late a time limit takes effect while many sessions of one asyncio loop print without end."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ async def _measure(many: int, few: int, rounds: int) -> list[Row]:
             late = [late for _ in range(rounds) for late in await _late(busy, LIMIT, tty)]
             rows.append(_row(f"{many} commands that print without end, limits of {LIMIT} s, {where}", late, alone))
             runs = [asyncio.ensure_future(session.run(PRINTS, tty=tty)) for session in busy]
-            await asyncio.sleep(1)  # until all print
+            await asyncio.sleep(1)  # until all of them print
             late = [late for _ in range(rounds) for late in await _late(others, SHORT, tty)]
             rows.append(_row(f"{few} limits of {SHORT} s beside {many} such commands, {where}", late, alone))
             for run in runs:
@@ -50,7 +50,7 @@ async def _sessions(count: int) -> AsyncIterator[list[AsyncSession]]:
 
 
 async def _late(sessions: Sequence[AsyncSession], limit: float, tty: bool) -> list[float]:
-    """By how many seconds each result came later than its limit, of all at once."""
+    """How many seconds each result came after its limit; all commands run at once."""
 
     async def one(session: AsyncSession) -> float:
         begun = time.perf_counter()

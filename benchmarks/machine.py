@@ -1,4 +1,4 @@
-"""What the kernel says of processes and of this machine; the one file here that reads /proc."""
+"""Facts about processes and about this machine. Only this file of the benchmarks reads /proc."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ MEBIBYTE = 1 << 20
 
 
 def _field(path: str, name: str) -> str:
-    """The text behind `name:` in a /proc file of fields, or nothing."""
+    """The text after `name:` in a /proc file of fields, or ""."""
     for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
@@ -36,15 +36,15 @@ def forget_peak(pid: int | str = "self") -> None:
 
 
 def proportional(pid: int) -> int:
-    """Pss: a process's own memory and its share of what it shares; 0 when it is gone."""
+    """Pss: the process's own memory and its part of shared memory; 0 if it is gone."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return _kibibytes(f"/proc/{pid}/smaps_rollup", "Pss")
     return 0
 
 
 def processor_time(pid: int) -> float:
-    """The seconds that all threads of a process have run."""
-    return time.clock_gettime(~pid << 3 | 2)  # as clock_getcpuclockid(3) makes it
+    """Seconds of processor time that all threads of a process have used."""
+    return time.clock_gettime(~pid << 3 | 2)  # the clock that clock_getcpuclockid(3) gives
 
 
 def process_count() -> int:
@@ -71,7 +71,7 @@ def descendants(root: int) -> set[int]:
 
 
 def carriers(entry: bytes) -> set[int]:
-    """Processes that were started with this NAME=VALUE in their environment."""
+    """The processes that started with this NAME=VALUE in their environment."""
     found = set[int]()
     for path in Path("/proc").iterdir():
         if path.name.isdecimal():
@@ -82,7 +82,7 @@ def carriers(entry: bytes) -> set[int]:
 
 
 def describe() -> str:
-    """One line about the machine, for whoever compares two tables."""
+    """One line about the machine, to compare tables by."""
     processor = _field("/proc/cpuinfo", "model name") or platform.machine()
     memory = _kibibytes("/proc/meminfo", "MemTotal") / (1 << 30)
     version = "echo ${BASH_VERSION%%(*}"

@@ -1,17 +1,17 @@
-"""Bursts that take turns, and what is said of them: a median with its quartiles, and ratios of neighbours."""
+"""Runs bursts in turn, and sums them up: a median with its quartiles, and ratios within each round."""
 
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-# A burst runs one command so many times and gives the seconds that each took.
+# A burst runs one command so many times, and returns the seconds of each run.
 Burst = Callable[[str, int], list[float]]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A median between its quartiles."""
+    """A median with its quartiles."""
 
     low: float
     mid: float
@@ -23,19 +23,19 @@ class Spread:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, ours and theirs in words, the ratio, and the bar it is held to."""
+    """One line of the table: what was measured, both results in words, their ratio, and the bar for it."""
 
     what: str
     ours: str
     against: str
     ratio: str
     bar: str
-    holds: bool | None = None  # None: for information, no bar
+    holds: bool | None = None  # None: there is no bar
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One line of the table of peers, in words; `over_floor` is what the chart shows."""
+    """One line of the table of peers, in words. The chart shows `over_floor`."""
 
     name: str
     first_answer: str
@@ -49,7 +49,7 @@ class Contender:
 
 
 def number(value: float) -> str:
-    """Three digits that count, never in powers of ten."""
+    """The number with three significant digits, without an exponent."""
     if abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -69,12 +69,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """The spread of neighbours' ratios: both of a pair ran within the same moment of a shared machine."""
+    """The spread of the ratios within each round: on a shared machine only neighbouring runs compare."""
     return spread([one / other for one, other in zip(ours, theirs, strict=True)])
 
 
 def timed(run: Callable[[str], object]) -> Burst:
-    """Make a burst of a plain function."""
+    """The burst that calls a plain function."""
 
     def burst(command: str, count: int) -> list[float]:
         clock, took = time.perf_counter, []
@@ -90,10 +90,10 @@ def timed(run: Callable[[str], object]) -> Burst:
 def interleaved(
     contenders: Mapping[str, Burst], command: str, bursts: int, sizes: Mapping[str, int]
 ) -> dict[str, list[float]]:
-    """Let everybody run a burst in turn, so many times; give the median of each burst."""
+    """Run every burst in turn, so many times. Returns the median of each run."""
     medians: dict[str, list[float]] = {name: [] for name in contenders}
     for burst in contenders.values():
-        burst(command, 2)  # what is only ever done once is not what we measure
+        burst(command, 2)  # do not measure work that is done only once
     for _ in range(bursts):
         for name, burst in contenders.items():
             medians[name].append(statistics.median(burst(command, sizes[name])))

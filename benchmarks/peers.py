@@ -1,4 +1,4 @@
-"""What users would pick instead, each driven as its own documentation says, and what it does beside us."""
+"""The alternatives to shellsession, each used as its own documentation says."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ from shellsession import Session
 
 
 class Peer(Protocol):
-    """The least that all of them can do."""
+    """What every peer can do."""
 
     def run(self, command: str, timeout: float = 60.0) -> str: ...
 
@@ -31,7 +31,7 @@ class Peer(Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """One contender: how to open it, and what it says of a command besides its output."""
+    """One peer: how to open it, and what it reports about a command besides its output."""
 
     name: str
     open: Callable[[], Peer]
@@ -51,7 +51,7 @@ class Ours:
 
 
 class Bare:
-    """The floor; it has no timeout, so it is never asked for one."""
+    """The floor. It has no timeout, so no benchmark asks it for one."""
 
     def __init__(self) -> None:
         self._floor = Floor()
@@ -75,7 +75,7 @@ class FreshProcess:
 class LangChain:
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="shellsession-bench-")
-        logging.getLogger("langchain").setLevel(logging.CRITICAL)  # its word on a timeout is not for this table
+        logging.getLogger("langchain").setLevel(logging.CRITICAL)  # it logs each timeout
         policy, workspace = HostExecutionPolicy(), Path(self._directory.name)
         self._session = ShellSession(workspace, policy, ("/bin/bash",), dict(os.environ))
         self._session.start()

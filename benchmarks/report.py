@@ -1,4 +1,4 @@
-"""The table and the chart: printed, written beside this file, and quoted in the README."""
+"""The table and the chart: printed, written beside this file, and copied into the README."""
 
 import re
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ PEER_HEADER = (
     *("exit code", "stderr", "after a timeout"),
 )
 ABOUT_ROWS = """\
-Everything in a line ran side by side in one run. Latency: median (quartiles) over 25 interleaved bursts of 120,
-ratios taken within each round. The floor is `benchmarks/floor.py`: a bare loop on pipes to one bash."""
+Everything in a line ran side by side in one run. Latency is the median (quartiles) over 25 interleaved bursts of 120.
+Ratios are taken within each round. The floor is `benchmarks/floor.py`: a bare loop on pipes to one bash."""
 ABOUT_PEERS = """\
-Interleaved bursts of 4, 25 of them; multiples are of the floor in the same round. After a timeout: a variable is
-set, `sleep 3` runs out of 0.5 s, and the variable is asked for. The lines go to a terminal in shellsession, replwrap
-and swe-rex, to pipes in the others."""
+25 interleaved bursts of 4. Multiples are of the floor in the same round. After a timeout: set a variable, let `sleep 3`
+exceed a limit of 0.5 s, then print the variable. The lines go to a terminal in shellsession, replwrap and swe-rex, and
+to pipes in the others."""
 VERDICT = {True: "yes", False: "**NO**", None: ""}
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Markdown that reads well as plain text too: columns of one width."""
+    """A Markdown table whose columns are aligned, so that it also reads well as plain text."""
     cells = [[cell.replace("|", "\\|") for cell in line] for line in (header, *lines)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     padded = [" | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
@@ -36,9 +36,9 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def text(rows: Sequence[Row], contenders: Sequence[Contender], quick: bool) -> str:
-    """The whole report; a quick one says so, it proves nothing."""
+    """The whole report. A quick one says that it is quick, because it proves nothing."""
     parts = [
-        "# Measured" + (" (a quick taste, not to be quoted)" if quick else ""),
+        "# Measured" + (" (a quick run: do not quote it)" if quick else ""),
         f"{datetime.now(UTC):%Y-%m-%d}, {describe()}.",
     ]
     if rows:
@@ -48,7 +48,7 @@ def text(rows: Sequence[Row], contenders: Sequence[Contender], quick: bool) -> s
         parts.append(f"Bars missed: {'; '.join(missed)}." if missed else "Every bar holds.")
     if contenders:
         peers = [_peer(contender) for contender in contenders]
-        parts += ["## Beside what users would pick instead", ABOUT_PEERS, table(PEER_HEADER, peers)]
+        parts += ["## Beside the alternatives", ABOUT_PEERS, table(PEER_HEADER, peers)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -67,7 +67,7 @@ def write(report: str, contenders: Sequence[Contender]) -> None:
 
 
 def quoted(readme: str, report: str) -> str:
-    """The README with its lines of the tables, which are known by their first cells, as they are in this report."""
+    """The README with the figures of this report. The first cell of each of its table lines says which line it is."""
     lines = {cells[0]: f"| {' | '.join(cells)} |" for cells in map(_cells, report.splitlines()) if len(cells) > 1}
     machine = report.split("\n\n")[1]
 
@@ -83,11 +83,11 @@ def _cells(line: str) -> list[str]:
 
 
 def chart(contenders: Sequence[Contender], path: Path) -> None:
-    """One bar each on a logarithmic scale: how many floors a `true` costs."""
-    import matplotlib as mpl  # here: half a second that only a chart has to pay
+    """A bar chart on a logarithmic scale: the time of a `true` in multiples of the floor."""
+    import matplotlib as mpl  # imported here: it takes half a second, and only the chart needs it
 
     mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "shellsession"  # the same figures give the same file
+    mpl.rcParams["svg.hashsalt"] = "shellsession"  # equal figures give equal files
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 3.2), layout="constrained")
@@ -96,7 +96,7 @@ def chart(contenders: Sequence[Contender], path: Path) -> None:
     bars = axes.barh(names, [one.over_floor for one in contenders], color=colours)
     axes.bar_label(bars, labels=[one.builtin for one in contenders], padding=4, fontsize=9)
     axes.set_xscale("log")
-    axes.set_xlim(0.8, max(one.over_floor for one in contenders) * 12)  # room for the words behind the longest bar
+    axes.set_xlim(0.8, max(one.over_floor for one in contenders) * 12)  # room for the text after the longest bar
     axes.invert_yaxis()
     axes.set_xlabel("one `true`, in multiples of a bare pipe loop (logarithmic)")
     axes.spines[["top", "right"]].set_visible(False)

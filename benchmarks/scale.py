@@ -1,4 +1,4 @@
-"""Many sessions in one process, and many commands in one session."""
+"""Measures many sessions in one process, and many commands in one session."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ from shellsession import Session
 
 
 def first_answer() -> None:
-    """What a bash of one's own costs until it has answered once."""
+    """Start a bash with Popen, and wait for its first answer."""
     pipe = subprocess.PIPE
     with subprocess.Popen(["bash"], stdin=pipe, stdout=pipe, bufsize=0) as process:
         assert process.stdin is not None
@@ -30,7 +30,7 @@ def first_answer() -> None:
 
 
 def first_answer_on_a_terminal() -> None:
-    """The same, of an interactive bash that ptyprocess starts, with a copy of this process."""
+    """The same with an interactive bash on a terminal. ptyprocess starts it by a fork of this process."""
     process = PtyProcess.spawn(["bash", "--noprofile", "--norc", "--noediting", "-i"], echo=False)
     process.write(b"echo h''i\n")
     heard = b""
@@ -49,7 +49,7 @@ def measure(quick: bool) -> list[Row]:
 
 @dataclass
 class Opened:
-    """Sessions side by side, with the seconds each took, and a bash of one's own in turn with each."""
+    """Open sessions side by side, with a Popen bash in turn with each. Keeps the seconds that each took."""
 
     sessions: list[Session] = field(default_factory=list)
     opened: list[float] = field(default_factory=list)
@@ -70,12 +70,12 @@ class Opened:
 
 
 def _many_sessions(count: int) -> list[Row]:
-    # Each session holds a handful of descriptors: what the administrator allows is what we ask for.
+    # Each session takes a few descriptors, so ask for as many as the administrator allows.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     many = Opened()
     with ExitStack() as stack:
-        with Session() as warm:  # what one process pays once is no session's
+        with Session() as warm:  # what a process pays once is not the cost of a session
             warm.run("true")
         before, host, files = descendants(os.getpid()), proportional(os.getpid()), open_files()
         for _ in range(count):
@@ -83,7 +83,7 @@ def _many_sessions(count: int) -> list[Row]:
         answers = many.answers()
         ours = sum(map(proportional, descendants(os.getpid()) - before)) + proportional(os.getpid()) - host
         each, fds = ours / count / MEBIBYTE, f"{(open_files() - files) / count:.1f} fds each"
-        # Not in turn with the others: its fork has each page copied that this process writes next, which we would pay.
+        # Not in turn with the others: after its fork each page that this process writes is copied, which we would pay.
         many.on_a_terminal = [once(first_answer_on_a_terminal) for _ in range(count)]
         closing = once(stack.close)
     rows = [
@@ -106,7 +106,7 @@ def _many_sessions(count: int) -> list[Row]:
     return [*rows, Row(f"close of {count} sessions", duration(closing), "", "", "")]
 
 
-# What a process pays once (its directory, its watcher) comes with its first session.
+# A process pays for its directory and its watcher with its first session.
 _FIRST = """
 import time
 from benchmarks.scale import first_answer, once
@@ -137,7 +137,7 @@ def _many_commands(count: int) -> list[Row]:
         aged("true", count - 2 * block)
         gc.collect()
         grown = open_files() - files, (resident() - host) / MEBIBYTE, (resident(bash) - shell) / MEBIBYTE
-        # Minutes lie between the first and the last on a shared machine: a session at its first stands beside it.
+        # On a shared machine the last block runs minutes after the first. So a fresh session runs beside it.
         bursts = {"old": aged, "fresh": timed(fresh.run)}
         medians = interleaved(bursts, "true", 10, dict.fromkeys(bursts, block // 10))
     ratio, last = ratios(medians["old"], medians["fresh"]), spread(medians["old"]).mid

@@ -1,4 +1,4 @@
-"""What the demo puts on the screen: plain lines, colours only where a person looks and has not said no."""
+"""The output of the demo: plain lines, with colours only on a terminal where the user has not turned them off."""
 
 import os
 import sys
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from shellsession import Result
 
-# A demo shows that there was much, not all of it.
+# The demo shows so many lines of a long output.
 LINES_SHOWN = 12
 
-# Foreign text may not drive the reader's terminal: control characters are shown, not obeyed.
+# Output must not control the reader's terminal: control characters are shown as text.
 CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 BOLD, DIM, GREEN, RED, CYAN = "1", "2", "32", "31", "36"
@@ -65,7 +65,7 @@ class Screen:
         for line in lines[:LINES_SHOWN]:
             print(textwrap.indent(line, f"      {prefix}", lambda _: True))
         if len(lines) > LINES_SHOWN:
-            print(self._paint(DIM, f"      ... {len(lines) - LINES_SHOWN} lines more"))
+            print(self._paint(DIM, f"      ... {len(lines) - LINES_SHOWN} more lines"))
 
     def _paint(self, colour: str, text: str) -> str:
         return f"\033[{colour}m{text}\033[0m" if self._colour else text

@@ -1,4 +1,4 @@
-"""A daemon of the benchmark's own, with its socket and its log in a directory that goes with it."""
+"""A daemon for one benchmark. Its socket and its log are in a temporary directory."""
 
 import contextlib
 import os
@@ -10,15 +10,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-# Far longer than a daemon takes to start or to end, on any machine.
+# Far longer than a daemon takes to start or to end on any machine.
 PATIENCE = 60.0
-# Started by itself it would shut out who measures its memory and descriptors, and is not root.
+# Not the usual start: that hides the memory and descriptors of the daemon from every measuring user but root.
 _PROGRAM = "import sys; from shellsession.cli.main import main; sys.exit(main(sys.argv[1:]))"
 
 
 @dataclass(frozen=True)
 class Served:
-    """One that runs: its process, where it listens, and the directory that holds all its files."""
+    """A running daemon: its process, its socket, and the directory with all its files."""
 
     process: "subprocess.Popen[bytes]"
     socket: str
@@ -31,9 +31,9 @@ class Served:
 
 @contextlib.contextmanager
 def served(runtime: bool = False) -> Iterator[Served]:
-    """A daemon as a user would start it: with an audit log, and all its limits as they come.
+    """A daemon as a user would start it, with an audit log and the default limits.
 
-    ``runtime``: what it makes while it runs is to be in its directory, too, in ``runtime``.
+    ``runtime``: also put the files that it makes while it runs into its directory, under ``runtime``.
     """
     with tempfile.TemporaryDirectory(prefix="shellsession-bench-") as home:
         env = dict(os.environ)
@@ -56,7 +56,7 @@ def served(runtime: bool = False) -> Iterator[Served]:
 
 
 def _wait_for(path: str, process: "subprocess.Popen[bytes]") -> None:
-    """Until it can be reached: the socket's file is there a moment earlier."""
+    """Wait until the daemon can be reached. The file of its socket appears a moment earlier."""
     until = time.monotonic() + PATIENCE
     while True:
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), socket.socket(socket.AF_UNIX) as ours:

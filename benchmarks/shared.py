@@ -1,4 +1,4 @@
-"""The demo's second act: processes that know nothing of each other share one agent's session, through the daemon."""
+"""The second part of the demo: independent processes share one agent's session through the daemon."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from benchmarks.story import PATIENCE
 
 @dataclass(frozen=True)
 class Line:
-    """What is typed at a terminal, each line a process of its own, and what is promised of it."""
+    """A command line, run as a process of its own, and what it must print and return."""
 
     title: str
     arguments: tuple[str, ...]
@@ -37,7 +37,7 @@ LINES = (
         "one process starts the daemon, and leaves its state with agent a1",
         ("run", "-s", "a1", "cd tally; export MODE=release"),
     ),
-    Line("another process finds them", ("run", "-s", "a1", "echo $MODE in ${PWD##*/}"), ("release in tally",)),
+    Line("another process finds that state", ("run", "-s", "a1", "echo $MODE in ${PWD##*/}"), ("release in tally",)),
     Line("agent a2 has a bash of its own", ("run", "-s", "a2", "echo ${MODE:-unset} in ${PWD##*/}"), ("unset in ",)),
     Line(
         "the exit status is the command's; 124 after a time limit, state kept",
@@ -45,13 +45,13 @@ LINES = (
         ("begun",),
         124,
     ),
-    Line("who is there", ("ls",), ("a1", "a2", "idle")),
-    Line("the end of the daemon and of every session", ("stop",)),
+    Line("list the agents", ("ls",), ("a1", "a2", "idle")),
+    Line("end the daemon and every session", ("stop",)),
 )
 
 
 def play(screen: Screen, directory: str, first: int, total: int) -> int:
-    """Run the lines; how many did not come out as promised."""
+    """Run the lines. Returns how many failed."""
     runtime = Path(directory, "runtime")
     runtime.mkdir(mode=0o700)
     env = os.environ | {"SHELLSESSION_SOCKET": str(runtime / "socket"), "XDG_STATE_HOME": str(runtime)}

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.soak`: minutes of random verbs from clients that are killed and cut off; nothing may be wrong.
+"""`python -m benchmarks.soak`: random verbs from clients that are killed and disconnected. No answer may be wrong.
 
-Eight client processes command an agent each and share four more; some of them on lines that break. Every answer is
-checked where it comes in. After each minute all agents are closed, and the daemon has to be what it was at first.
+Each of eight client processes has an agent of its own, and all share four more. Some use connections that break. Each
+client checks every answer. After each minute all agents are closed, and the daemon must be as it was at first.
 """
 
 import argparse
@@ -25,26 +25,26 @@ from shellsession import connect
 
 CLIENTS = 8
 AGENTS = (*map(OWNED.format, range(CLIENTS)), *(f"shared-{one}" for one in range(SHARED)))
-# In the environment of every client, and so of everything that runs in the sessions it opens.
+# In the environment of every client, and so of everything that runs in its sessions.
 MARK = "SHELLSESSION_SOAK"
-# What a session that stays may hold of the daemon: its own descriptors, and a few jobs'.
+# The descriptors of the daemon that an open session may take: its own, and those of a few jobs.
 FILES_EACH = 30
-# Answers are kept for clients that ask again, up to 64 MiB, which is reached by the third minute; then it may grow by
-# no more than this a minute, in bytes (a fragmented heap needs some of it, a leak of sessions took 6 MiB).
+# The daemon keeps answers for clients that ask again: up to 64 MiB, reached by the third minute. From then on it may
+# grow by so many bytes a minute. A fragmented heap needs some of that; a leak of sessions took 6 MiB.
 FULL, GROWTH = 3, 4 * MEBIBYTE
 HEADER = ("minute", "answers", "wrong", "clients killed", "lines cut", "hung", "fds", "processes", "files", "RSS MiB")
 
 
 @dataclass
 class Minute:
-    """What came of one minute."""
+    """The results of one minute."""
 
     seen: list[dict[str, object]]
     killed: int
     hung: list[str]
-    before: tuple[int, int, int]  # descriptors, processes and files of the daemon, when nothing runs
+    before: tuple[int, int, int]  # descriptors, processes and files of the daemon while nothing runs
     after: tuple[int, int, int]
-    live: int  # descriptors while all agents have sessions
+    live: int  # its descriptors while every agent has a session
     left: set[int]
     resident: int
     faults: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Minute:
 
 
 class DaemonEnded(Exception):
-    """There is nothing left to measure."""
+    """The daemon is gone: there is nothing left to measure."""
 
 
 class Soak:
@@ -71,12 +71,12 @@ class Soak:
         self._env = {**os.environ, MARK: self._word}
         self._home = Path(daemon.directory)
         (self._home / "book").mkdir()
-        self._close_all()  # what is only ever done once
-        time.sleep(1)  # by then it has seen that those clients are gone
+        self._close_all()  # does the work that is done only once
+        time.sleep(1)  # by then the daemon has seen that those clients are gone
         self._at_first = self._state()
 
     def _state(self) -> tuple[int, int, int]:
-        """What of the daemon has to be the same whenever no agent has a session."""
+        """The descriptors, processes and files, which must be the same whenever no agent has a session."""
         pid, runtime = self._daemon.pid, self._home / "runtime"
         return open_files(pid), len(descendants(pid)), sum(1 for _ in runtime.rglob("*"))
 
@@ -109,14 +109,14 @@ class Soak:
         if (status := self._daemon.process.poll()) is not None:
             for client in clients:
                 client.kill()
-            raise DaemonEnded(f"the daemon has ended with status {status}, which nobody here asked it for")
+            raise DaemonEnded(f"the daemon ended with status {status}, although nothing here stopped it")
         hung = [said for number, client in enumerate(clients) if (said := _end(number, client))]
         live = open_files(self._daemon.pid)
         self._close_all()
         return self._judged(Minute(self._read(), killed, hung, self._at_first, self._settled(), live, set(), 0))
 
     def _settled(self) -> tuple[int, int, int]:
-        """The daemon's state, as soon as it has seen that its clients are gone."""
+        """The daemon's state, once it has seen that its clients are gone."""
         until = time.monotonic() + 5
         while (now := self._state()) != self._at_first and time.monotonic() < until:
             time.sleep(0.05)
@@ -145,7 +145,7 @@ class Soak:
 
 
 def _end(number: int, client: "subprocess.Popen[bytes]") -> str:
-    """Wait for a client's own end; what is wrong about it."""
+    """Wait for a client to end. Returns what is wrong with its end, if anything."""
     try:
         status = client.wait(4 * PATIENCE)
     except subprocess.TimeoutExpired:

@@ -1,17 +1,17 @@
-"""How the soak judges one answer, and the words by which it knows its own."""
+"""How the soak checks one answer, and the unique words that it has commands print."""
 
 import secrets
 
 from shellsession import Result
 
-# Longer than anything takes here, in seconds; what reaches it is a wrong answer, too.
+# Seconds: longer than anything takes here. An answer that takes longer is wrong, too.
 PATIENCE = 60.0
-# Said only of a shell that something has broken, which nothing does here.
+# Reasons that are given only for a broken shell. Nothing here breaks one.
 _BROKEN = ("no longer runs what is typed", "has taken what was typed", "cannot run another command")
 
 
 class Wrong(Exception):
-    """An answer is not what it must be."""
+    """An answer is wrong."""
 
 
 def must(holds: bool, *found: object) -> None:
@@ -24,7 +24,7 @@ def must_be_sound(result: Result) -> None:
 
 
 def must_be(result: Result, outcome: str, status: int | None, kept: bool = True) -> None:
-    """``status`` None: whatever a command that was ended leaves."""
+    """Check the outcome. ``status`` None: any, as the command was ended."""
     must_be_sound(result)
     fits = result.outcome == outcome and result.state_kept is kept
     must(fits and (status is None or result.exit_code == status), f"not {outcome} {status} {kept}", result)

@@ -1,6 +1,6 @@
-"""One client of the soak: an agent of its own, and some that it shares with the others; it may be killed at any moment.
+"""One client of the soak: it uses an agent of its own and some shared ones, and may be killed at any moment.
 
-Law: what it is about to do is on disk before it does it, so that its successor knows what may have happened.
+Law: the client writes what it is about to do to disk first, so that its successor knows what may have happened.
 """
 
 import faulthandler
@@ -27,7 +27,7 @@ OWNED = "owned-{}"
 
 
 class Book:
-    """Where a client writes what it did, one line each, and what may be the state of its agent."""
+    """The files in which a client writes what it did, a line each, and the possible states of its agent."""
 
     def __init__(self, directory: Path, number: int) -> None:
         self._seen = os.open(directory / f"seen-{number}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -59,11 +59,11 @@ class Client:
         return connect(agent, self._socket if direct else self._way, start=False, timeout=PATIENCE)
 
     def do(self, verb: Callable[[], object], name: str) -> bool:
-        """One verb; what comes of it is written down. Was it right?"""
+        """Run one verb, and write down its result. True if it was right."""
         cuts = self.cutter.cuts if self.cutter else 0
         try:
             verb()
-        except OutcomeUnknown:  # a broken line may cost that; it never costs that a command is run twice, or unsaid
+        except OutcomeUnknown:  # a broken connection may cause this, but never that a command runs twice
             self.book.note(verb="outcome unknown")
             return False
         except Exception as error:
@@ -73,7 +73,7 @@ class Client:
         self.book.note(verb=name, cuts=(self.cutter.cuts if self.cutter else 0) - cuts)
         return True
 
-    # -- the agent of its own
+    # -- its own agent
 
     def commands_its_own(self) -> None:
         agent = OWNED.format(self.number)
@@ -88,20 +88,20 @@ class Client:
             self.book.expect(owned.counts | {count + 1 for count in owned.counts} | lost)
             faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
             if not self.do(partial(verb, owned), verb.__name__):
-                owned.recover()  # one wrong answer is not to make the next ones wrong
+                owned.recover()  # so that one wrong answer does not make the next ones wrong
         faulthandler.cancel_dump_traceback_later()
         self.book.expect(owned.counts | {count + 1 for count in owned.counts})
 
     def _take_over(self, owned: Owned) -> None:
-        """What the client before was killed at may still run: it is ended, or waited for."""
+        """End the command that still runs since the client before was killed, or wait for it."""
         if owned.session.state == "running":
             with suppress(NotRunning):
                 owned.session.interrupt()
-        if not owned.session.run("true").ran:  # it has ended its shell, and was not there to be told
+        if not owned.session.run("true").ran:  # the client before had ended the shell, and did not live to see that
             owned.counts = {0}
         owned.plain()
 
-    # -- those that it shares
+    # -- shared agents
 
     def joins_others(self) -> None:
         chance = random.Random(f"{self.chance.random()}")
@@ -121,7 +121,7 @@ class Client:
 
 
 def _says(session: RemoteSession, chance: random.Random) -> None:
-    """Whatever the others do to it, the output is this command's alone, and whole unless the shell was ended."""
+    """The output must be this command's alone, and complete unless another client ended the shell."""
     said, status = token(), chance.randrange(126)
     output = f"{said}\n" * chance.randrange(1, 200)
     seconds = chance.choice((0, 0, 0.01, 100))
@@ -144,7 +144,7 @@ def _restarts(session: RemoteSession, chance: random.Random) -> None:
         session.restart()
     else:
         session.close()
-        raise SessionClosed  # to be opened anew
+        raise SessionClosed  # it is opened again
 
 
 def _only(said: str, output: str, result: Result) -> None:

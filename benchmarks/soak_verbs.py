@@ -1,4 +1,4 @@
-"""What a client of the soak does with an agent of its own, and what each answer has to be."""
+"""The verbs that a soak client runs on its own agent, and what each answer must be."""
 
 import os
 import random
@@ -15,26 +15,26 @@ Opener = Callable[[], RemoteSession]
 
 
 class Owned:
-    """An agent that this client alone commands, and what is known of its state.
+    """An agent that only this client uses, and the possible states of its shell.
 
-    ``counts``: what its shell's COUNT may be, 0 in a fresh one. Each command adds one, so a command that was run twice,
-    or not at all, shows.
+    ``counts``: the possible values of the shell's COUNT, 0 in a fresh shell. Each command adds one, so a command that
+    ran twice, or not at all, shows.
     """
 
     def __init__(self, open_session: Opener, open_direct: Opener, chance: random.Random) -> None:
         self._open, self._open_direct, self._chance = open_session, open_direct, chance
         self.session = open_session()
         self.counts = {0}
-        self.cuts = False  # are connections cut meanwhile, so that live output may miss pieces?
+        self.cuts = False  # True while connections are cut, so that live output may miss pieces
 
-    # -- the state
+    # -- the state of the shell
 
     def _bump(self, said: str) -> str:
-        """A command that counts, then prints ``said`` and the count."""
+        """A command that adds one to COUNT, then prints ``said`` and COUNT."""
         return f"COUNT=$((COUNT + 1)); echo {said} $COUNT"
 
     def _counted(self, output: str, said: str) -> str:
-        """Check and forget the line that ``_bump`` has printed; the rest of the output."""
+        """Check the line that ``_bump`` printed. Returns the rest of the output."""
         line, _, rest = output.partition("\n")
         allowed = {f"{said} {count + 1}": count + 1 for count in self.counts}
         must(line in allowed, f"{line!r} is none of {sorted(allowed)}", f"then {rest!r}")
@@ -66,7 +66,7 @@ class Owned:
             must_be(error.result, "exited", 3)
             must(self._counted(error.result.stdout, said) == "", error.result)
         else:
-            raise Wrong("status 3 was not told")
+            raise Wrong("status 3 was not reported")
 
     def timeout(self) -> None:
         said = token()
@@ -109,7 +109,7 @@ class Owned:
         must(output + result.stdout in ("", f"{said}\n"), output, result)
 
     def struck(self) -> None:
-        """Interrupted from beside, by another connection."""
+        """Interrupt the command over another connection."""
         said = token()
         with self._beside(_strike):
             result = self.session.run(f"echo {said}; sleep 100", timeout=PATIENCE)
@@ -152,13 +152,13 @@ class Owned:
         must_be(result, "exited", 0)
         total = len(result.stdout_bytes) + result.stdout_omitted
         must(total == size + 14 and result.stdout.endswith(f"x{said}\n"), f"{total} of {size + 14}", result.outcome)
-        must(self.cuts or seen == total, f"{seen} of {total} heard")
+        must(self.cuts or seen == total, f"on_output got {seen} of {total}")
 
     def given_input(self) -> None:
         data = self._chance.randbytes(int(10 ** self._chance.uniform(0, 5.5)))
         result = self.session.run("cat", stdin=data, tty=False)
         must_be(result, "exited", 0)
-        must(result.stdout_bytes == data, f"{len(result.stdout_bytes)} of {len(data)} bytes, or others")
+        must(result.stdout_bytes == data, f"{len(result.stdout_bytes)} of {len(data)} bytes, or other bytes")
 
     def long_text(self) -> None:
         said, lines = token(), self._chance.randrange(1, 4000)
@@ -188,12 +188,12 @@ class Owned:
         must(self._counted(result.stdout, said) == "" and len(result.background) == 1, result)
         job = self.session.jobs()[-1]
         must(job.running and job.pids == result.background, job, result)
-        if self._chance.random() < 0.8:  # the others are ended with the session
+        if self._chance.random() < 0.8:  # the other jobs end with the session
             must(job.kill() == result.background, job)
             until = time.monotonic() + PATIENCE
-            while job.running and time.monotonic() < until:  # a signal takes its time
+            while job.running and time.monotonic() < until:  # a signal takes some time
                 time.sleep(0.002)
-            must(not job.running, job, "runs after its kill")
+            must(not job.running, job, "still runs after kill()")
 
     # -- ends of the shell
 
@@ -212,7 +212,7 @@ class Owned:
         self._lost()
 
     def killed(self) -> None:
-        """Somebody kills the shell under the command."""
+        """Kill the shell from outside while a command runs."""
         said = token()
         with self._beside(_kill):
             result = self.session.run(f"echo {said}; sleep 100", timeout=PATIENCE)
@@ -230,16 +230,16 @@ class Owned:
         self._lost()
 
     def recover(self) -> None:
-        """Whatever has happened: a fresh shell, on a line that holds."""
+        """Get a fresh shell over a good connection, whatever has happened."""
         with self._open_direct() as direct:
             direct.restart()
         self._lost()
 
-    # -- from beside
+    # -- from another thread
 
     @contextmanager
     def _beside(self, act: Callable[[RemoteSession], None]) -> Iterator[None]:
-        """While the block runs, somebody else acts on the agent."""
+        """While the block runs, another thread acts on the agent."""
         delay = self._chance.uniform(0.05, 0.2)
 
         def work() -> None:
@@ -257,19 +257,19 @@ class Owned:
 
 def _strike(session: RemoteSession) -> None:
     for _ in range(1000):
-        with suppress(NotRunning):  # not begun yet
+        with suppress(NotRunning):  # the command has not begun yet
             session.interrupt()
             return
         time.sleep(0.01)
 
 
 def _kill(session: RemoteSession) -> None:
-    while not session.command.startswith("echo") or (pid := session.pid) is None:  # else it would strike its start
+    while not session.command.startswith("echo") or (pid := session.pid) is None:  # else it hits the shell's start
         time.sleep(0.01)
     os.kill(pid, signal.SIGKILL)
 
 
-# How often each is done, in relation to the others; the last ones lose the shell's state.
+# The weight of each verb. The last ones lose the shell's state.
 VERBS = {
     Owned.plain: 10,
     Owned.checked: 2,

@@ -1,21 +1,21 @@
-"""The steps of the demo: each a command, and what is promised of its result."""
+"""The steps of the demo: each is a command, and what its result must be."""
 
 from dataclasses import dataclass
 
 from shellsession import Result
 
-# Far longer than any step takes: a machine may be slow, a demo may not hang.
+# Far longer than any step takes: a machine may be slow, but the demo must not hang.
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
 class Step:
-    """One call, and what has to come back from it."""
+    """One call, and what its result must be."""
 
     title: str
     command: str
-    output: tuple[str, ...] = ()  # each has to be found in stdout or stderr
-    status: int | None = 0  # None: a command that was stopped, whose status is not the point
+    output: tuple[str, ...] = ()  # each must be in stdout or stderr
+    status: int | None = 0  # None: not checked, as the command was stopped
     outcome: str = "exited"
     state_kept: bool = True
     background: bool = False
@@ -23,7 +23,7 @@ class Step:
     restart: bool = False
 
     def broken_promises(self, result: Result) -> list[str]:
-        """In words, what did not come out as promised; nothing when all did."""
+        """What differs from the promise, in words; empty if nothing does."""
         broken = [f"no {text!r} in the output" for text in self.output if text not in result.stdout + result.stderr]
         if self.status is not None and result.exit_code != self.status:
             broken.append(f"status {result.exit_code}, not {self.status}")
@@ -42,7 +42,7 @@ STEPS = (
         'cd tally && export MODE=release\nshorter() { "$@" 2>&1 | tail -n 4; }\nls -p',
         output=("Makefile", "tally/"),
     ),
-    Step("build it: the next call is where the last one left off", "make build", output=("zipapp",)),
+    Step("build it: the next call continues where the last one ended", "make build", output=("zipapp",)),
     Step("run what was built", '"$PYTHON" dist/tally.pyz --top 3 data/log.txt', output=("5 command", "a\n")),
     Step("run its tests, through the function", "set -o pipefail; shorter make test", output=("Ran 4 tests", "OK")),
     Step(
@@ -53,12 +53,12 @@ STEPS = (
     ),
     Step("`$?` of that call is still there", 'echo "the tests gave $?"', output=("the tests gave 2",)),
     Step(
-        "mend it, and test again",
+        "fix it, and test again",
         "mv tally/count.py.good tally/count.py && shorter make test",
         output=("Ran 4 tests", "OK"),
     ),
     Step(
-        "a command that never ends: it dies after 1 s, with everything it started",
+        "a command that never ends: after 1 s it is killed, with everything that it started",
         "make soak",
         output=("soaking",),
         status=None,
@@ -66,7 +66,7 @@ STEPS = (
         timeout=1.0,
     ),
     Step(
-        "... and the session lives: variable, directory, function, option",
+        "the session lives on: variable, directory, function and option are kept",
         'echo "MODE=$MODE in ${PWD##*/}"; declare -F shorter; shopt -o pipefail',
         output=("MODE=release in tally\n", "shorter\n", "on\n"),
     ),
@@ -76,7 +76,7 @@ STEPS = (
         background=True,
     ),
     Step(
-        "ask it for the build, in the next call",
+        "download the build from it, in the next call",
         "until port=$(sed -n 's/.* port \\([0-9]*\\).*/\\1/p' server.log) && [[ $port ]]; do sleep 0.05; done\n"
         'fetch="import sys, urllib.request as u; r = u.urlopen(sys.argv[1]); print(r.status, len(r.read()))"\n'
         '"$PYTHON" -c "$fetch" "http://127.0.0.1:$port/tally.pyz"\n'
@@ -85,7 +85,7 @@ STEPS = (
         timeout=20.0,
     ),
     Step(
-        "`exit 3` ends the shell: said at once, with its status",
+        "`exit 3` ends the shell: the result says so at once, with the status",
         'echo "leaving"; exit 3',
         output=("leaving\n",),
         status=3,
@@ -93,12 +93,12 @@ STEPS = (
         state_kept=False,
     ),
     Step(
-        "the next call has a fresh shell: the first directory, no variable",
+        "the next call gets a fresh shell: in the first directory, without the variable",
         'echo "MODE=${MODE:-unset}"; ls -p',
         output=("MODE=unset\n", "tally/"),
     ),
     Step(
-        "restart on purpose, and check the build once more",
+        "restart the session, and check the build once more",
         "cd tally && make clean build && ls dist",
         output=("tally.pyz\n",),
         restart=True,

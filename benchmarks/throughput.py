@@ -1,4 +1,4 @@
-"""A flood of lines: through pipes against `subprocess.run`, through the terminal against a bare reader of one."""
+"""Measures a flood of lines: on pipes beside `subprocess.run`, on the terminal beside a bare terminal reader."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ LINE = b"2026-11-21 12:00:00 worker 7: compiled module in 0.42 s, no warnings, 3
 
 @contextlib.contextmanager
 def lines(size: int) -> Iterator[tuple[str, int]]:
-    """A command that prints about so many bytes of lines as fast as anything can, and their exact count."""
+    """A command that prints about so many bytes of lines as fast as possible, and their exact count."""
     with tempfile.TemporaryDirectory(prefix="shellsession-bench-") as directory:
         flood = Path(directory, "lines")
         flood.write_bytes(LINE * (size // len(LINE)))
@@ -26,7 +26,7 @@ def lines(size: int) -> Iterator[tuple[str, int]]:
 
 
 def read_terminal(command: str, size: int) -> None:
-    """The bare loop: a raw terminal, one process on it, read until everything has come."""
+    """The bare reader: one process on a raw terminal, which is read until everything has come."""
     master, slave = pty.openpty()
     try:
         tty.setraw(slave)
@@ -40,7 +40,7 @@ def read_terminal(command: str, size: int) -> None:
 
 
 def flood(session: Session, command: str, size: int, terminal: bool) -> None:
-    """One flood through a session; fast and wrong counts for nothing, so the count and both ends are checked."""
+    """One flood through a session. Checks the count and both ends: a fast result that is wrong is worth nothing."""
     result = session.run(command, tty=terminal, limits=Limits(max_output=MEBIBYTE))
     kept, ends = result.stdout_bytes, 100 * LINE
     right = len(kept) + result.stdout_omitted == size and kept.startswith(ends) and kept.endswith(ends)

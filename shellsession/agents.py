@@ -10,8 +10,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import EllipsisType
@@ -155,11 +155,6 @@ class Registry(Generic[S]):
             if (entry := self._entries.get(_key(agent))) is not None and entry.session is session:
                 del self._entries[_key(agent)]
 
-    def forget_unopened(self, agent: object, session: S) -> None:
-        """Remove a session whose bash could not start, unless it ran before or another caller is starting it."""
-        if session._engine.last is None is session.pid and not session._is_in_use():
-            self.forget(agent, session)
-
     def clear(self) -> list[S]:
         """Remove and return all sessions, and make no more."""
         with self.lock:
@@ -241,25 +236,6 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class _Attempt(Generic[S]):
-    """A context for one attempt to use an agent's session.
-
-    If the session turns out to be closed, nothing was run: the block ends without an error, and the caller tries again.
-    """
-
-    def __init__(self, registry: Registry[S], agent: object, session: S) -> None:
-        self._registry, self._agent, self._session = registry, agent, session
-
-    def __enter__(self) -> S:
-        return self._session
-
-    def __exit__(self, _: object, error: BaseException | None, *__: object) -> bool:
-        if isinstance(error, ShellUnavailable):
-            self._registry.forget_unopened(self._agent, self._session)
-        # A session that is not closed belongs to the parent of a fork that bypassed Python's os.fork: raise the error.
-        return isinstance(error, SessionClosed) and self._session.closed
-
-
 class _Agents(Generic[S]):
     """The common base class of Agents and AsyncAgents."""
 
@@ -298,20 +274,24 @@ class _Agents(Generic[S]):
         """The state of every agent that has a session."""
         return self._registry.infos()
 
-    def _attempt(self, agent: object) -> _Attempt[S]:
-        return _Attempt(self._registry, agent, self.session(agent))
+    @contextmanager
+    def _attempt(self, agent: object) -> Iterator[S]:
+        """Yield the agent's session for one attempt to use it.
 
-    def _find(self, agent: object) -> S | None:
-        """The agent's session, or None; this makes none. Raises SessionClosed."""
-        return self._registry.find(agent)
-
-    def _take_loss(self, agent: object) -> bool:
-        """True once after a session of this agent expired whose state a tool relied on."""
-        return self._registry.take_loss(agent)
-
-    def _forget(self, agent: object, session: S) -> None:
-        """Forget this closed session, if it is still the agent's."""
-        self._registry.forget(agent, session)
+        If it turns out to be closed, nothing was run: the block ends without an error, and the caller tries again.
+        """
+        session = self.session(agent)
+        try:
+            yield session
+        except ShellUnavailable:
+            # Not one that ran before, or that another caller is starting.
+            if session._engine.last is None and session.pid is None and not session._is_in_use():
+                self._registry.forget(agent, session)
+            raise
+        except SessionClosed:
+            # One that is not closed belongs to the parent of a fork that bypassed Python's os.fork.
+            if not session.closed:
+                raise
 
     def _remove(self, agent: object) -> Sequence[S]:
         """Remove one agent, or (``...``) all for good, and return the sessions to close. Raises NoSuchAgent."""
@@ -360,7 +340,7 @@ class Agents(_Agents[Session]):
         """Start a fresh bash for the agent."""
         while True:
             with self._attempt(agent) as session:
-                self._take_loss(agent)
+                self._registry.take_loss(agent)
                 return session.restart()
 
     def close(self, agent: object = ...) -> None:
@@ -411,7 +391,7 @@ class AsyncAgents(_Agents[AsyncSession]):
         """As ``Agents.restart``."""
         while True:
             with self._attempt(agent) as session:
-                self._take_loss(agent)
+                self._registry.take_loss(agent)
                 return await session.restart()
 
     async def close(self, agent: object = ...) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Self, dataclass_transform
 
 from .errors import InvalidRequest, ShellSessionError
-from .text import MAX_CHARS, decoded, ending, fitted, report, status
+from .text import MAX_CHARS, decoded, ending, fitted, listed, report, status
 
 
 class CommandError(ShellSessionError):
@@ -384,7 +384,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         check_flag("clean", clean)
         notes = [ending(self)]
         if self.background:
-            notes.append(f"left running in the background: process {', '.join(map(str, self.background))}")
+            notes.append(f"left running in the background: process {listed(self.background)}")
         if files := [file for file in (self.stdout_file, self.stderr_file) if file]:
             notes.append(f"all of the output: {', '.join(files)}")
         return report(streams_of(self), notes, max_chars, clean)
@@ -433,6 +433,8 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
         for name, kind in cls._types.items():
             if type(getattr(made, name)) not in _KINDS[kind]:
                 raise InvalidRequest(f"a result's {name} is {kind}, not {getattr(made, name)!r:.100}")
+            if kind == "tuple[int, ...]" and any(type(one) is not int for one in getattr(made, name)):
+                raise InvalidRequest(f"a result's {name} is a list of int, not {getattr(made, name)!r:.100}")
         return made
 
     @classmethod
@@ -442,7 +444,7 @@ class Result(Record, unshown=("stdout_cut", "stderr_cut")):
 
         try:
             given = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"this is not JSON: {error}") from None
         if not isinstance(given, dict):
             raise InvalidRequest("the JSON of a result is an object")

@@ -45,8 +45,7 @@ _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])?"
     r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1f\x7f]"
 )
-_MOVES: Final = re.compile("([\r\b\x1c\x1d\x1e])")
-_MOVED_LINE: Final = re.compile("[^\n]*[\r\b\x1c\x1d\x1e][^\n]*")
+_MOVES: Final = re.compile("(\b+|[\r\x1c\x1d\x1e])")
 
 LOST: Final = "its state is lost, the next command starts in a fresh one"
 KEPT: Final = "the shell, its directory and its variables are kept"
@@ -57,6 +56,8 @@ MAX_CHARS: Final = 30_000
 # The lines of more bytes than this are estimated from as many in the middle: to count them would take longer than all
 # else (1 MiB: 0.5 ms).
 _COUNTED: Final = 1 << 15
+# So many process ids are shown.
+_LISTED: Final = 20
 
 
 def unfinished(data: bytes) -> bytes:
@@ -103,29 +104,43 @@ def clean(text: str) -> str:
     text = _LEFT.sub(lambda found: "\b" * min(int(found[1] or 1), _COLUMNS), _FIRST_COLUMN.sub("\r", text))
     text = _ERASE_LINE.sub(lambda found: _ERASES[found[1]], re.sub("[\x1c\x1d\x1e]", "", text))
     text = _ESCAPE.sub("", text)
-    return _MOVED_LINE.sub(lambda found: _drawn(found[0]), text)
+    if not _MOVES.search(text):
+        return text
+    return "\n".join(_drawn(line) if _MOVES.search(line) else line for line in text.split("\n"))
 
 
 def _drawn(line: str) -> str:
-    """One line in which the cursor moves, as it looks at last."""
-    shown, at, is_again = "", 0, False
+    """One line in which the cursor moves, as it looks at last.
+
+    Nothing is copied for each move: the time grows with the length of the line, also for a line made to be slow.
+    """
+    cells, first, at, is_again = list[str](), 0, 0, False
+    # What stands before the first column is erased; no cursor is beyond the last.
     for piece in _MOVES.split(line):
         match piece:
             case "\r":
                 at, is_again = 0, True
-            case "\b":
-                at = max(0, at - 1)
             case "\x1c":
-                shown = shown[:at]
+                del cells[at:]
+                first = min(first, at)
             case "\x1d":
-                shown = " " * at + shown[at:]
+                first = max(first, min(at + 1, len(cells)))
             case "\x1e":
-                shown = ""
+                del cells[at:]
+                first = at
+            case _ if piece.startswith("\b"):
+                at = max(0, at - len(piece))
             case _ if piece:
                 if is_again:
-                    shown, is_again = "", False
-                shown = shown[:at].ljust(at) + piece + shown[at + len(piece) :]
-                at += len(piece)
+                    cells.clear()
+                    first, is_again = 0, False
+                end = at + len(piece)
+                if at < first:
+                    cells[end:first] = " " * (first - end)
+                    first = at
+                cells[at:end] = piece
+                at = end
+    shown = " " * first + "".join(cells[first:])
     return shown.rstrip(" ") if "\x1d" in line or "\x1e" in line else shown
 
 
@@ -205,6 +220,12 @@ def _lines(data: bytes, begin: int, end: int) -> str:
 
 def _mark(size: int, lines: str, more: str) -> str:
     return f"[... {_grouped(size)} bytes{f' ({lines})' if lines else ''} omitted{more} ...]"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Some of many numbers, and how many more there are: a list of all could leave no room for the output."""
+    more = len(numbers) - _LISTED
+    return ", ".join(map(str, numbers[:_LISTED])) + (f" and {_grouped(more)} more" if more > 0 else "")
 
 
 def _grouped(number: int) -> str:

@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""The fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ settings.register_profile("steady", _BASE, derandomize=True, max_examples=50)
 settings.register_profile("explore", _BASE, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
-# What a runner of several processes (and readline in it) exports is no part of the environment that is under test.
+# Remove what pytest-xdist and readline export: it is not part of the environment under test.
 for _name in [name for name in os.environ if name.startswith("PYTEST_XDIST_")] + ["COLUMNS", "LINES"]:
     os.environ.pop(_name, None)
 
 
 def import_from(first: float) -> None:
-    """Import all test files, beginning with the one that has that part of them before it.
+    """Import all test files in a circle. ``first``, from 0 to 1, says where to begin.
 
-    In a clean clone pytest has to compile them. Workers that go through them in step all compile each: 5 s for each
-    worker. From different ones on, each compiles its share, and finds those of the others made.
+    In a clean clone pytest must compile them. Workers in the same order would all compile every file: 5 s for each
+    worker. With different starts each worker compiles its part, and finds the others' files compiled.
     """
     names = sorted(path.stem for path in Path(__file__).parent.rglob("test_*.py"))
     begin = int(len(names) * first)
     for name in names[begin:] + names[:begin]:
-        with suppress(Exception, pytest.skip.Exception):  # whoever collects it comes across it again, and tells
+        with suppress(Exception, pytest.skip.Exception):  # collection meets the error again, and reports it
             importlib.import_module(name)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """What thousands of tests are made of stays to the end: to look through it for garbage, again and again, took an
-    eighth of all that the tests themselves take."""
+    """Exempt the collected tests from garbage collection: to search them again and again took an eighth of the tests'
+    own time, and they live to the end anyway."""
     gc.disable()
     try:
         worker = getattr(session.config, "workerinput", None)
@@ -68,14 +68,14 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 @pytest.fixture(scope="module")
 def company() -> Iterator[None]:
-    """A session beside those of the tests: what a host has once is then not started anew for each of a thousand."""
+    """A session for the whole module: so what a host starts once is not started again for each test."""
     with Session() as sh:
         sh.run("true")
         yield
 
 
 def emptied(directory: Path) -> Path:
-    """The directory, empty; the same one, as a shell may be in it."""
+    """Empty the directory, but keep it, as a shell may be in it."""
     directory.mkdir(parents=True, exist_ok=True)
     directory.chmod(0o700)
     for entry in directory.iterdir():
@@ -91,20 +91,20 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty directory for a command to work in; always at the same path within one test.
+    """An empty directory for a command to work in. Its path is the same within one test.
 
-    Not in ``tmp_path``: for a name pytest looks through all that it has made, which takes as long as many a test.
+    It is not in ``tmp_path``: to find a name for that, pytest lists all that it has made, which is slow.
     """
     return emptied(tmp_path_factory.getbasetemp() / f"place{next(_numbers)}" / "ours" / "place")
 
 
 def beside(place: Path) -> Path:
-    """Another empty directory, of the same name, and with as long a path."""
+    """Another empty directory, with the same name and a path of the same length."""
     return emptied(place.parent.with_name("bash") / place.name)
 
 
 def chosen(request: pytest.FixtureRequest, *names: str) -> list[tuple[Any, ...]]:
-    """What the tests of this module that were chosen to run get for these parameters, in their order."""
+    """The values of these parameters for the selected tests of this module, in their order."""
     tests = [item for item in request.session.items if isinstance(item, pytest.Function)]
     specs = [test.callspec.params for test in tests if test.module is request.module and hasattr(test, "callspec")]
     return [tuple(spec[name] for name in names) for spec in specs if spec.keys() >= set(names)]
@@ -125,7 +125,7 @@ def new_session(place: Path) -> Iterator[Callable[..., Session]]:
 
 @pytest.fixture
 def new_agents(place: Path) -> Iterator[Callable[..., Agents]]:
-    """Makes ``Agents``, which are closed with the test."""
+    """Makes ``Agents`` that are closed after the test."""
     made: list[Agents] = []
 
     def new(*arguments: Any, **options: Any) -> Agents:
@@ -139,7 +139,7 @@ def new_agents(place: Path) -> Iterator[Callable[..., Agents]]:
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon process for the tests of a module; what they leave running in it is not waited for at its end."""
+    """One daemon process for the tests of a module. At its end it does not wait for running commands."""
     with running(tmp_path_factory.mktemp("daemon"), "--patience", "0") as daemon:
         yield daemon
 
@@ -152,7 +152,7 @@ def raw(daemon: Daemon) -> Iterator[Raw]:
 
 @pytest.fixture
 def remote(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Iterator[RemoteSession]:
-    """A session of this test's own agent in ``place``, with a secret in its environment."""
+    """A session of an agent that only this test uses, in ``place``, with a secret in its environment."""
     env = {"PATH": os.environ["PATH"], "API_TOKEN": "opensesame"}
     with connect(request.node.name, daemon.socket, False, cwd=place, env=env, timeout=None) as session:
         yield session
@@ -161,7 +161,7 @@ def remote(daemon: Daemon, request: pytest.FixtureRequest, place: Path) -> Itera
 
 @pytest.fixture
 def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
-    """The name of an agent of this test alone; what it has in the daemon is closed after the test."""
+    """The name of an agent that only this test uses. Its session is closed after the test."""
     name = "a" + str(abs(hash(request.node.nodeid)))[:8]
     yield name
     with suppress(NoSuchAgent, DaemonUnavailable):
@@ -191,7 +191,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Path:
-    """A FIFO in which a command says that it has begun."""
+    """A FIFO through which a command reports that it has begun."""
     os.mkfifo(path := tmp_path / "started")
     return path
 
@@ -215,7 +215,7 @@ def proxy(daemon: Daemon, tmp_path: Path) -> Iterator[Proxy]:
 
 @pytest.fixture
 def sits(daemon: Daemon, agent: str, tmp_path: Path) -> Iterator[Sits]:
-    """Makes a person sit down at the agent's session."""
+    """Attaches a person to the agent's session."""
     with ExitStack() as seats:
 
         def sit(*options: str, socket: str = daemon.socket, **env: str) -> Person:
@@ -242,7 +242,7 @@ def elsewhere() -> Iterator[Callable[..., Future[Any]]]:
 
 @pytest.fixture
 def tmux(tmp_path: Path, daemon: Daemon, agent: str) -> Iterator[Tmux]:
-    """A terminal in which a person has attached."""
+    """A terminal with an attached person."""
     if shutil.which("tmux") is None:
         pytest.skip("tmux is not installed (all but whole screens is tested without it, too)")
     terminal = Tmux("t", tmp_path)

@@ -1,4 +1,4 @@
-"""What every session promises, told once: ``Session``, ``AsyncSession``, and the same two over the daemon."""
+"""What every session promises: ``Session``, ``AsyncSession``, and both of them over the daemon."""
 
 from __future__ import annotations
 

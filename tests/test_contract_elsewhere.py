@@ -1,4 +1,4 @@
-"""What every session promises to who comes while another thread is in a command: his own time, and nothing typed."""
+"""What every session promises to a caller while another thread runs a command."""
 
 from __future__ import annotations
 

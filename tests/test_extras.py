@@ -1,4 +1,4 @@
-"""Where an SDK is not installed, or is not the one that is needed, one line says what to install."""
+"""If an SDK is missing or too old, one line says what to install."""
 
 from __future__ import annotations
 

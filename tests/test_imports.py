@@ -1,4 +1,4 @@
-"""Imports only point down: the table of who may know whom, held against the source; who needs little loads little."""
+"""Imports only point down: the table of allowed imports, checked against the source, and what each module loads."""
 
 from __future__ import annotations
 

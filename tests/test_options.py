@@ -1,4 +1,4 @@
-"""An option is declared once, in ``Request`` or in ``Options``; here is what says which place has forgotten it."""
+"""An option is declared once, in ``Request`` or in ``Options``; these tests name every place that lacks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public surface is a decision: these names, these errors, and the same words in sync and async."""
+"""The public surface: these names, these errors, and the same words in sync and async."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's programs run as they stand, it names what there is, and its tables are the ones that were measured."""
+"""The README's programs run as they are, its lists are complete, and its tables are the measured ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each room alone may do: touch the system at all, use a library, wait, read /proc."""
+"""What only some rooms may do: use the system or a library, wait, or read /proc."""
 
 from __future__ import annotations
 

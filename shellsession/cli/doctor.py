@@ -45,7 +45,9 @@ def own_parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str]) -> int:
     given = own_parser().parse_args(words)
-    findings = examine()
+    # From the ground up: what fails first explains what fails later.
+    looks = (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _groups, _session)
+    findings = [look() for look in looks]
     if given.json:
         for one in findings:
             show_json(one._asdict())
@@ -58,13 +60,6 @@ def main(words: Sequence[str]) -> int:
     return int(any(one.state == "failed" for one in findings))
 
 
-def examine() -> list[Finding]:
-    """All findings, from the ground up: what fails below explains what fails above."""
-    return [
-        look() for look in (_system, _bash, _proc, _place, _terminals, _files, _ptrace, _sandbox, _groups, _session)
-    ]
-
-
 def _system() -> Finding:
     found = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
     if sys.platform == "linux":
@@ -75,7 +70,8 @@ def _system() -> Finding:
 def _bash() -> Finding:
     if (path := shutil.which("bash")) is None:
         return Finding("bash", "failed", "none on PATH", "install bash 4.4 or newer, or name one: Session(bash=PATH)")
-    said = _output([path, "--norc", "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]} $BASH_VERSION"]).split()
+    # -p: without BASH_ENV and functions from the environment, which may print as well.
+    said = _output([path, "-p", "-c", "echo ${BASH_VERSINFO[0]} ${BASH_VERSINFO[1]} $BASH_VERSION"]).split()
     if len(said) != 3 or (int(said[0]), int(said[1])) < _OLDEST:
         return Finding("bash", "failed", f"{path} {' '.join(said[2:])}", "bash 4.4 or newer is needed")
     return Finding("bash", "ok", f"{said[2]} at {path}")

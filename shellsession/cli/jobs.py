@@ -37,14 +37,6 @@ def main(words: Sequence[str]) -> int:
     elif not found:
         talk(f"no command of {args.agent!r} left anything running")
     else:
-        rows = [
-            (
-                one["number"],
-                one["status"],
-                ",".join(map(str, one["pids"])) or "-",
-                one["command"],
-            )
-            for one in found
-        ]
+        rows = [(one["number"], one["status"], ",".join(map(str, one["pids"])) or "-", one["command"]) for one in found]
         show(*table(("JOB", "STATUS", "PIDS", "COMMAND"), rows, state=1))
     return 0

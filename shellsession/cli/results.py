@@ -127,26 +127,12 @@ def _state(result: Result) -> str:
 def show_result(result: Result, agent: str, json: bool) -> None:
     """Show a whole result: as JSON, or its output and then why it ended."""
     if json:
-        show_json(as_json(result))
+        show_json(result.to_dict())
         return
     for stream, data, omitted, _ in streams_of(result):
         write(stream, data)
         report_gap(stream, omitted)
     explain_ending(result, agent)
-
-
-def as_json(result: Result) -> dict[str, object]:
-    """A Result as a JSON object: every field, ``runs_on``, and output as text, also in base64 if it is not UTF-8."""
-    rest = {name: getattr(result, name) for name in Result._types if not name.endswith("_bytes")}
-    fields = {"stdout": result.stdout, "stderr": result.stderr, **rest, "runs_on": result.runs_on}
-    for name, data, *_ in streams_of(result):
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            from base64 import b64encode
-
-            fields[f"{name}_base64"] = b64encode(data).decode()
-    return fields
 
 
 def read_stdin(most: int, instead: str) -> bytes:

@@ -78,7 +78,7 @@ def own_parser() -> argparse.ArgumentParser:
         parser,
         "print the whole result as one JSON object at the end, instead of the output as it arrives: both ends of each"
         " stream, together 1 MiB at most unless the session was opened with other limits, as text, and as"
-        " stdout_base64 and stderr_base64 (exact bytes) if they are not UTF-8",
+        " stdout_base64 and stderr_base64 (exact bytes) if the text is not exact",
     )
     arguments.add_socket(parser)
     parser.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER, help="a script, or words; - is stdin")
@@ -107,7 +107,7 @@ def main(typed: Sequence[str]) -> int:
         result, interrupted = _run(session, script, args, relay)
     if not args.json:
         return results.conclude(result, agent, relay, interrupted)
-    show_json(results.as_json(result))
+    show_json(result.to_dict())
     return results.status(result, interrupted)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
@@ -154,12 +155,10 @@ class BashTool(Contract[Payload]):
         if self.persistent:
             return Request(command, self.timeout, tty=False, limits=self._limits)
         text = bash_c_with_report(command, self._nonce)
+        reads = partial(read_report, nonce=self._nonce)
         return WrappedRequest(
-            command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=self._read_result
+            command, self.timeout, tty=False, isolated=True, limits=self._limits, text=text, reads=reads
         )
-
-    def _read_result(self, result: Result) -> Result:
-        return read_report(result, self._nonce)
 
     def steps(self, call: object) -> Steps[Payload]:
         try:

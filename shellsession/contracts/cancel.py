@@ -12,7 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
 from ..base import Base
@@ -278,11 +278,8 @@ def ask(
         return rules.ask(function, arguments)
     done = threading.Event()
     thread = _FunctionThread(rules.ask, (function, arguments), done.set)
-    if cancel is None:
+    with nullcontext() if cancel is None else cancel.calling(done.set):
         in_time = done.wait(timeout)
-    else:
-        with cancel.calling(done.set):
-            in_time = done.wait(timeout)
     if not thread.answered:
         raise TimeoutError if not in_time else CallCancelled
     return thread.answer()

@@ -214,11 +214,6 @@ def quoted(text: bytes) -> bytes:
     return shlex.quote(text.decode("latin-1")).encode("latin-1")
 
 
-def limited(result: Result, limit: float | None) -> Limited:
-    """The result with its time limit, which a policy set."""
-    return Limited(**vars(result), limit=limit)
-
-
 def limit_of(result: Result, usual: float | None) -> str:
     """The time limit of the result, as a number of seconds for people; ``usual`` is the contract's."""
     limit = result.limit if isinstance(result, Limited) else usual
@@ -230,9 +225,6 @@ def first(data: bytes, size: int) -> str:
     """The first bytes of a stream as text, cut at a whole character."""
     head = data[:size]
     return head[: len(head) - len(unfinished(head))].decode("utf-8", "replace")
-
-
-# What becomes of the session's state. Both follow a clause about bash: "bash was killed: its state is lost, ...".
 
 
 class CallError(ContractError):

@@ -147,8 +147,8 @@ class Phoenix(Contract[ToolResult]):
         return _DESCRIPTION.replace(_STATELESS_WORDS, "persist") if self.persistent else _DESCRIPTION
 
     def session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
-        options = super().session_options(filter_environment(environ))
-        return {**options, "env": {**options["env"], **_NO_EDITOR}, "cwd": self.cwd}
+        shown = {name: value for name, value in environ.items() if not name.startswith(SECRET_PREFIXES)}
+        return {**super().session_options({**shown, **_NO_EDITOR}), "cwd": self.cwd}
 
     def parse(self, call: object) -> WrappedRequest:
         """The call as a request. Raises BadCall."""
@@ -171,7 +171,11 @@ class Phoenix(Contract[ToolResult]):
                 directory = yield self._hooks
             result = yield from self._run(self.request(arguments, directory), self._shared_bash(directory))
             if not isinstance(result, Result):
-                return _started_result(*result)
+                pid, output_file = result
+                return ToolResult(
+                    f"<pid>{pid}</pid>\n<output_file>{output_file}</output_file>\n"
+                    f"<reminder>To stop: kill -9 -{pid}</reminder>"
+                )
             payload = render(result, arguments.slow_ok and not arguments.background)
             return replace(payload, output=append_line(payload.output, notice(result, self.persistent)))
         except BadCall as error:
@@ -194,12 +198,14 @@ class Phoenix(Contract[ToolResult]):
 
     def _read_foreground(self, result: Result) -> Result | None:
         """The result of a foreground command; None if the shared bash must be prepared first."""
-        asks = self.persistent and needs_preparation(result.stdout_bytes, self._nonce)
+        asks = self.persistent and result.stdout_bytes.endswith(_ASKED % self._nonce)
         return None if asks else read_report(result, self._nonce)
 
     def _read_launch(self, result: Result) -> Result | tuple[int, str] | None:
         """The process id and output file of a background command; the result if it was not started."""
-        return (parse_launch(result.stdout, self._nonce) if result.ok else None) or self._read_foreground(result)
+        fence = self._nonce.decode()
+        found = re.search(rf"^{fence}(\d+) (.*){fence}$", result.stdout, re.MULTILINE | re.DOTALL | re.ASCII)
+        return (int(found[1]), found[2]) if found and result.ok else self._read_foreground(result)
 
     def _shared_bash(self, directory: str | None) -> SharedBash:
         return SharedBash(_preparation(directory), self._nonce)
@@ -251,24 +257,8 @@ def _parse_input(call: object) -> PhoenixInput:
     return arguments
 
 
-def is_secret_env(name: str) -> bool:
-    """Is this environment variable hidden from commands?"""
-    return name.startswith(SECRET_PREFIXES)
-
-
-def filter_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the host's secrets (see ``SECRET_PREFIXES``)."""
-    return {name: value for name, value in environ.items() if not is_secret_env(name)}
-
-
 def _failed(code: str, output: str) -> ToolResult:
     return ToolResult(output, is_error=True, code=code)
-
-
-def _started_result(pid: int, path: str) -> ToolResult:
-    return ToolResult(
-        f"<pid>{pid}</pid>\n<output_file>{path}</output_file>\n<reminder>To stop: kill -9 -{pid}</reminder>"
-    )
 
 
 def render(result: Result, slow_ok: bool = False) -> ToolResult:
@@ -379,19 +369,13 @@ def launch(command: bytes, nonce: bytes, stateful: bool) -> bytes:
     return b"( %b_phoenix_command=%b; \\builtin eval %b )" % (_SET_QUIET, quoted(command), quote(script.encode()))
 
 
-def parse_launch(said: str, nonce: bytes) -> tuple[int, str] | None:
-    """The process id and output file in the output of ``launch``, or None if it did not start the command."""
-    fence = nonce.decode()
-    found = re.search(rf"^{fence}(\d+) (.*){fence}$", said, re.MULTILINE | re.DOTALL | re.ASCII)
-    return (int(found[1]), found[2]) if found else None
-
-
 # The only element of the array `_phoenix` is at the number of the preparation that bash had last. An environment cannot
 # hold an array: a variable of this name from there, set by an older bash or anybody else, is element 0.
 _SET_MARK: Final = "\n\\builtin unset -v _phoenix; _phoenix=([%d]=)"
 # Printed by a bash that must be prepared first. `_RUN` decides this in an expansion, not in a command of its own, which
 # would change the `$?` of the last call. A failing expansion would also answer, but end the shell under `set -e`.
 _ASK: Final = b"\\builtin printf '_phoenix: %%s\\n' %b"
+_ASKED: Final = b"_phoenix: %b\n"
 # Runs the text, or asks for the preparation. With `set -x`, stderr is redirected to stdin, which cannot be written, so
 # that bash does not trace our own line. The text gets stderr back from stdout, as both are one stream. Otherwise both
 # redirections lead a stream to itself and do nothing. That matters under `set -e`, which would undo real ones before an
@@ -416,11 +400,6 @@ class SharedBash:
         eval_text = b"%b \\eval" % setting.encode() if setting else b"\\builtin eval"
         ask = quoted(_ASK % self._nonce)
         return _RUN % (eval_text, self._number, quoted(text), self._number, ask, _IS_TRACING, _IS_TRACING)
-
-
-def needs_preparation(said: bytes, nonce: bytes) -> bool:
-    """Is this the output of a bash that must be prepared first, or again?"""
-    return said.endswith(b"_phoenix: %b\n" % nonce)
 
 
 TOOL: Final = definition(Phoenix())

@@ -25,8 +25,8 @@ import shlex
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, overload
 
@@ -46,6 +46,7 @@ from .contract import (
     Ask,
     Contract,
     Judge,
+    Limited,
     Log,
     Look,
     P,
@@ -55,7 +56,6 @@ from .contract import (
     WrappedRequest,
     definition,
     display,
-    limited,
     quoted,
 )
 from .one_shot import NONCE, WITHOUT, bash_c, without
@@ -149,12 +149,6 @@ def bash_program(session: Any) -> list[str]:
     """Bash text that sets BASH to the program of the session, unless that is plain ``bash``."""
     path = str(_made_with(session)["bash"])
     return [] if path == "bash" else [f"BASH={_word(shutil.which(path) or path)}"]
-
-
-def started(session: Any) -> Mapping[str, str]:
-    """The environment that the session's bash was started with, or will be."""
-    environ: Mapping[str, str] = _made_with(session)["started"]
-    return environ
 
 
 def _made_with(session: Any) -> dict[str, Any]:
@@ -275,8 +269,46 @@ _TITLE_MAX: Final = 200  # bytes of a command in the title of a call
 _NOT_RUN: Final = "nothing was run; change to another directory"
 
 
-class BoundContract(Generic[P]):
-    """A contract bound to the session, or the agents, that run its calls."""
+def _agent_reference(agent: object) -> Callable[[], object]:
+    """A function that returns the agent. An object is held by a weak reference, as in Agents."""
+    if agent is None or isinstance(agent, str):
+        return lambda: agent
+    try:
+        return weakref.ref(agent)
+    except TypeError:
+        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
+        raise InvalidRequest(text) from None
+
+
+def _title(command: bytes) -> str:
+    line, _, more = command.strip().partition(b"\n")
+    shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
+    return shown + " ..." if more or len(line) > _TITLE_MAX else shown
+
+
+# Fields of a request that are not options of ``run``.
+_NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
+
+
+def _options(request: Request) -> dict[str, Any]:
+    """The options of the request, all of them: ``run`` raises TypeError for one that it does not know."""
+    return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
+
+
+# Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
+_EARLIER_MAX: Final = 24
+
+_log: Final = logging.getLogger("shellsession.interaction")
+# The operations of a call that take time: run a command, ask a person, restart bash.
+Operation = Literal["run", "ask", "restart"]
+Operations = Mapping[Operation, Callable[..., Any]]
+
+
+class _Bound(Generic[P]):
+    """A contract bound to the session, or the agents, that run its calls; it performs them under its policy."""
+
+    _cached: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
+    _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
 
     def __init__(self, contract: Contract[P], where: Any, agent: object, policy: Policy | None) -> None:
         if isinstance(where, Agents | AsyncAgents):
@@ -330,7 +362,7 @@ class BoundContract(Generic[P]):
     def _existing_session(self) -> Any:
         """The session, or None if the agent has none yet. Unlike ``_session``, this makes none."""
         agents = isinstance(self._where, Agents | AsyncAgents)
-        return self._where._find(self._live_agent()) if agents else self._where
+        return self._where._registry.find(self._live_agent()) if agents else self._where
 
     def _session_options(self, environ: Mapping[str, str]) -> dict[str, Any]:
         options = self.contract.session_options(environ)
@@ -389,48 +421,6 @@ class BoundContract(Generic[P]):
                 f"the working directory {display(self._place())} cannot be entered ({why}): {_NOT_RUN}"
             )
 
-
-def _agent_reference(agent: object) -> Callable[[], object]:
-    """A function that returns the agent. An object is held by a weak reference, as in Agents."""
-    if agent is None or isinstance(agent, str):
-        return lambda: agent
-    try:
-        return weakref.ref(agent)
-    except TypeError:
-        text = f"an agent is a name (str), or an object that allows weak references, not {agent!r}"
-        raise InvalidRequest(text) from None
-
-
-def _title(command: bytes) -> str:
-    line, _, more = command.strip().partition(b"\n")
-    shown = line[:_TITLE_MAX].decode("utf-8", "ignore")
-    return shown + " ..." if more or len(line) > _TITLE_MAX else shown
-
-
-# Fields of a request that are not options of ``run``.
-_NO_OPTIONS: Final = {"command", *WrappedRequest.__annotations__}
-
-
-def _options(request: Request) -> dict[str, Any]:
-    """The options of the request, all of them: ``run`` raises TypeError for one that it does not know."""
-    return {name: value for name, value in vars(request).items() if name not in _NO_OPTIONS}
-
-
-# Secrets of so many earlier environments are kept: a day of tokens that are valid for an hour.
-_EARLIER_MAX: Final = 24
-
-_log: Final = logging.getLogger("shellsession.interaction")
-# The operations of a call that take time: run a command, ask a person, restart bash.
-Operation = Literal["run", "ask", "restart"]
-Operations = Mapping[Operation, Callable[..., Any]]
-
-
-class _Bound(BoundContract[P]):
-    """Performs the calls of a contract, under its policy."""
-
-    _cached: tuple[list[Mapping[str, str]], Secrets] | None = None  # the last secrets, with their environments
-    _earlier: tuple[Mapping[str, str], ...] = ()  # the secret parts of earlier environments
-
     @property
     def owner(self) -> tuple[object, ...]:
         """A key for the session of these calls, valid while it lives. Calls with one key run one after the other."""
@@ -451,15 +441,6 @@ class _Bound(BoundContract[P]):
         agent = self._agent()
         name = agent if isinstance(agent, str) else "" if agent is None else f"<{type(agent).__name__}>"
         return verdict.request, Ask(self._policy.confirm, (verdict.question, name, self._pwd()))
-
-    @contextmanager
-    def _confirmation_limit(self) -> Iterator[float | None]:
-        """Yield the time limit of a confirmation. A TimeoutError in the block becomes PolicyRefused."""
-        seconds = None if self._policy is None else self._policy.confirm_timeout
-        try:
-            yield seconds
-        except TimeoutError:
-            raise refused(f"it was not confirmed within {seconds} s") from None
 
     def _mask(self, result: Result, before: list[Mapping[str, str]]) -> Result:
         """The result without secrets: the present ones, and those from before the command ran."""
@@ -491,7 +472,7 @@ class _Bound(BoundContract[P]):
         environs: list[Mapping[str, str]] = [inherited()]
         with suppress(ShellSessionError):  # the agent is gone, or all sessions are
             if (session := self._existing_session()) is not None:
-                environs.append(started(session))
+                environs.append(_made_with(session)["started"])
         return environs
 
     async def _call(self, call: object, cancel: CancelToken | None, fields: Mapping[str, object]) -> P:
@@ -525,7 +506,7 @@ class _Bound(BoundContract[P]):
             if not isinstance(result, Result):
                 return result
             result = self._mask(result, before)
-            return result if request.timeout == action.timeout else limited(result, request.timeout)
+            return result if request.timeout == action.timeout else Limited(**vars(result), limit=request.timeout)
         if isinstance(action, Restart):
             if cancel is not None and cancel.cancelled:
                 raise CallCancelled
@@ -546,7 +527,9 @@ class _Bound(BoundContract[P]):
                 self._rely_on(prepared[0])
             try:
                 result = await self._wait("run", *prepared, cancel)
-                if _was_not_run(request, result):
+                if not result.ran:  # an earlier command had killed the shell
+                    if not request.isolated:  # and state was lost with it
+                        raise ShellUnavailable(result.reason)
                     result = await self._wait("run", *prepared, cancel)
                 return self._read(request, prepared[1], result)
             except SessionClosed:
@@ -567,13 +550,16 @@ class _Bound(BoundContract[P]):
 
     def _take_loss(self) -> bool:
         """True, once, if this agent's session has expired. A daemon reports this by itself."""
-        return isinstance(self._where, Agents | AsyncAgents) and self._where._take_loss(self._live_agent())
+        return isinstance(self._where, Agents | AsyncAgents) and self._where._registry.take_loss(self._live_agent())
 
     async def _approve(self, action: Request, cancel: CancelToken | None) -> Request:
         request, question = self._judge(action)
         if question is not None:
-            with self._confirmation_limit() as seconds:
+            seconds = None if self._policy is None else self._policy.confirm_timeout
+            try:
                 answer = await self._ask(question, seconds, cancel)
+            except TimeoutError:
+                raise refused(f"it was not confirmed within {seconds} s") from None
             if not yes(answer):
                 raise refused(UNCONFIRMED)
         return request
@@ -680,14 +666,3 @@ class Binder(Generic[P]):
 def _secret_variables(environ: Mapping[str, str], policy: Policy) -> Mapping[str, str]:
     shown = policy.environment(environ)
     return {name: value for name, value in environ.items() if name not in shown or any(secret_values({name: value}))}
-
-
-def _was_not_run(request: Request, result: Result) -> bool:
-    """True if the command was not run because an earlier command had killed the shell.
-
-    An isolated call is then run again in a fresh shell, as it keeps no state. For any other call, raises
-    ShellUnavailable, as state was lost with the shell.
-    """
-    if not result.ran and not request.isolated:
-        raise ShellUnavailable(result.reason)
-    return not result.ran

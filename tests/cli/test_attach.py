@@ -1,4 +1,4 @@
-"""attach: a person at a terminal runs commands in an agent's session, answers them, leaves and comes back."""
+"""``attach``: a person runs commands in an agent's session, answers them, detaches and attaches again."""
 
 from __future__ import annotations
 

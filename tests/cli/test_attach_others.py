@@ -1,4 +1,4 @@
-"""attach, with the agent's own clients and other persons beside it: who waits, who watches, what they are told."""
+"""``attach`` beside the agent's own clients and other persons: who waits, who watches, and what each sees."""
 
 from __future__ import annotations
 

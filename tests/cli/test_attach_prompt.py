@@ -1,4 +1,4 @@
-"""attach and its prompt: what is a whole command, and how it is edited where prompt_toolkit is there, seen in tmux."""
+"""The prompt of ``attach``: when a command is complete, and how prompt_toolkit edits it, as seen in tmux."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line's verbs for daemons and sessions, but ``run``: what each prints, does, and exits with."""
+"""The verbs of the command line except ``run``: what each prints and does, and its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C on the command line: the command is ended, what it prints meanwhile comes, and what is lost is told."""
+"""Ctrl-C on the command line ends the command, shows its last output, and reports what is lost."""
 
 from __future__ import annotations
 

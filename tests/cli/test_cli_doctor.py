@@ -1,4 +1,4 @@
-"""``shellsession doctor``: each finding is true of this machine, and what fails has its advice."""
+"""``shellsession doctor``: each finding is true for this machine, and each failure comes with advice."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,15 @@ def test_what_is_missing_has_its_advice(
     assert "[FAIL] bash        none on PATH" in told
     assert "install bash 4.4 or newer" in told
     assert "install the package bubblewrap" in told
+
+
+def test_what_others_have_bash_run_first_is_not_taken_for_its_version(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "greeting").write_text("echo welcome")
+    monkeypatch.setenv("BASH_ENV", str(tmp_path / "greeting"))
+    monkeypatch.setenv("BASH_FUNC_echo%%", "() { printf 'function %s' \"$*\"; }")
+    assert doctor._bash().state == "ok"
 
 
 def test_another_system_is_refused_in_words() -> None:

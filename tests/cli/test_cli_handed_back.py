@@ -1,4 +1,4 @@
-"""A command that was handed back, on the command line: send, wait, interrupt, and the jobs that there are."""
+"""Handed-back commands on the command line: ``send``, ``wait``, ``interrupt`` and ``jobs``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own processes keep others of their user out, so that no command writes its own result; a host stays as it is."""
+"""Other processes of the user have no access to ours, so no command can write its own result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line's own things: help, completion, what a call loads, and how text is shown."""
+"""Help and completion of the command line, what a call imports, and how it shows text."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_each_example_of_a_help_is_right(verb: str, capsys: pytest.CaptureFixtur
         ("wait", "handed back because of --idle-timeout is handed back again"),
         ("send", "waits until they leave; --timeout starts only then"),
         ("run", "together 1 MiB at most unless"),
-        ("run", "stdout_base64 and stderr_base64 (exact bytes) if they are not UTF-8"),
+        ("run", "stdout_base64 and stderr_base64 (exact bytes) if the text is not exact"),
         ("attach", "If the agent has no session, one is opened (not with --read-only)."),
         ("attach", "A second person who attaches sees what runs, and is next when you leave."),
         ("attach", "Programs see the TERM of the session"),

@@ -1,4 +1,4 @@
-"""``shellsession log``: who ran what, from whatever file there is."""
+"""``shellsession log`` shows who ran what, from any audit log."""
 
 from __future__ import annotations
 

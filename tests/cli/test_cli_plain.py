@@ -1,4 +1,4 @@
-"""The common call of ``run`` goes past the parser: it means what the parser says, and sends what ``run`` sends."""
+"""The fast path of ``run`` skips the parser, but means the same and sends the same."""
 
 from __future__ import annotations
 

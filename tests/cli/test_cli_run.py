@@ -1,4 +1,4 @@
-"""``shellsession run``: its streams, its exit status, and what is done with its words."""
+"""``shellsession run``: its streams, its exit status, and how it reads its arguments."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def from_nowhere(daemon: Daemon, place: Path, *words: str) -> subprocess.Complet
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ([], "was removed: go to another, or name one by cwd= or --cwd"),
+        ([], "was removed: change to another one, or name one with cwd= or --cwd"),
         (["--cwd", "there"], "was removed, and 'there' is relative to it"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How ``shellsession run`` ends: who waits, what is left, full disks, closed descriptors, killed clients."""
+"""The end of ``shellsession run``: what remains, full disks, closed descriptors and killed clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shellsession run`` of what is not over in time, or asks: it is ended or handed back, and a hint says what then."""
+"""``shellsession run`` ends or hands back a command that takes too long or asks for input, and prints a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shellsession serve`` and ``stop``: what the daemon is told, its own log, and daemons of another version."""
+"""``shellsession serve`` and ``stop``: the daemon's options, its log, and daemons of another version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 003: run, cut, told; its requirements are listed in contracts/parity/003_bashtool.md."""
+"""Document 003: execution, truncation and results. contracts/parity/003_bashtool.md lists its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 003, before anything runs: what is denied is blocked, and what is not confirmed does not run."""
+"""Document 003 before a command runs: denied commands are blocked, unconfirmed ones do not run."""
 
 from __future__ import annotations
 

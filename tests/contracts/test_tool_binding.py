@@ -1,4 +1,4 @@
-"""A contract bound to sessions of all kinds: where a call runs, in what environment, and whose agent's it is."""
+"""A contract bound to sessions of all kinds: where a call runs, in which environment, and for which agent."""
 
 from __future__ import annotations
 

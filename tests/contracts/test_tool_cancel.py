@@ -1,4 +1,4 @@
-"""A tool call that is cancelled: before it runs, while it does, after it has ended, and just then."""
+"""A tool call that is cancelled before, during or after its command."""
 
 from __future__ import annotations
 

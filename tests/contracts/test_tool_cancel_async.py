@@ -1,4 +1,4 @@
-"""Cancelled calls of tools under asyncio, and over a daemon."""
+"""Tool calls that are cancelled under asyncio, and over a daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool call that is cancelled ends its own command, and no other: none before it, beside it, or behind it."""
+"""A cancelled tool call ends its own command, and no earlier, parallel or later one."""
 
 from __future__ import annotations
 

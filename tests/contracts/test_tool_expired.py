@@ -1,4 +1,4 @@
-"""A session that expires: who relied on what it kept is told, once; nobody else is, nor where its end was wanted."""
+"""When a session expires, a tool that relied on its state reports that once; other tools do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def says(bash: Any, command: str) -> str:
 
 def expire(agents: Any, agent: object = "a") -> None:
     """As when ``idle_ttl`` has passed."""
-    agents._find(agent)._close_if_idle(0.0)
+    agents._registry.find(agent)._close_if_idle(0.0)
 
 
 STATEFUL: Final = [(strands, {}), *((contract, {"persistent": True}) for contract in ONE_SHOT.values())]
@@ -86,8 +86,10 @@ def test_what_strands_keeps_expires_only_where_that_was_asked_for(monkeypatch: p
             for call in (told, other):
                 if inspect.isawaitable(call):
                     await call
-        await asyncio.to_thread(wait_until, lambda: not (unbounded._find("b") or bounded._find("a")), "their end")
-        assert unbounded._find("a").state == "idle"
+        await asyncio.to_thread(
+            wait_until, lambda: not (unbounded._registry.find("b") or bounded._registry.find("a")), "their end"
+        )
+        assert unbounded._registry.find("a").state == "idle"
         for agents in (unbounded, bounded):
             if (closing := agents.close()) is not None:
                 await closing

@@ -1,9 +1,8 @@
-"""Document 002 (SPEC-06): stdout or an error; its requirements are listed in contracts/parity/002_langchain.md."""
+"""Document 002 (SPEC-06): stdout or an error. contracts/parity/002_langchain.md lists its requirements."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import pickle
 import time
@@ -18,7 +17,7 @@ from daemons import Daemon
 from hypothesis import given, strategies as st
 
 from shellsession import Agents, AsyncAgents, ContractError, Session, connect
-from shellsession.contracts import langchain
+from shellsession.contracts import langchain, spec
 from shellsession.contracts.langchain import BashToolError
 from shellsession.contracts.tool import Tool
 from shellsession.models import Request, Result
@@ -43,15 +42,8 @@ def failed(bash: Bash, command: str) -> BashToolError:
     return caught.value
 
 
-def test_the_definition_is_the_documents(bash: Bash) -> None:
-    command = {"type": "string", "description": "The bash command to execute"}
-    schema = {"type": "object", "properties": {"command": command}, "required": ["command"]}
-    assert bash.definition == {
-        "name": "bash",
-        "description": "Execute a bash command and return stdout/stderr",
-        "input_schema": {**schema, "additionalProperties": False},
-    }
-    json.dumps(bash.definition)
+def test_the_definition_is_that_of_document_000(bash: Bash) -> None:
+    assert bash.definition == spec.TOOL
 
 
 @pytest.mark.parametrize(

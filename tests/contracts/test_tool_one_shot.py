@@ -1,4 +1,4 @@
-"""One-shot calls against the real thing: what each of four documents spawns, which is ``bash -c COMMAND``."""
+"""One-shot calls beside what four documents start, which is ``bash -c COMMAND``."""
 
 from __future__ import annotations
 

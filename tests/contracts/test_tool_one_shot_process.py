@@ -1,4 +1,4 @@
-"""A one-shot call is a process of its own: its group, its signals, text of any length, and calls side by side."""
+"""A one-shot call is a process with its own group and signals; calls run side by side, with text of any length."""
 
 from __future__ import annotations
 

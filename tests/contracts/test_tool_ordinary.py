@@ -1,4 +1,4 @@
-"""The contracts as an ordinary user has them: each of the five, in a place that only he can write."""
+"""Each of the five contracts for an ordinary user, in a directory that only this user can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one-shot contracts with ``persistent=True``: the model is told when the state that it was promised is gone."""
+"""The one-shot contracts with ``persistent=True`` report to the model when the state is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 004, to the letter: the foreground; its requirements are listed in contracts/parity/004_phoenix.md."""
+"""Document 004, commands in the foreground. contracts/parity/004_phoenix.md lists its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 004, REQ-BASH-003 and REQ-BASH-004: commands in the background, their files, their ends and their groups."""
+"""Document 004, REQ-BASH-003 and REQ-BASH-004: commands in the background, their files, ends and groups."""
 
 from __future__ import annotations
 

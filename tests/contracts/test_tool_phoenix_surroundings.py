@@ -1,4 +1,4 @@
-"""Document 004 among its surroundings: secrets, environment, state, sessions of all kinds, policies."""
+"""Document 004 with secrets, environments, state, policies and sessions of all kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The directories of programs that contracts ask for: one in each process, and none behind it."""
+"""The directory of programs that contracts need: a process has one, and leaves none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools and sessions in a sandbox: where temporary files go there, and phoenix's output files with them."""
+"""Tools and sessions in a sandbox: where temporary files and the output files of phoenix go."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A tool that masks secrets: those of the host's environment as it is, and of what its bash was started with."""
+"""A tool masks the secrets of the host's present environment, and those with which its bash started."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,6 @@ from shellsession.policy.rules import Policy
 from shellsession.policy.secrets import Secrets
 
 MASKING = Policy(mask_secrets=True)
-
-
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    with Agents() as agents:
-        yield agents
 
 
 @pytest.mark.parametrize("where", ["agents", "session", "a session's own"])

@@ -1,4 +1,4 @@
-"""What all five contracts offer alike: a definition, parse and render that touch nothing, and tools to be called."""
+"""What all five contracts offer: a definition, pure ``parse`` and ``render``, and tools that can be called."""
 
 from __future__ import annotations
 

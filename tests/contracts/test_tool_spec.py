@@ -1,4 +1,4 @@
-"""Document 000: one-shot bash, to the letter; its requirements are listed in contracts/parity/000_spec.md."""
+"""Document 000: one-shot bash. contracts/parity/000_spec.md lists its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 000: what bash could not run is an error, also where bash does not speak English."""
+"""Document 000: a command that bash could not run is an error, also in a bash that does not print English."""
 
 from __future__ import annotations
 

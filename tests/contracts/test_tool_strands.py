@@ -1,4 +1,4 @@
-"""Document 001: one bash that stays for each agent; its requirements are listed in contracts/parity/001_strands.md."""
+"""Document 001: one persistent bash for each agent. contracts/parity/001_strands.md lists its requirements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Document 001, bad calls: whatever a model or a program gives, it gets an input error that says what is taken."""
+"""Document 001: every invalid call gets an input error that says what is valid."""
 
 from __future__ import annotations
 

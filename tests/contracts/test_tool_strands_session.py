@@ -1,4 +1,4 @@
-"""Document 001, the session: its failures are session errors, one agent has one, and nothing makes it hang."""
+"""Document 001, sessions: failures are session errors, each agent has one session, and nothing hangs."""
 
 from __future__ import annotations
 

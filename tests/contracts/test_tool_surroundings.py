@@ -1,4 +1,4 @@
-"""What an isolated call finds around it: the host's directory, umask and environment of that moment, in any session."""
+"""An isolated call gets the host's directory, umask and environment of that moment, in any session."""
 
 from __future__ import annotations
 

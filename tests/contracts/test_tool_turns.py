@@ -1,4 +1,4 @@
-"""Calls of one agent's tool are made in their order of arrival: by threads, and in a loop, though each has a thread."""
+"""Calls of one agent's tool run in the order in which they came, from threads and from a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log: what a line says and what it never says, on files that are private, and on a full disk."""
+"""The audit log: what its lines say and never say, its private files, and a full disk."""
 
 from __future__ import annotations
 

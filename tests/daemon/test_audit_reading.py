@@ -1,4 +1,4 @@
-"""The audit log as it is read: what is asked for, whatever is damaged, rotated meanwhile, or too long to be held."""
+"""Reading the audit log: filters, damaged or very long files, and rotation meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log is rotated before it grows too long: with two writers, too, no line is lost and nobody waits."""
+"""The audit log is rotated in time: also with two writers no line is lost, and none waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many agents in one daemon: each has its session from its own client, and nothing of anybody else's."""
+"""Many agents in one daemon: each has its own session, and sees nothing of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon has as many agents as it may: at the limit the idle ones are named, and those idle for long are closed."""
+"""The limit on agents in a daemon: its error names the idle ones, and agents idle for long are closed."""
 
 from __future__ import annotations
 

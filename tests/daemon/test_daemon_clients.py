@@ -1,4 +1,4 @@
-"""Clients that die, that listen, that change their minds: their commands are theirs, and everybody else is served."""
+"""Clients that die, listen or cancel affect only their own commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live output over connections that are lost: each byte is heard once and in order, or told as no longer kept."""
+"""Live output over broken connections: each byte comes once and in order, or is reported as lost."""
 
 from __future__ import annotations
 

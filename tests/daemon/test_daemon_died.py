@@ -1,29 +1,21 @@
-"""A client whose daemon has ended is told so, once: nothing is run again, or unasked in a fresh session."""
+"""A client whose daemon has died gets one error; nothing runs twice, or in a fresh session without request."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from daemons import Daemon, Proxy, Raw, running
+from daemons import Proxy, Raw, running
 from gates import Gate, again, blocking, with_asyncio
 from system import PATIENCE, wait_until
 
 from shellsession import DaemonUnavailable, OutcomeUnknown, SessionClosed, aconnect, connect
 from shellsession.daemon.protocol.wire import encode
-
-
-@contextmanager
-def killed(daemon: Daemon) -> Iterator[None]:
-    daemon.process.send_signal(signal.SIGKILL)
-    daemon.process.wait(PATIENCE)
-    yield
 
 
 def test_a_new_daemon_runs_nothing_that_an_old_one_was_asked(tmp_path: Path, gate: Gate) -> None:
@@ -32,7 +24,8 @@ def test_a_new_daemon_runs_nothing_that_an_old_one_was_asked(tmp_path: Path, gat
         request = raw.header("run", agent="a")
         raw.socket.sendall(encode(request, gate.text.encode()))
         gate.until_begun()
-        with killed(daemon), running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
+        daemon.stop(signal.SIGKILL)
+        with running(tmp_path / "daemon") as daemon, Raw(daemon.socket) as raw:
             raw.open("a", gate.place)
             reply = again(daemon.socket, request, gate.text.encode())
             assert reply.header["error"]["code"] == "outcome_unknown"
@@ -56,10 +49,10 @@ def test_a_client_whose_daemon_died_is_told(tmp_path: Path, place: Path, success
             gates[-1].until_begun()
         if successor:
             proxy.target = two.socket
-        with killed(one):
-            for result in results:
-                with pytest.raises(OutcomeUnknown):
-                    result.result(PATIENCE)
+        one.stop(signal.SIGKILL)
+        for result in results:
+            with pytest.raises(OutcomeUnknown):
+                result.result(PATIENCE)
         if successor:
             with Raw(two.socket) as raw:
                 assert raw.agents() == []
@@ -69,7 +62,8 @@ def test_a_client_whose_daemon_died_is_told(tmp_path: Path, place: Path, success
 def test_a_session_that_is_gone_is_told_before_a_command_runs_in_a_fresh_one(tmp_path: Path, place: Path) -> None:
     with running(tmp_path / "daemon") as daemon, connect("lost", daemon.socket, False, cwd=place) as session:
         session.run("X=1")
-        with killed(daemon), running(tmp_path / "daemon"):
+        daemon.stop(signal.SIGKILL)
+        with running(tmp_path / "daemon"):
             with pytest.raises(DaemonUnavailable, match="session"):
                 session.run("touch never")
             assert not (place / "never").exists()
@@ -80,7 +74,8 @@ def test_with_asyncio_too_a_session_that_is_gone_is_told_once(tmp_path: Path) ->
     async def main(socket: str) -> None:
         async with await aconnect("lost", socket, False, cwd="/") as session:
             await session.run("X=1")
-            with killed(daemon), running(tmp_path / "daemon"):
+            daemon.stop(signal.SIGKILL)
+            with running(tmp_path / "daemon"):
                 with pytest.raises(DaemonUnavailable, match="session"):
                     _ = session.state
                 assert (await session.run("echo [$X]")).stdout == "[]\n"

@@ -1,4 +1,4 @@
-"""The directory that a daemon's socket is in comes and goes with the hosts of its user: nobody fails for that."""
+"""The directory of the daemon's socket comes and goes with the user's hosts, and none fails because of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of what was handed back is noticed by itself, and kept for who has the command, whoever runs another."""
+"""The daemon notices the end of a handed-back command, and keeps it for the client of that command."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_what_is_kept_of_ends_is_bounded(daemon: Daemon, sh: RemoteSession, plac
         client.disconnect()
     assert told == [(17, b"17\n", 0), *((number, b"", len(f"{number}\n")) for number in range(16, 1, -1))]
     for client in clients[:2]:
-        with pytest.raises(NotRunning, match="no longer known"):
+        with pytest.raises(NotRunning, match="no longer kept"):
             client.wait(PATIENCE)
         client.disconnect()
 

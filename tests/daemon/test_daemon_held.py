@@ -1,4 +1,4 @@
-"""What waits while somebody holds an agent's session is for what was there when it came, or is told that it is gone."""
+"""A request that waits for a hold to end means the command that ran when it came, or fails if that is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon that is killed leaves nothing: its watcher cleans up at once, and spares the daemon that comes next."""
+"""A killed daemon leaves nothing: its watcher cleans up at once, without harm to the next daemon."""
 
 from __future__ import annotations
 

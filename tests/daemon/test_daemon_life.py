@@ -1,4 +1,4 @@
-"""How a daemon ends that is asked to: what runs gets its time, nothing is left of it, and its clients are told."""
+"""The orderly end of a daemon: commands get time, nothing remains, and clients get errors."""
 
 from __future__ import annotations
 

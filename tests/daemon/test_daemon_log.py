@@ -1,4 +1,4 @@
-"""The audit log of a daemon: one line for each command, however it ended, and no secret in it."""
+"""The audit log of a daemon has one line for each command, however it ended, and no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asked, while a verb is at it: one that only looks ends when its client has left, and an answer lets go of him."""
+"""A verb that only watches a command ends once its client has left, and no timer keeps an answered request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked once is run once and answered, whatever becomes of the connections that it is asked over."""
+"""A request runs once and gets its answer, whatever happens to its connections."""
 
 from __future__ import annotations
 

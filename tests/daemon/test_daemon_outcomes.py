@@ -1,4 +1,4 @@
-"""Of a command that was handed back each byte is delivered once, whoever leaves, comes back, or asks in between."""
+"""Each byte of a handed-back command is delivered once, whoever leaves, returns or asks in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon is its user's alone: a private directory, a private socket, the peer's user checked, and no network."""
+"""Only its user can use a daemon: private directory and socket, a check of the peer's user, and no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A restart of a shared session: what the old shell takes with it is told of, and the command behind it is another."""
+"""The restart of a shared session: the running command's client gets its end, and later commands run as usual."""
 
 from __future__ import annotations
 

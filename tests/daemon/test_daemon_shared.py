@@ -1,4 +1,4 @@
-"""Around one agent's session: who looks on, and who holds it alone."""
+"""One agent's session with several clients: those that watch it, and the one that holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are slow, that take nothing, or that ask without end: nobody else waits, and nothing piles up."""
+"""Slow clients, and clients with endless requests: no other client waits, and memory stays bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon's socket is its own, whatever becomes of the file: removed, it is made again; taken, the daemon ends."""
+"""The daemon makes its socket again if the file is removed, and ends if another daemon has replaced it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a daemon comes to be: one for all who ask at once, free of its starter, and room for the next at its end."""
+"""The start of a daemon: one for all clients that connect at once, independent of the client that started it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where no daemon can be, or one says nothing, who asks is told so: nobody waits, and nothing of others is touched."""
+"""If no daemon can start, or one does not answer, the client gets an error at once; other files stay intact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A second Ctrl-C (a wrapper passes the first one on, too) wherever it strikes: the command is ended all the same."""
+"""A second Ctrl-C at any moment: the command is ended all the same. A wrapper may pass on the first one too."""
 
 from __future__ import annotations
 

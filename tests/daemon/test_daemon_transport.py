@@ -1,4 +1,4 @@
-"""A session over another transport than the daemon's socket: over the pipes of a process, as by way of ssh."""
+"""A session over another transport than the daemon's socket: the pipes of a process, as with ssh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a daemon in trouble says, to its clients and in its own log, where nothing private is."""
+"""What a daemon in trouble reports to its clients and in its log, without private data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for a command that another client runs, and what comes of one whose client has gone."""
+"""Clients that wait for a command of another client, also after that client has gone."""
 
 from __future__ import annotations
 

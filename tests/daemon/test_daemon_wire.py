@@ -1,4 +1,4 @@
-"""What a client sends wrongly gets a coded error on its own connection, and hurts nobody else."""
+"""An invalid message gets an error with a code on its own connection, and affects no other client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger is held against a model that forgets nothing: no request is ever told to be new twice."""
+"""The ledger behaves like a model that forgets nothing: no request is ever taken as new twice."""
 
 from __future__ import annotations
 

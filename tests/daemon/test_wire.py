@@ -1,4 +1,4 @@
-"""The wire is tested on every cut of its input, then on garbage; what crosses it comes out as it went in."""
+"""The wire format, for every cut of its input and for garbage: what is read equals what was written."""
 
 from __future__ import annotations
 

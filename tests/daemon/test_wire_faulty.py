@@ -1,4 +1,4 @@
-"""A daemon that is none, or is broken: its clients get a ProtocolError for whatever it leaves out."""
+"""A client of a broken or foreign daemon gets a ProtocolError, whatever is missing."""
 
 from __future__ import annotations
 

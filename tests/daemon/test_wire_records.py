@@ -1,4 +1,4 @@
-"""Results and errors cross the wire as they are, and what is none of them is refused."""
+"""Results and errors cross the wire unchanged, and anything else is refused."""
 
 from __future__ import annotations
 

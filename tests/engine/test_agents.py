@@ -1,4 +1,4 @@
-"""One session per agent: made when it is needed, isolated, bounded in number, and closed when nobody needs it."""
+"""One session per agent: made on demand, isolated, limited in number, and closed when idle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents whose sessions fail to end, or end as a verb begins, and agents in a forked child."""
+"""Agents whose sessions fail to close, or end as a verb begins, and agents in a forked child."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_one_that_expires_as_a_verb_begins_is_made_anew(new_agents: NewAgents, v
     getattr(agents, name)("a", *given)
     assert session.closed
     assert agents.run("a", "echo on").stdout == "on\n"
-    assert agents._take_loss("a") is (name == "run")
+    assert agents._registry.take_loss("a") is (name == "run")
 
 
 @pytest.mark.parametrize("verb", [("run", "true"), ("restart",)], ids=lambda verb: verb[0])
@@ -153,7 +153,7 @@ def test_and_with_asyncio(place: Path, verb: tuple[str, ...]) -> None:
             await getattr(agents, name)("a", *given)
             assert session.closed
             assert (await agents.run("a", "echo on")).stdout == "on\n"
-            assert agents._take_loss("a") is (name == "run")
+            assert agents._registry.take_loss("a") is (name == "run")
 
     asyncio.run(main())
 

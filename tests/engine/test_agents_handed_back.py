@@ -1,4 +1,4 @@
-"""Agents whose command was handed back, and has ended since, though nobody has asked how."""
+"""Agents whose handed-back command has ended before anyone asked for its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The alarm by which idle sessions are found: it rings once, and can be set again."""
+"""The alarm that closes idle sessions: it fires once, and can be set again."""
 
 from __future__ import annotations
 

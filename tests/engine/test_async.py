@@ -1,4 +1,4 @@
-"""What is asyncio's own, but cancelling: gathering, moving, the loop that goes on meanwhile and is left clean."""
+"""The asyncio side, except cancellation: gather, a change of loop, and a loop that stays free and clean."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE, seen, session
-from system import unique_seconds, until, wait_until, with_argument
+from loops import seen, session
+from system import PATIENCE, unique_seconds, until, wait_until, with_argument
 
 from shellsession import TTY, AsyncSession, Result, SessionBusy
 from shellsession.engine.io.streams import Streams

@@ -1,4 +1,4 @@
-"""What runs on while the loop that it was begun in runs no more: somebody reads it, so that it does not stand still."""
+"""A command goes on after its loop has stopped: its output is read, so that it does not block."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE
-from system import until, wait_until
+from system import PATIENCE, until, wait_until
 
 from shellsession import AsyncSession
 

@@ -1,4 +1,4 @@
-"""A task that is cancelled, at any moment or again and again: its command is ended, and its shell kept."""
+"""A task that is cancelled at any moment, or repeatedly: its command ends, and its shell lives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from daemons import Daemon
-from loops import PATIENCE, seen, session
-from system import stat_fields, unique_seconds, until, with_argument
+from loops import seen, session
+from system import PATIENCE, stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning, aconnect
 from shellsession.engine.io.loop import LoopWaiter

@@ -1,4 +1,4 @@
-"""Many sessions of one loop whose commands print without end: a turn of the loop stays short, and limits keep time."""
+"""Many sessions of one loop print without end: loop iterations stay short, and time limits hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from loops import PATIENCE
+from system import PATIENCE
 from takers import in_a_loop
 
 from shellsession import AsyncSession, Result

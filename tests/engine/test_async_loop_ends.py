@@ -1,4 +1,4 @@
-"""A loop that ends just when a command was given up, as asyncio.run has it: its session goes on in another one."""
+"""A loop that ends just after a command was cancelled, as with asyncio.run: another loop can use the session."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loops import PATIENCE, seen, session
-from system import stat_fields, unique_seconds, until, with_argument
+from loops import seen, session
+from system import PATIENCE, stat_fields, unique_seconds, until, with_argument
 
 from shellsession import TTY, AsyncSession, NotRunning
 

@@ -1,4 +1,4 @@
-"""What a call leaves running: it returns at once, and nothing of it ever enters another result."""
+"""Background jobs: the call returns at once, and their output never enters another result."""
 
 from __future__ import annotations
 

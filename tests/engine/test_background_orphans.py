@@ -1,4 +1,4 @@
-"""Orphans of a job are its own: it runs as long as they do, and no later call takes them for what it started."""
+"""Orphans belong to their job: it runs as long as they do, and no later call counts them as its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ``on_output`` that is awaited: who takes the output slowly slows the command, and nothing piles up."""
+"""An async ``on_output`` that is slow slows down the command, and memory stays bounded."""
 
 from __future__ import annotations
 

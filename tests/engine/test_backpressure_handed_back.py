@@ -1,4 +1,4 @@
-"""An ``on_output`` that is awaited, of a command that was handed back: its end is told once all of it is taken."""
+"""An async ``on_output`` of a handed-back command: the end comes once all output was taken."""
 
 from __future__ import annotations
 

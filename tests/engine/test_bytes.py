@@ -1,4 +1,4 @@
-"""Bytes pass unchanged: in commands of any length, through stdin of any size, and out again."""
+"""Bytes pass unchanged: in commands of any length, through stdin of any size, and in the output."""
 
 from __future__ import annotations
 

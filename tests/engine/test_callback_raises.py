@@ -1,4 +1,4 @@
-"""A callback that raises ends its command and nothing else, whatever it raises, and its caller is told."""
+"""A callback that raises ends its command and nothing else, and the caller gets the exception."""
 
 from __future__ import annotations
 

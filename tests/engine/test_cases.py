@@ -1,4 +1,4 @@
-"""The cases of CASES.md that belong to the session; each test names its number."""
+"""The cases of CASES.md about sessions; each test names its number."""
 
 from __future__ import annotations
 

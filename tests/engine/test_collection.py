@@ -1,4 +1,4 @@
-"""What is collected: a session that nobody has any more, also where a callback of its own had it."""
+"""Garbage collection of sessions, including a session that its own callback refers to."""
 
 from __future__ import annotations
 

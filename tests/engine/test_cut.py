@@ -1,4 +1,4 @@
-"""A command that is cut at its time limit: all of it is interrupted at one moment, and what bash makes of that."""
+"""A command at its time limit: all its processes are interrupted at one moment, and bash reacts as usual."""
 
 from __future__ import annotations
 

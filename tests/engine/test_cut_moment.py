@@ -1,4 +1,4 @@
-"""An interrupt comes when bash can take it, and once: a trap that runs for it has its time, and ends."""
+"""An interrupt comes once, when bash can handle it, and a trap that it runs gets time to end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shells are stopped and traced while a command is cut: what strikes amid that, and who else is told of it."""
+"""Shells are stopped and traced during an interrupt, also if an exception is raised in the middle of that."""
 
 from __future__ import annotations
 

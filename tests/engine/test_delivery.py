@@ -1,4 +1,4 @@
-"""An ending is delivered once, to whoever is there for it, and not before the command has ended; none is lost."""
+"""An ending is delivered once, not before the command has ended, and never lost."""
 
 from __future__ import annotations
 

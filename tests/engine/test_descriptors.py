@@ -1,4 +1,4 @@
-"""Descriptors from 10 on, where bash keeps its own three while a text runs: who opens, closes and reads them."""
+"""Descriptors from 10 on, where bash keeps its own three: commands that open, close and read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""expect and its friends: pexpect's own, on the running command's terminal; what they read is in the results too."""
+"""``expect`` and similar calls on the running command's terminal; what they read is also in the result."""
 
 from __future__ import annotations
 

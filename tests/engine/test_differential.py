@@ -1,4 +1,4 @@
-"""For any text: what the session gives is what bash gives at its prompt."""
+"""For any text the session returns what bash prints at its prompt."""
 
 from __future__ import annotations
 

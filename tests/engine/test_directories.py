@@ -1,4 +1,4 @@
-"""Another user's directory is no place for our files: what bash is to run, nobody else can replace."""
+"""No file of ours is in a directory of another user, who could replace what bash runs."""
 
 from __future__ import annotations
 

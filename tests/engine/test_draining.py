@@ -1,4 +1,4 @@
-"""The one thread that reads for all sessions: while it is busy with one of them, the others go on."""
+"""One thread reads for all sessions: while it is busy with one, the others go on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXIT traps under `set -e`: bash undoes a command's redirections before it runs them, and what they say is ours."""
+"""EXIT traps under ``set -e``: bash undoes a command's redirections first, and the result has their output."""
 
 from __future__ import annotations
 

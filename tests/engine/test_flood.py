@@ -1,4 +1,4 @@
-"""Who talks without end where we listen, or skip what was said, does not make us forget the time."""
+"""Endless output, where the engine listens or skips old output, does not defeat time limits."""
 
 from __future__ import annotations
 

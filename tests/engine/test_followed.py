@@ -1,4 +1,4 @@
-"""Who iterates over a command's output gets all of it, whatever others who look at the command have read."""
+"""Iterating over a command's output returns all of it, whatever other callers have read."""
 
 from __future__ import annotations
 

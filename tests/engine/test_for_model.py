@@ -1,9 +1,10 @@
-"""What a model reads of a result: never more than it asked for, never a line that was not printed."""
+"""The text of a result for a model: never longer than requested, and only lines that were printed."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
@@ -102,6 +103,8 @@ def test_what_was_lost_before_is_counted_too(omitted: int, data: bytes, cut: int
         ("long line\r\x1b[Kshort\n", "short\n"),
         ("long line\x1b[2K\rshort\n", "short\n"),
         ("abc\x1b[1K\rx", "x"),
+        ("abc\b\x1b[1K", ""),
+        ("abcd\b\b\x1b[1K\by", " y d"),
         ("ab\b\bX\n", "Xb\n"),
         ("one\r\ntwo\r\n", "one\ntwo\n"),
         (
@@ -124,6 +127,22 @@ def test_cleaning_keeps_the_lines_and_leaves_no_control(printed: str) -> None:
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", shown)
 
 
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "\x1b[1m" + "x" * 300_000,
+        "x" * 500_000 + "\b\ba" * 200_000,
+        "\x1b[" + "1" * 300_000,
+        "\x1b" + " " * 300_000,
+        "x\x1b[999D" * 10_000,
+    ],
+)
+def test_no_line_takes_more_than_its_length_to_clean(printed: str) -> None:
+    begun = time.process_time()
+    clean(printed)
+    assert time.process_time() - begun < 2  # a tenth of that; if it grew with the square, up to minutes
+
+
 whole = st.integers(0, 10**9)
 
 
@@ -139,7 +158,7 @@ def test_a_result_survives_json(stdout: bytes, stderr: bytes, omitted: int, pids
         assert "stdout_base64" not in told
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stdout": 1, "stderr": ""}', "null"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stdout": 1, "stderr": ""}', "null", "[" * 200_000])
 def test_what_is_no_result_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         Result.from_json(text)
@@ -147,6 +166,14 @@ def test_what_is_no_result_is_refused(text: str) -> None:
     wrong["exit_code"] = "0"
     with pytest.raises(InvalidRequest, match="exit_code"):
         Result.from_dict(wrong)
+    with pytest.raises(InvalidRequest, match="killed"):
+        Result.from_dict({**made().to_dict(), "killed": [1, "2"]})
+
+
+def test_many_processes_in_the_background_leave_room_for_the_output() -> None:
+    shown = made(b"printed\n", background=tuple(range(1, 10001))).for_model(500)
+    assert shown.startswith("printed\n[left running in the background: process 1, 2,")
+    assert shown.endswith(" and 9 980 more]")
 
 
 def test_repr_is_short() -> None:

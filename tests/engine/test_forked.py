@@ -1,4 +1,4 @@
-"""A forked child of the host: whatever it does, its parent's session is none of its own."""
+"""A forked child of the host cannot affect its parent's session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks are found on every cut of what is read, then amid garbage; quoting is tested on every byte, by a real bash."""
+"""Marks are found on every cut of the input and amid garbage; a real bash checks the quoting of every byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strikes while a session is given back (Ctrl-C, an error): all of it is given back all the same."""
+"""An exception while a session releases its resources (Ctrl-C, an error): all of them are released all the same."""
 
 from __future__ import annotations
 

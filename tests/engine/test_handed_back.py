@@ -1,4 +1,4 @@
-"""Commands that run on while nobody calls."""
+"""Commands that were handed back, and run on between calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts whose descriptors bash may not open through /proc: commands run all the same, through named pipes."""
+"""Hosts whose descriptors bash cannot open through /proc: commands run through named pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a command does to its shell: its own result is bash's, and the next command is exactly right."""
+"""Commands that damage their shell: the result is bash's own, and the next command is exactly right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host processes that end, politely or not: within two seconds nothing of them is left."""
+"""A host process that ends, in any way, leaves nothing after two seconds."""
 
 from __future__ import annotations
 

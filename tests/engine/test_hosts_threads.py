@@ -1,4 +1,4 @@
-"""An interpreter that ends while a thread of its own is at a session: nothing runs on, hangs or fails."""
+"""An interpreter that exits while a thread uses a session: nothing runs on, hangs or fails."""
 
 from __future__ import annotations
 

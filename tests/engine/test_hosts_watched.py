@@ -1,4 +1,4 @@
-"""The watcher of a host spares whoever lives, is replaced where it was killed, and leaves nothing for good."""
+"""The watcher of a host spares living processes, is replaced after it was killed, and leaves nothing."""
 
 from __future__ import annotations
 

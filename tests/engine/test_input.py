@@ -1,4 +1,4 @@
-"""A command that waits for input says so at once; one that was not given the terminal never hangs on it."""
+"""A command that waits for input is reported at once; one without the terminal never hangs on it."""
 
 from __future__ import annotations
 

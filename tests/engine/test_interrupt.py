@@ -1,4 +1,4 @@
-"""Commands that another thread, task or signal handler ends."""
+"""Commands that another thread, task or signal handler interrupts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``Job.kill`` ends: never its session's bash, its host, or a fork of that. And what a job has is closed."""
+"""``Job.kill`` never ends the session's bash, its host or a fork of that, and closes what the job had."""
 
 from __future__ import annotations
 

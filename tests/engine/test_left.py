@@ -1,4 +1,4 @@
-"""What each session promises of a command whose output was iterated over by somebody who has left."""
+"""What every session promises after a caller has stopped iterating over a command's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the output is kept, where the rest goes, and who hears it live."""
+"""How much output is kept, where the rest goes, and live output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What switches line editing ends an interactive bash that has none: the result says so."""
+"""A command that switches on line editing ends an interactive bash without it, and the result says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locales in which the second byte of a character may look like a backslash: what is typed is read all the same."""
+"""Locales in which the second byte of a character may look like a backslash: commands are read correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The waiter on an asyncio loop: what stays registered there, and what is found ready though it was put out."""
+"""The waiter on an asyncio loop: which descriptors stay registered, and what is found ready afterwards."""
 
 from __future__ import annotations
 

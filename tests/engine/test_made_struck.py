@@ -1,4 +1,4 @@
-"""Ctrl-C in the very moment when a descriptor comes to be: it has its owner by then, or is closed."""
+"""Ctrl-C at the moment when a descriptor is made: it has an owner by then, or is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shell with more children than the kernel names in one read of its list (some 600)."""
+"""A shell with more children than one read of the kernel's list returns (about 600)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions of one user side by side: what one writes to another's streams between its calls is in no result of it."""
+"""Sessions of one user: output that one writes to another's streams between calls is in no result."""
 
 from __future__ import annotations
 

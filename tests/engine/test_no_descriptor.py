@@ -1,4 +1,4 @@
-"""Where the host has no descriptor free, what is to be ended is found and ended all the same."""
+"""A host without a free descriptor still finds and ends all processes that it must end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number of a process that has ended is given to another one: who has it now is told from who had it."""
+"""A new process with the id of one that has ended is not taken for that one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ordinary command, which is typed and read in one short piece, has the result that the general way gives it."""
+"""The fast path for an ordinary command, in one short write and read, has the same result as the general one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the processes are found that a shell leaves when it ends by itself, and what that costs beside many others."""
+"""Finding the processes of a shell that ended by itself, and the cost of that beside many others."""
 
 from __future__ import annotations
 

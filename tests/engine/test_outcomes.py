@@ -1,4 +1,4 @@
-"""A command that ends its shell is told so at once, with its true status; the next one starts fresh."""
+"""A command that ends its shell returns at once with its true status, and the next one gets a fresh shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that outlive their time: back at the limit, the shell and its state alive, nothing else left."""
+"""Commands that exceed their time limit: the call returns in time, the state is kept, nothing else is left."""
 
 from __future__ import annotations
 

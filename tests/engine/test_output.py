@@ -1,4 +1,4 @@
-"""What is kept of a stream, held against a simple model: keep all, then cut."""
+"""What is kept of a stream equals a simple model: keep all, then cut."""
 
 from __future__ import annotations
 

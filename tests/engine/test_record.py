@@ -1,4 +1,4 @@
-"""Records behave as frozen dataclasses do, where somebody may look."""
+"""Records behave like frozen dataclasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host that goes elsewhere, whose directory is removed or whose environment changes: sessions start as before."""
+"""Sessions start as before after the host changes directory or environment, or its directory is removed."""
 
 from __future__ import annotations
 

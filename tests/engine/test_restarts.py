@@ -1,4 +1,4 @@
-"""What each session promises beside a restart: what had not begun is done behind it, and nobody is refused."""
+"""What every session promises around a restart: calls that had not begun run after it, and none is refused."""
 
 from __future__ import annotations
 

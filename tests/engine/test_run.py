@@ -1,4 +1,4 @@
-"""What one call promises: bash's own bytes and status, and a state that lives from call to call."""
+"""What one call promises: bash's own bytes and status, and state that lasts from call to call."""
 
 from __future__ import annotations
 

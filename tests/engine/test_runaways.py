@@ -1,4 +1,4 @@
-"""Processes that run away from their shell: none is left after close, restart, kill, or the shell's own death."""
+"""Processes that escape from their shell: none is left after close, restart, kill, or the shell's own end."""
 
 from __future__ import annotations
 

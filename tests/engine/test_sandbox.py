@@ -1,4 +1,4 @@
-"""A sandboxed session: what it may not do fails, what it may do works, and the session lives and keeps its state."""
+"""A sandboxed session: forbidden actions fail, allowed ones work, and the session keeps its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands do to have more than their sandbox gives: now, or at the session's next start."""
+"""Attempts of commands to escape from their sandbox, at once or at the session's next start."""
 
 from __future__ import annotations
 

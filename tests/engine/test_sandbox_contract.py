@@ -1,4 +1,4 @@
-"""What every session promises, a sandboxed one does: the tests of ``test_contract*``, with another session."""
+"""A sandboxed session keeps every promise of a session: it runs the tests of ``test_contract*``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sandboxed session from its start to whatever end; nothing of it is left."""
+"""A sandboxed session from its start to any end; nothing of it is left."""
 
 from __future__ import annotations
 

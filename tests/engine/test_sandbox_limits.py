@@ -1,4 +1,4 @@
-"""What a sandbox may use up: a storm of forks, a hog, a loop are bounded, and the session lives."""
+"""The resource limits of a sandbox: fork bombs, memory and busy loops are bounded, and the session lives."""
 
 from __future__ import annotations
 

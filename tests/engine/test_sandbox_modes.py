@@ -1,4 +1,4 @@
-"""No setuid or setgid bit and no file capability comes out of a sandbox, and ordinary work needs none."""
+"""No setuid bit, setgid bit or file capability comes out of a sandbox, and ordinary work needs none."""
 
 from __future__ import annotations
 

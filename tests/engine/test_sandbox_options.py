@@ -1,4 +1,4 @@
-"""What a Sandbox takes and refuses, the command line that comes of it, and the control groups of version 2."""
+"""The values that a Sandbox accepts, its command line, and the control groups of version 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of an environment are secrets, and that none of them survives in a text."""
+"""Which values of an environment are secrets, and that a masked text contains none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output that is more than is kept: written whole to the place that the caller named, and nowhere else."""
+"""Output beyond the limit is written completely to the path that the caller named, and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a session's bash is started: environment, directory, size, and which bash."""
+"""How a session starts bash: environment, directory, size, and which bash."""
 
 from __future__ import annotations
 

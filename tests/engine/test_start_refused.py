@@ -1,4 +1,4 @@
-"""Where bash cannot be started, who asks is told what stands in the way, and what to do: nobody has to guess."""
+"""If bash cannot start, the error says why, and what to do."""
 
 from __future__ import annotations
 

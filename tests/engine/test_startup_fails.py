@@ -1,4 +1,4 @@
-"""A startup command that fails is no session: who opens it is told which one, how it ended, and what it said."""
+"""If a startup command fails, no session opens, and the error has the command, its status and its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in the very moment when a command is typed, handed back, or its shell is restarted."""
+"""Ctrl-C at the moment when a command is sent or handed back, or its shell is restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The call waits for its process substitutions (`> >(tee log)`): what they print last is in the result."""
+"""A call waits for its process substitutions (``> >(tee log)``): the result has their last output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host left that was killed together with its watcher: the next ones sweep it up, and nothing that lives."""
+"""Files of a host that was killed together with its watcher: the next host removes them, but nothing in use."""
 
 from __future__ import annotations
 

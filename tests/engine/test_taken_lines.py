@@ -1,4 +1,4 @@
-"""What is typed to bash and read by somebody else: the command that never ran is not told as one that did."""
+"""Our line to bash is read by another process: the command did not run, and its result says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stdin=TTY: the terminal as a person knows it for that call, and raw again afterwards."""
+"""``stdin=TTY``: an ordinary terminal for that call, and a raw one afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many threads on one session, and what strikes from outside while a call runs."""
+"""Many threads use one session, and exceptions reach a call from outside."""
 
 from __future__ import annotations
 

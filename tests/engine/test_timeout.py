@@ -1,4 +1,4 @@
-"""Time limits: what they accept, what they end, and what a command that was handed back may still do."""
+"""Time limits: valid values, what they end, and what a handed-back command may still do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is traced is waited for while it runs; where a filter of system calls kills who traces, a host lives on."""
+"""A traced process is waited for while it runs; a host does not trace where a system call filter would kill it."""
 
 from __future__ import annotations
 

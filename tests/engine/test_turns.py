@@ -1,4 +1,4 @@
-"""Whose turn it is: in order of arrival, but a restart before all others."""
+"""Calls run in their order of arrival, but a restart goes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of ours is to be seen from inside: no line, no name and no mark, by whatever the shell tells of itself."""
+"""Nothing of ours is visible inside the shell: no line, no name and no mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How bash is started without a copy of its host, and with one where there is no other way: it is the same bash."""
+"""Bash starts without a copy of its host, or with one where that is impossible: it is the same bash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The waiter for threads: when it looks again and again for an answer, and when it goes to sleep at once."""
+"""The waiter for threads: when it spins for an answer, and when it sleeps at once."""
 
 from __future__ import annotations
 

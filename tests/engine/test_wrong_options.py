@@ -1,4 +1,4 @@
-"""What is no option, or no value of one, is refused as such before anything runs, by each kind of session."""
+"""Unknown options and invalid values are refused before anything runs, by each kind of session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chat model of LangChain that says what it was told to say, and remembers what it was asked."""
+"""A chat model of LangChain that returns scripted answers and records its input."""
 
 from __future__ import annotations
 

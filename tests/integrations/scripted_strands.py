@@ -1,4 +1,4 @@
-"""A model provider for Strands Agents that says what it was told to say, and remembers what it was asked."""
+"""A model provider for Strands Agents that returns scripted answers and records its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``shellsession agent`` as its users run it, with a model of our own."""
+"""``shellsession agent`` as its users run it, with a scripted model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tool for threads in a loop: who is cancelled ends his own command, and no other."""
+"""A tool that runs in threads of a loop: a cancelled call ends its own command, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MCP server, spoken to in lines of JSON-RPC: what the official client never sends, and Ctrl-C."""
+"""The MCP server over raw JSON-RPC lines: messages that the official client never sends, and Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic, OpenAI and pydantic-ai: the real SDKs, and a scripted model in place of a paid one."""
+"""Anthropic, OpenAI and pydantic-ai: the real SDKs, with a scripted model in place of a paid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs as models call them: whatever comes in between, a command's time limit holds and its end is told."""
+"""The verbs as models call them: time limits hold, and the end of each command is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs as models call them: a client that gives up a call leaves nothing running, and nothing untold."""
+"""The verbs as models call them: a cancelled call leaves nothing running, and loses no report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs as models call them, from one loop after another: who asks an agent with ``asyncio.run`` each time."""
+"""The verbs as models call them from one loop after another, with ``asyncio.run`` for each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs as models call them, beside other clients of the same daemon: nobody ends what is another's."""
+"""The verbs as models call them, beside other clients of the daemon: no call ends a command of another client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy says to a request: denied, allowed, asked about, clamped."""
+"""The verdicts of a policy: denied, allowed, to be confirmed, and with a lower limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy over a tool that asks somebody: who is asked, for how long, and what runs of it."""
+"""A policy over a tool that asks for confirmation: whom it asks, for how long, and what runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text of bash runs: the corpus, nesting of every kind, and texts that cannot be read."""
+"""The commands in a bash text: the corpus, nesting of every kind, and unreadable texts."""
 
 from __future__ import annotations
 

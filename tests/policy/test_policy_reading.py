@@ -1,4 +1,4 @@
-"""What a policy says about commands: a denied one is found wherever it runs, and one that is only mentioned is not."""
+"""A policy finds a denied command wherever it runs, but not where the text only mentions it."""
 
 from __future__ import annotations
 

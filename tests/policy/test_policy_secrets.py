@@ -1,4 +1,4 @@
-"""What a policy hides from commands, and masks in what they print."""
+"""What a policy hides from commands, and masks in their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of several words: a subcommand is found behind options, and is not any word that reads like it."""
+"""Rules of several words: a subcommand is found behind options, and no other word is taken for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the audit log share: a log, what is written to it, what is read from it, and who else may."""
+"""Shared by the tests of the audit log: a log, ways to write and read it, and another process that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bash the tests run: the one that a session finds."""
+"""The bash that the tests run, which is the one that a session finds, and what its version does."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ def _status_at_prompt(text: bytes) -> int:
     return subprocess.run(asked, input=text, capture_output=True, start_new_session=True, check=False).returncode
 
 
-# (5, 2): what holds for one bash alone asks for it, and says why.
+# For example (5, 2). A test that holds only for some versions checks this, and says why.
 VERSION: Final = _version()
-# How bash names the first line of a `-c`, when it finds no such command, and when a builtin complains: before 5.1 it
-# counts from 0, and tells that of builtins alone.
+# The line number in bash's errors for the first line of a `-c`: for a command not found, and for a builtin. Before 5.1
+# bash counts from 0, and names the line only for builtins.
 FIRST_LINE: Final = "line 1: " if VERSION >= (5, 1) else ""
 BUILTINS_FIRST_LINE: Final = FIRST_LINE or "line 0: "
-# The prompt of bash 5.2 forgot the status of an error in `[[`. One of its patches mends that (5.2.15 lacks it, 5.2.37
-# has it), so the bash is asked.
+# The prompt of bash 5.2 forgot the status of an error in `[[`. One of its patches fixes that (5.2.15 lacks it, 5.2.37
+# has it), so this runs the bash to find out.
 FORGETS_STATUS: Final = _status_at_prompt(b"[[ a b ]]\n") == 0
-# What `eval` leaves behind a text with an error of syntax; the prompt leaves 2.
+# The status that `eval` leaves after a syntax error. The prompt leaves 2.
 SYNTAX_ERROR: Final = 2 if VERSION >= (5, 0) else 1
-# A subshell in the background that sets a trap for another signal goes on ignoring SIGINT.
+# True if a background subshell that sets a trap for another signal still ignores SIGINT.
 BACKGROUND_IGNORES_INTERRUPT: Final = VERSION >= (5, 0)
-# An interrupt ends the first process of a PID namespace that has an EXIT trap; bash 4.4 runs the trap, and goes on.
+# True if an interrupt ends the first process of a PID namespace despite its EXIT trap. Bash 4.4 runs the trap, and goes
+# on.
 INTERRUPT_ENDS_INIT: Final = VERSION >= (5, 0)
-# What `set -t` ends it with after success: our line turns that round, and before 5.1 a word behind it does so again.
+# The status with which `set -t` ends bash after success. Our line inverts it; before 5.1 a word behind it does too.
 LEAVES_SUCCESS_WITH: Final = 1 if VERSION >= (5, 1) else 0
-# A process substitution heeds SIGINT, by which it is told from a job.
+# True if a process substitution reacts to SIGINT: that distinguishes it from a job.
 SUBSTITUTION_HEEDS_INTERRUPT: Final = VERSION < (5, 3)

@@ -1,4 +1,4 @@
-"""What the tests of document 003 share: its tool, and what it tells."""
+"""Shared by the tests of document 003: its tool, and what it returns."""
 
 from __future__ import annotations
 

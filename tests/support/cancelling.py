@@ -1,4 +1,4 @@
-"""Calls of tools that never end by themselves, and what is left of them."""
+"""Tool calls that never end by themselves, and the processes that they leave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def endless(started: Path, more: str = "") -> dict[str, str]:
 
 
 def begun(started: Path) -> int:
-    """Waits for the command; its process id."""
+    """Wait for the command to start. Returns its process id."""
     return int(started.read_text())
 
 

@@ -1,7 +1,7 @@
-"""What breaks other agent shells: CASES.md, each line as calls of one session and what each must give.
+"""The cases of CASES.md, which break other agent shells: each as calls of one session, and their expected results.
 
-Not here: 81's "restart and command in one call" and the collapsing views of 75 and 76 (contracts); 87 (a memory
-ceiling: policy and sandbox), 89 (secrets: policy), 90 (the deny list: policy). What takes more than a table is in
+Not here: 81's "restart and command in one call" and the shortened views of 75 and 76 (contracts); 87 (a memory limit:
+policy and sandbox), 89 (secrets: policy), 90 (the deny list: policy). Cases that need more than a table are in
 test_cases.py.
 """
 
@@ -18,7 +18,7 @@ from bashes import SYNTAX_ERROR
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One command; what it prints, exactly (a pattern for words that bash versions change); its status."""
+    """One command, its exact output (a pattern where bash versions differ), and its status."""
 
     text: str
     stdout: str | re.Pattern[str] = ""
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Calls of one session, one after the other."""
+    """Calls of one session, in order."""
 
     name: str
     calls: tuple[Call, ...]
@@ -43,7 +43,7 @@ def _case(name: str, *calls: Call) -> Case:
 
 
 def _one(name: str, text: str, stdout: str = "", stderr: str | re.Pattern[str] = "", code: int = 0) -> Case:
-    """One call, after which the session is fine."""
+    """One call. After it the session must work as before."""
     return Case(name, (Call("kept=1"), Call(text, stdout, stderr, code), Call("echo $? [$kept]", f"{code} [1]\n")))
 
 
@@ -63,12 +63,12 @@ def _broken(number: int, text: str, said: str) -> Case:
 
 
 def _ends(name: str, text: str, code: int, stderr: str | re.Pattern[str] = "") -> Case:
-    """The call ends the shell, says so with the true status, and the next one starts in a fresh one."""
+    """The call ends the shell and returns its true status. The next call gets a fresh shell."""
     calls = (Call("kept=1"), Call(text, "", stderr, code, "shell_exited"), Call("echo $? [$kept]", "0 []\n"))
     return Case(name, calls)
 
 
-_BAD = r"\Abash: .*(syntax error|unexpected)[^/]*\n\Z"  # no path of ours
+_BAD = r"\Abash: .*(syntax error|unexpected)[^/]*\n\Z"  # without a path of ours
 _NOT_FOUND = re.compile(r"\Abash: doesnotexist: command not found\n\Z")
 
 CASES: Final = (
@@ -181,7 +181,7 @@ CASES: Final = (
     _one("76 links", r"printf '\33]8;;x\33\\l\33]8;;\33\\'", "\33]8;;x\33\\l\33]8;;\33\\"),
 )
 
-# 56: programs that would page on a terminal, where they are installed. The command, and what it shows.
+# 56: programs that use a pager on a terminal, where they are installed: the command, and what it shows.
 PAGERS: Final = tuple(
     (program, command, shown)
     for program, command, shown in (

@@ -1,4 +1,4 @@
-"""A client of this test's own agent, and the command that it begins."""
+"""A client of an agent that only this test uses, and the command that it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as its users run it: real processes, and what comes of them."""
+"""Runs the command line as its users do, in real processes, and reads what they print."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Word = str | bytes
 
 
 def environment(socket: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what the command line would hear of it."""
+    """Our environment, without the variables that the command line reads."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHELLSESSION_", "NO_COLOR"))}
     return {**kept, "SHELLSESSION_SOCKET": socket, **extra}
 
@@ -29,7 +29,7 @@ def environment(socket: str, extra: Mapping[str, str]) -> dict[str, str]:
 def cli(
     socket: str, *words: Word, stdin: bytes = b"", env: Mapping[str, str] | None = None, cwd: str = "/"
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run it to its end."""
+    """Run the command line to its end."""
     return subprocess.run(
         [*PROGRAM, *words],
         input=stdin,
@@ -45,9 +45,9 @@ def cli(
 def running(
     socket: str, *words: Word, env: Mapping[str, str] | None = None, **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """It, while it runs; with pipes, unless ``options`` say otherwise."""
+    """The running command line; its streams are pipes, unless ``options`` say otherwise."""
     options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored under nohup: a child would inherit that
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child inherits an ignored SIGINT (nohup)
     process = subprocess.Popen([*PROGRAM, *words], env=environment(socket, env or {}), cwd="/", bufsize=0, **options)
     signal.signal(signal.SIGINT, before)
     with process:
@@ -60,7 +60,7 @@ def running(
 
 @contextmanager
 def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
-    """It, with a terminal as its stderr, and what can be read there: by lines, as the kernel hands out parts of one."""
+    """The command line with a terminal as its stderr, and that terminal. Read lines: the kernel may split them."""
     master, slave = os.openpty()
     with (
         open(master, "rb") as screen,
@@ -71,9 +71,9 @@ def seen_on_stderr(daemon: Daemon, *words: str) -> Iterator[tuple[subprocess.Pop
 
 
 def all_shown(main: int) -> bytes:
-    """All that was written to the terminal of which this is the other end, once nobody has it open any more."""
+    """All that was written to the terminal behind ``fd``, once no process has it open any more."""
     shown = b""
-    with suppress(OSError):  # the kernel says EIO at its end
+    with suppress(OSError):  # at the end reading fails with EIO
         while piece := os.read(main, 1 << 16):
             shown += piece
     os.close(main)
@@ -81,13 +81,13 @@ def all_shown(main: int) -> bytes:
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:
-    """The next line on its stdout."""
+    """The next line on the process's stdout."""
     assert process.stdout is not None
     return process.stdout.readline()
 
 
 def finish(process: subprocess.Popen[bytes], number: signal.Signals | None = None) -> tuple[int, bytes]:
-    """Signal it, wait for its end: its status, and what is on stderr."""
+    """Send a signal, and wait for the end. Returns the status and stderr."""
     if number is not None:
         process.send_signal(number)
     _, stderr = process.communicate(timeout=PATIENCE)
@@ -95,13 +95,13 @@ def finish(process: subprocess.Popen[bytes], number: signal.Signals | None = Non
 
 
 def opened(agent: str, daemon: Daemon, **options: Any) -> RemoteSession:
-    """Its session, with options that the command line does not have."""
+    """Open the agent's session, with options that the command line does not have."""
     return connect(agent, daemon.socket, False, cwd="/", **options)
 
 
 @pytest.fixture
 def agent(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[str]:
-    """The name of an agent of this test alone, with a session."""
+    """The name of an agent that only this test uses, with an open session."""
     with connect(request.node.name[:200], daemon.socket, False, cwd="/") as session:
         yield session.agent
         session.close()

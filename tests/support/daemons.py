@@ -1,4 +1,4 @@
-"""A real daemon process for tests, with its own socket and log, and nothing left of it afterwards; clients for it."""
+"""Real daemon processes for tests, each with its own socket and log, and clients for them. Nothing is left of them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from shellsession.daemon.protocol.wire import PROTOCOL, Decoder, Message, encode
 from shellsession.daemon.server.connection import Connection
 from shellsession.daemon.server.server import Server
 
-# A daemon keeps all others of its user from its descriptors, environment and directory.
+# A daemon hides its descriptors, environment and directory from the other processes of its user.
 looks_into_it = pytest.mark.skipif(os.getuid() != 0, reason="only root may look into a daemon's process")
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """One that runs: its process, and where it listens and logs."""
+    """A running daemon: its process, its socket and its log."""
 
     process: subprocess.Popen[bytes]
     socket: str
@@ -44,23 +44,23 @@ class Daemon:
 
     @property
     def said(self) -> str:
-        """What it wrote on stderr."""
+        """What the daemon wrote on stderr."""
         return self.audit.with_name("stderr").read_text(encoding="utf-8")
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Signal it, and wait for its end; its status."""
+        """Send a signal, and wait for the end. Returns the status."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE)
 
     def logged(self, agent: str) -> list[dict[str, Any]]:
-        """What the audit log says of that agent."""
+        """The lines of the audit log about that agent."""
         text = self.audit.read_text(encoding="ascii") if self.audit.exists() else ""
-        lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())  # the last one may just be written
+        lines = map(json.loads, text[: text.rfind("\n") + 1].splitlines())  # the last one may be incomplete
         return [line for line in lines if line["agent"] == agent]
 
 
 class stopped:
-    """A process that stands still meanwhile (0: none)."""
+    """Stop a process (0: none) for the duration of the block."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -81,7 +81,7 @@ def command(socket: str, *options: str) -> list[str]:
 
 @contextmanager
 def running(directory: Path, *options: str, env: Mapping[str, str] | None = None) -> Iterator[Daemon]:
-    """A daemon in the foreground, of which ``directory`` holds everything; that of its socket is for itself to make."""
+    """A daemon in the foreground, with all its files in ``directory``. It makes the directory of its socket itself."""
     directory.mkdir(exist_ok=True)
     socket, audit = str(directory / "run" / "socket"), directory / "audit.jsonl"
     arguments = command(socket, "--audit", str(audit), *options)
@@ -105,7 +105,7 @@ def running(directory: Path, *options: str, env: Mapping[str, str] | None = None
 
 @contextmanager
 def serving(path: str) -> Iterator[Server]:
-    """A daemon's heart in a thread of this process, for what has to be done to it from within."""
+    """A daemon's server in a thread of this process, for tests that change it from inside."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
 
@@ -130,7 +130,7 @@ def serving(path: str) -> Iterator[Server]:
 
 
 def answers(path: str, pid: int | None = None) -> bool:
-    """Does a daemon at that socket greet; this one, where it is named?"""
+    """True if a daemon greets at that socket: any, or the named one."""
     try:
         with Raw(path) as raw:
             return pid in (None, raw.hello["pid"])
@@ -139,7 +139,7 @@ def answers(path: str, pid: int | None = None) -> bool:
 
 
 def settled(question: Callable[[], int], meanwhile: Callable[[], object]) -> int:
-    """What a number is when it does not change any more."""
+    """The value of a number once it does not change any more."""
     before = -1
     while (now := question()) != before:
         before = now
@@ -149,7 +149,7 @@ def settled(question: Callable[[], int], meanwhile: Callable[[], object]) -> int
 
 
 def refused(session: RemoteSession) -> bool:
-    """Is a command refused there because another one runs, or somebody holds it?"""
+    """True if a command is refused there, because another one runs or a client holds the session."""
     try:
         session.run("true")
     except SessionBusy:
@@ -158,7 +158,7 @@ def refused(session: RemoteSession) -> bool:
 
 
 class Raw:
-    """A client that says just what it is told to: one connection, and the messages that come over it."""
+    """A client that sends exactly what a test gives it: one connection, and the messages that come over it."""
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -182,36 +182,36 @@ class Raw:
         self.socket.close()
 
     def header(self, verb: str, /, **fields: object) -> dict[str, Any]:
-        """A proper request, but for ``fields``; what is ``...`` is left out."""
+        """A valid request, changed by ``fields``; a field that is ``...`` is left out."""
         self._number += 1
         number = f"{self.hello['incarnation']}.{self.hello['connection']}.{self._number}"
         header = {"protocol": PROTOCOL, "id": number, "key": self.hello["key"], "verb": verb, **fields}
         return {name: value for name, value in header.items() if value is not ...}
 
     def say(self, verb: str, *parts: bytes, **fields: object) -> str:
-        """Send a request; its id."""
+        """Send a request. Returns its id."""
         header = self.header(verb, **fields)
         self.socket.sendall(encode(header, *parts))
         return str(header["id"])
 
     def ask(self, verb: str, *parts: bytes, **fields: object) -> Message:
-        """Send a request; its reply, which is to come next."""
+        """Send a request. Returns its reply, which must be the next message."""
         request = self.say(verb, *parts, **fields)
         reply = self.receive()
         assert reply.header["id"] == request
         return reply
 
     def run(self, agent: str, text: str, **fields: object) -> dict[str, Any]:
-        """Run a command; the header of its result."""
+        """Run a command. Returns the header of its result."""
         result: dict[str, Any] = self.ask("run", text.encode(), agent=agent, **fields).header["result"]
         return result
 
     def agents(self) -> list[dict[str, Any]]:
-        """What it tells of each agent."""
+        """The daemon's list of agents."""
         return from_part(self.ask("list").parts)
 
     def open(self, agent: str, cwd: object = "/", **fields: object) -> Message:
-        """Open the session of an agent with an environment that is nobody's."""
+        """Open the session of an agent with a fixed environment."""
         given = {"env": {"PATH": os.environ["PATH"]}, "inherited": True, "umask": 0o022, **fields}
         return self.ask("open", agent=agent, cwd=str(cwd), **given)
 
@@ -226,10 +226,10 @@ class Raw:
 
 
 class Proxy:
-    """A socket between a client and a daemon, where a test can cut what is between them.
+    """A relay between clients and a daemon, where a test can cut the connections.
 
-    ``deaf``: what clients say is no longer passed on; ``mute``: nor is what the daemon says; ``swallowed`` has it.
-    ``target`` may be another daemon for the next connections.
+    ``deaf``: drop what clients send. ``mute``: drop what the daemon sends, and keep it in ``swallowed``. ``target`` may
+    name another daemon for the next connections.
     """
 
     def __init__(self, path: str, target: str) -> None:
@@ -255,7 +255,7 @@ class Proxy:
             thread.join()
 
     def cut(self) -> None:
-        """End every connection that is there now; a client that comes back at once keeps its new one."""
+        """Close every present connection. A client that comes back at once keeps its new one."""
         ends = self._ends[:]
         del self._ends[: len(ends)]
         for end in ends:
@@ -280,7 +280,7 @@ class Proxy:
             back.join()
 
     def _pass_on(self, source: socket.socket, sink: socket.socket, is_client: bool) -> None:
-        torn = False  # something is missing: what comes after it would be read as something else
+        torn = False  # something was dropped, so what comes after it would be misread
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 torn = torn or (self.deaf if is_client else self.mute)
@@ -298,7 +298,7 @@ def _end(connection: socket.socket) -> None:
 
 
 def seen(raw: Raw, last: str = "result", times: int = 1) -> list[Message]:
-    """The events that come until so many of that name."""
+    """The events that come, up to the last of so many with that name."""
     events: list[Message] = []
     while times:
         events.append(raw.receive())
@@ -311,5 +311,5 @@ def connections(raw: Raw) -> int:
 
 
 def served(raw: Raw) -> int:
-    """How many requests are being served, this one too."""
+    """How many requests are being served, this one included."""
     return int(raw.ask("stats").header["value"]["serving"])

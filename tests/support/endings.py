@@ -1,4 +1,4 @@
-"""Daemons that are to end, patient ones and hasty ones: how one is asked, and whether anything is left of it."""
+"""Ends daemons, with and without time for running commands, and checks that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shellsession import RemoteSession, connect
 
 @pytest.fixture(autouse=True)
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory for what is there as long as its user is: of these tests alone."""
+    """A runtime directory (XDG_RUNTIME_DIR) that only these tests use."""
     for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
         (tmp_path / name).mkdir(mode=0o700)
         monkeypatch.setenv(name, str(tmp_path / name))
     yield tmp_path / "XDG_RUNTIME_DIR"
-    for pid in mentioning(str(tmp_path / "daemon")):  # only a test that has failed leaves one
+    for pid in mentioning(str(tmp_path / "daemon")):  # only a failed test leaves one
         os.kill(pid, signal.SIGTERM)
 
 

@@ -1,4 +1,4 @@
-"""Ways for a process to get away from the shell that started it, and the files a host may leave."""
+"""Ways for a process to escape from the shell that started it, and the files that a host may leave."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# Takes the session's mark from the shell that runs it, and from what that starts, as su(1) does with pam_limits.
+# Removes the session's tag from the shell that runs this, and from its children, as su(1) does with pam_limits.
 SHEDDER: Final = "ulimit -S -x unlimited"
-# Each starts one `sleep SECONDS` and lets go of it; "{}" is the number.
+# Each starts one detached `sleep SECONDS`; "{}" is the number.
 ESCAPES: Final = {
     "a job": "sleep {} &",
     "disowned": "sleep {} & disown",
@@ -35,17 +35,17 @@ if os.fork() == 0:
 
 
 def all_escapes(seconds: str) -> str:
-    """One command that starts every kind of escapee."""
+    """One command that starts an escaped process of every kind."""
     return "\n".join(escape.format(seconds) for escape in ESCAPES.values())
 
 
 def runtime_directories() -> set[str]:
-    """What hosts of this user have now, wherever it may be."""
+    """The files of this user's hosts, in every possible place."""
     user = os.getuid()
     bases = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}", "/dev/shm", "/tmp")
     found = set[str]()
     for home in (Path(base, f"shellsession-{user}") for base in bases if base):
-        with suppress(FileNotFoundError, NotADirectoryError):  # the last host has left it; no home at all
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed by the last host, or never made
             found.update(map(str, home.iterdir()))
     return found
 

@@ -1,4 +1,4 @@
-"""What is done in a forked child of the tests."""
+"""Runs parts of the tests in a forked child."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from shellsession import SessionClosed
 
 
 def fork() -> int:
-    """As os.fork, though there are threads: Python 3.12 warns of that."""
+    """``os.fork`` without the warning of Python 3.12 about threads."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
 
 class Fork:
-    """Forks the host when it is called, once. The child goes no further than the block, and leaves that by this.
+    """A callback that forks the host once. The child goes no further than the block, and leaves it by ``leaves_by``.
 
-    At once; or it goes on as if it were its parent, until it is refused (SessionClosed).
+    It raises that exception at once, or goes on like its parent until the session refuses it (SessionClosed).
     """
 
     def __init__(self, leaves_by: type[BaseException]) -> None:
@@ -35,7 +35,7 @@ class Fork:
         return self
 
     def __call__(self) -> bool:
-        """Is this the child, which goes on? The parent goes on when that has ended."""
+        """Fork. True in the child; False in the parent, once the child has ended."""
         if self._is_done:
             return False
         self._is_done = True
@@ -55,7 +55,7 @@ class Fork:
 
 
 def in_child(do: Callable[[], object]) -> int:
-    """Have it done in a forked child, to its end; that one's process id."""
+    """Call the function in a forked child, and wait for its end. Returns the child's process id."""
     if (child := fork()) == 0:
         signal.alarm(int(PATIENCE))
         status = 1

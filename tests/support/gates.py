@@ -1,4 +1,4 @@
-"""A command that counts how often it is run, and clients that ask for it, by one connection or again by another."""
+"""A command that counts its runs, and clients that request it, again over another connection too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shellsession.daemon.protocol.wire import Message, encode
 
 
 class Gate:
-    """A command that counts how often it is run, and ends when it is told to."""
+    """A command that counts its runs, and ends once the test calls ``open``."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -46,7 +46,7 @@ def with_asyncio(agent: str, socket: str, text: str) -> Result:
 
 
 def again(path: str, request: dict[str, Any], *parts: bytes) -> Message:
-    """The same request, with the same id, over another connection."""
+    """Send the same request, with the same id, over another connection."""
     with Raw(path) as raw:
         raw.socket.sendall(encode(request, *parts))
         return raw.receive()

@@ -1,4 +1,4 @@
-"""Places where clients and a daemon find each other, and the clients that are started there."""
+"""Directories where clients and a daemon find each other, and the clients that start there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from daemons import command
 from system import PATIENCE, command_line, wait_until, with_argument
 
-# A client that says when it is about to ask, asks when it is told to, and then tells what it found.
+# A client that prints when it is ready, connects when it reads a line, and then prints what it found.
 CLIENT = """
 import sys
 from shellsession import connect, errors
@@ -31,7 +31,7 @@ with connect("shared") as session:
 
 @dataclass(frozen=True)
 class Home:
-    """Where clients and a daemon find each other, and nobody else does."""
+    """A place where only these clients and this daemon find each other."""
 
     socket: str
     env: dict[str, str]
@@ -47,7 +47,7 @@ class Home:
         return self.clients[-1]
 
     def serve(self) -> subprocess.CompletedProcess[str]:
-        """A daemon that is to refuse."""
+        """Run a daemon that must refuse to start."""
         arguments = command(self.socket)
         return subprocess.run(arguments, env=self.env, capture_output=True, text=True, timeout=PATIENCE, cwd="/")
 
@@ -61,7 +61,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     found = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     home = Home(path, {**found, "SHELLSESSION_SOCKET": path, **places})
     yield home
-    for client in home.clients:  # none may start another daemon when its stdin is closed
+    for client in home.clients:  # no client may start another daemon when its stdin is closed
         client.kill()
         with client:
             pass
@@ -71,7 +71,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def finish(client: subprocess.Popen[str], line: str = "\n") -> tuple[str, str]:
-    """What it says until its end, and what it complains of."""
+    """The client's stdout until its end, and its stderr."""
     with client:
         try:
             return client.communicate(line, timeout=PATIENCE)

@@ -1,4 +1,4 @@
-"""Commands that damage their shell: HOSTILE.md A, and more of the kind."""
+"""Commands that damage their shell: part A of HOSTILE.md, and more of that kind."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from bashes import LEAVES_SUCCESS_WITH, VERSION
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A command, and what may be said of it beyond "as bash at its prompt, and the next commands are exactly right".
+    """A command, and what differs from "as bash at its prompt, and the next commands are exactly right".
 
-    ``shell``: "lives", "ends" (announced, with the status bash itself ends with), "retires" (it could not run another
-    command, so it is ended after this one, announced) or "either".
-    ``then``: "clean" (what follows prints exactly its own words) or "traced" (what the user switched on prints too, as
-    it does at a prompt: the whole sequence is compared with bash's).
-    ``own``: "compared" with bash, or "open" (the reason is in ``why``; whatever it is, it comes back).
-    ``also_at_prompt``: a pattern of what the reference prints at its prompt or when it leaves; taken out of its words.
+    ``shell``: "lives"; "ends" (reported, with the status that bash itself ends with); "retires" (it could not run
+    another command, so it is ended after this one, and that is reported); or "either".
+    ``then``: "clean" (the next commands print exactly their own output) or "traced" (they also print what the user
+    switched on, as at a prompt, and the whole sequence is compared with bash's).
+    ``own``: "compared" with bash, or "open" (any result, for the reason in ``why``; the call must return).
+    ``also_at_prompt``: a pattern that the reference prints at its prompt or at its end; removed from its output.
     """
 
     command: str
@@ -25,14 +25,14 @@ class Damage:
     then: Literal["clean", "traced"] = "clean"
     own: Literal["compared", "open"] = "compared"
     also_at_prompt: bytes = b""
-    status: int | None = None  # where the reference cannot tell (it never comes back)
+    status: int | None = None  # given where the reference never returns
     why: str = ""
 
     def __str__(self) -> str:
         return self.command[:60]
 
 
-# Bash 5.0 ends where such a text is evaluated.
+# Bash 5.0 ends when it evaluates such a text.
 UNFINISHED: Final = "either" if (5, 0) <= VERSION < (5, 1) else "lives"
 CLOSE_ALL: Final = 'for f in /proc/self/fd/*; do f=${f##*/}; if [ $f -gt 2 ]; then eval "exec $f>&-"; fi; done'
 
@@ -168,7 +168,7 @@ MORE: Final = (
     Damage("shopt -u execfail; exec /nonexistent"),
     Damage("shopt -u sourcepath expand_aliases progcomp"),
     Damage("set -o posix; export POSIXLY_CORRECT=y; set +o posix"),
-    # Names that stand in our way.
+    # Names that could break our own code in the shell.
     Damage("declare() { :; }"),
     Damage("unset() { :; }; return() { :; }; false"),
     Damage("local() { :; }; readonly() { :; }; printf() { :; }; test() { :; }"),
@@ -184,7 +184,7 @@ MORE: Final = (
     Damage('command_not_found_handle() { echo "nf $1"; return 3; }; nosuch'),
     Damage("command_not_found_handle() { exit 9; }"),
     Damage("_() { exit 9; }; s() { exit 9; }"),
-    # Variables that bash itself looks at.
+    # Variables that bash itself reads.
     Damage("readonly PIPESTATUS"),
     Damage("declare -n PIPESTATUS=x 2>/dev/null; PIPESTATUS=(9 9)"),
     Damage("PWD=/fake; OLDPWD=/fake"),
@@ -232,12 +232,12 @@ MORE: Final = (
     Damage("kill -USR1 $$", "ends"),
     Damage("kill -PIPE $$", "ends"),
     Damage("kill -SEGV $$", "ends"),
-    # Before bash 5.2 it is refused where there is no job control.
+    # Before bash 5.2 this fails without job control.
     Damage("suspend -f 2>/dev/null || kill -STOP $$", status=0, why="the reference stays stopped; we wake it up"),
     Damage("ulimit -s 512; f() { f; }; f", "ends"),
     Damage("ulimit -t 1; while :; do :; done", "ends"),
     Damage("exec 9<>/dev/tty; echo x >/dev/null"),
-    # Places.
+    # Directories.
     Damage("mkdir $'n\\nl' && cd $'n\\nl'"),
     Damage("mkdir $'\\377\\036x' && cd $'\\377\\036x'"),
     Damage("mkdir 'bash: x: No such file or directory' && cd bash*"),

@@ -1,4 +1,4 @@
-"""Programs that have a session and are started as hosts, and how soon nothing of them may be left."""
+"""Host programs with a session, and how soon nothing of them may be left after their end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from system import with_argument
 
-# The promise of the issue is 2 s; a slow machine that needs more fails, and that is meant.
+# The promise is 2 s. A slow machine that needs more fails, on purpose.
 PROMISED = 2.0
 
 HOST = """
@@ -24,13 +24,13 @@ print(session.pid, flush=True)
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a host of somebody else sweeps at its start what a watcher here has forgotten."""
+    """Use a directory of our own. Else another host, at its start, could remove what a watcher here has left."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
 @pytest.fixture
 def started() -> Iterator[list[subprocess.Popen[str]]]:
-    """Hosts that a test started; whatever comes, they end with it."""
+    """The hosts that a test starts. They always end with the test."""
     hosts: list[subprocess.Popen[str]] = []
     yield hosts
     for host in hosts:

@@ -1,4 +1,4 @@
-"""Sessions of every kind, each with the face of a Session."""
+"""Sessions of every kind, each with the interface of ``Session``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shellsession.signatures import AsyncOutput
 
 
 class Blocking:
-    """An AsyncSession with the face of a Session: its coroutines run on a loop of their own."""
+    """An AsyncSession with the interface of ``Session``. Its coroutines run on a loop of their own."""
 
     def __init__(self, session: AsyncSession, loop: asyncio.AbstractEventLoop) -> None:
         self._session, self._loop = session, loop
@@ -49,7 +49,7 @@ class Blocking:
 
 @contextmanager
 def in_a_loop(make: Callable[[], Any]) -> Iterator[Session]:
-    """A session of asyncio with the face of a Session; ``make`` is called in its loop."""
+    """An asyncio session with the interface of ``Session``. ``make`` is called in its loop."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()

@@ -1,6 +1,6 @@
-"""What the tests of marks look for: a nonce, a word of ours, and a session that still answers.
+"""Checks for the tests of marks: find a nonce or a word of ours, and check that a session still answers.
 
-"Nonce" is any run of 20 hexadecimal digits: what a mark is recognised by.
+A nonce is any run of 20 hexadecimal digits. A mark is recognised by it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of one-shot calls share: the four contracts, what each tells of a command, and plain bash -c."""
+"""Shared by the tests of one-shot calls: the four contracts, what each reports of a command, and plain bash -c."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ CONTRACTS: Final[dict[str, tuple[Any, Callable[[Any, str], Outcome]]]] = {
 
 
 def plain(command: str, name: str = "bash", stderr: int = subprocess.PIPE) -> Outcome:
-    # env= as given: Python's readline puts COLUMNS into the environment behind os.environ's back
-    # cwd= as it is: without it Python 3.13 uses posix_spawn, where glibc makes the child ignore signals 32 and 33.
+    # env= explicitly: Python's readline sets COLUMNS without os.environ
+    # cwd= explicitly: without it Python 3.13 uses posix_spawn, where glibc makes the child ignore signals 32 and 33.
     done = subprocess.run(
         [name, "-c", command],
         executable=shutil.which("bash"),
@@ -71,6 +71,6 @@ def plain(command: str, name: str = "bash", stderr: int = subprocess.PIPE) -> Ou
 def agents() -> Iterator[Agents]:
     with Agents() as agents, pytest.MonkeyPatch.context() as patch:
         for name, value in (("EDITOR", "/bin/false"), ("VISUAL", "/bin/false")):
-            patch.setenv(name, value)  # as document 004 has them
-        spec.tool(agents, agent="a1")({"command": ":"})  # its bash has begun
+            patch.setenv(name, value)  # as document 004 requires
+        spec.tool(agents, agent="a1")({"command": ":"})  # starts its bash
         yield agents

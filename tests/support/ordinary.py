@@ -1,4 +1,4 @@
-"""The command line as an ordinary user has it, also where the tests run as root, whom nothing keeps out."""
+"""Runs the command line as an ordinary user, also if the tests run as root, to whom nothing is closed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Final
 
 USER: Final = 54321 if os.getuid() == 0 else os.getuid()
 
-# All is loaded before it becomes another user: Python may be where only root looks.
+# Everything is imported before the change of user: Python may be where only root can read.
 _PROGRAM: Final = """
 import ctypes, gettext, locale, os
 import {modules}
-import shellsession.__main__, shellsession.cli.hardening, _ctypes
+import shellsession.__main__, shellsession.cli.main, _ctypes
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid({user})
@@ -33,14 +33,14 @@ _MODULES: Final = {
 
 
 def shellsession(verb: str, *words: str, modules: str = "") -> list[str]:
-    """The words that start it. ``modules``: what that verb loads."""
+    """The words that start the command line. ``modules``: what that verb imports."""
     program = _PROGRAM.format(modules=modules or _MODULES[verb], user=USER)
     return [sys.executable, "-c", program, verb, *words]
 
 
 @contextmanager
 def home() -> Iterator[Path]:
-    """An empty directory of that user, for all that is looked for in an environment."""
+    """An empty directory of that user, for every directory that an environment names."""
     place = Path(tempfile.mkdtemp(prefix="ordinary-", dir="/tmp"))
     try:
         os.chown(place, USER, -1)
@@ -55,13 +55,13 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def pipe() -> tuple[int, int]:
-    """One of that user's: its end to read, and its end to write."""
+    """A pipe of that user: its end for reading, and its end for writing."""
     ends = os.pipe()
     os.fchown(ends[0], USER, -1)
     return ends
 
 
 def forging(pipe: int, text: str) -> str:
-    """A command that writes that text to everything in /proc that leads to the pipe, but not by way of the test."""
+    """A command that writes the text to every file in /proc that leads to the pipe, except those of the test."""
     leads = rf"-lname 'pipe:\[{os.fstat(pipe).st_ino}\]' ! -path '/proc/{os.getpid()}/*'"
     return f"find /proc/[0-9]*/fd {leads} 2>/dev/null | while read -r file; do echo '{text}' >$file; done"

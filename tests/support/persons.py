@@ -1,4 +1,4 @@
-"""A person at a terminal who attaches to an agent: at one of pexpect's, with the plain prompt, and in tmux."""
+"""A person at a terminal who attaches to an agent: with pexpect at the plain prompt, or in tmux."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pexpect
 from system import PATIENCE, command_line, descendants, wait_until
 
 LEAVE, CTRL_C, CTRL_D = "\x1d", "\x03", "\x04"
-# What a person is told on a slow machine.
+# A notice that a person sees on a slow machine.
 _SLOW = re.compile(r"(?:\x1b\[2m)?the daemon has not replied yet: Ctrl-\] leaves(?:\x1b\[m)?\r\n")
 _OTHERS = {"NO_COLOR", "SHELLSESSION_SOCKET", "TMUX", "COLUMNS", "LINES"}
 TERMINAL = {name: value for name, value in os.environ.items() if name not in _OTHERS} | {"TERM": "xterm-256color"}
 
 
 class Person:
-    """A person at a terminal, who attaches to one agent. TERM is dumb, so the prompt is the plain one."""
+    """A person who attaches to one agent. TERM is dumb, so the prompt is the plain one."""
 
     def __init__(self, socket: str, agent: str, home: Path, *options: str, **env: str) -> None:
         self.agent = agent
@@ -37,18 +37,18 @@ class Person:
             timeout=PATIENCE,
         )
         self.screen.delaybeforesend = None
-        self.screen.searchwindowsize = 10_000  # else a flood is searched anew for each piece
-        self.screen.str_last_chars = 4000  # of what a failure tells
+        self.screen.searchwindowsize = 10_000  # else a flood is searched again for each piece
+        self.screen.str_last_chars = 4000  # shown by a failure
         self._modes = self.sees(r"modes (\S+)\r\n")
 
     def sees(self, pattern: str) -> str:
-        """Wait for it; its first group, or all of it."""
+        """Wait for the pattern. Returns its first group, or the whole match."""
         self.screen.expect(pattern)
-        match: re.Match[str] = self.screen.match  # type: ignore[assignment]  # the stubs leave out that it is one
+        match: re.Match[str] = self.screen.match  # type: ignore[assignment]  # the stubs do not know its type
         return match[1] if match.re.groups else match[0]
 
     def prompt(self) -> str:
-        """Wait for the prompt; what was shown before it."""
+        """Wait for the prompt. Returns what was shown before it."""
         self.sees(rf"{self.agent}:\S*\$ ")
         return _SLOW.sub("", self.screen.before or "")
 
@@ -56,12 +56,12 @@ class Person:
         self.screen.send(text)
 
     def runs(self, line: str) -> str:
-        """At the prompt: run a line; its output."""
+        """Run a line at the prompt. Returns its output."""
         self.types(line + "\r")
         return self.prompt().partition("\n")[2]
 
     def ends(self) -> int:
-        """Wait for the end; its status. The terminal must be as it was found."""
+        """Wait for the end, and return the status. The terminal must be as it was before."""
         status = int(self.sees(r"status (\d+)"))
         assert self.sees(r"modes (\S+)\r\n") == self._modes
         return status
@@ -92,7 +92,7 @@ class Tmux:
         return done.stdout
 
     def shows(self, text: str) -> str:
-        """Wait until the screen has it; the screen."""
+        """Wait until the screen contains the text. Returns the screen."""
         screens = [""]
 
         def look() -> bool:

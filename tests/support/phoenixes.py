@@ -1,4 +1,4 @@
-"""What the tests of document 004 share: its tools, and where their output files go."""
+"""Shared by the tests of document 004: its tools, and the directory for their output files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Bash = Tool[ToolResult]
 
 @pytest.fixture(scope="module", autouse=True)
 def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Output files go where pytest cleans up."""
+    """Put output files into a directory that pytest removes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("output")))
         yield

@@ -1,4 +1,4 @@
-"""What a policy says, in a word, and what a tool under it prints."""
+"""The verdict of a policy, and what a tool under that policy prints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shellsession.policy.rules import Policy, PolicyRefused
 
 
 def verdict(policy: Policy, command: str) -> str:
-    """Why it refuses the command; "" where it does not."""
+    """Why the policy refuses the command; "" if it does not."""
     try:
         policy.check(Request(command.encode()))
     except PolicyRefused as refused:

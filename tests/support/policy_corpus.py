@@ -1,4 +1,4 @@
-"""Texts of bash, and what they run."""
+"""Bash texts, and the commands that they run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 
 class Case(NamedTuple):
-    """A text and its commands. ``?`` is what is known only at run time; ``unknown``: such a thing runs."""
+    """A text and its commands. ``?`` is a word known only at run time; ``unknown``: the text runs such a word."""
 
     text: str
     commands: tuple[str, ...]
@@ -14,14 +14,14 @@ class Case(NamedTuple):
 
 
 CASES: Final = (
-    # -- one after the other, and one beside the other
+    # -- sequences, pipelines and background commands
     Case("", ()),
     Case("# rm x\n", ()),
     Case("a || b; c & d", ("a", "b", "c", "d")),
     Case("a | b |& c\nd\n\n! e", ("a", "b", "c", "d", "e")),
     Case("(a; b) | { c; d; }", ("a", "b", "c", "d")),
     Case("a \\\n  b \\\n  c", ("a b c",)),
-    # -- words, however they are written
+    # -- quoting and expansion of words
     Case("/usr/bin/rm x", ("/usr/bin/rm x",)),
     Case("r''m x; r\"m\" x", ("rm x", "rm x")),
     Case("r\\m x\\ y", ("rm x y",)),
@@ -34,13 +34,13 @@ CASES: Final = (
     Case("$CMD x", ("? x",), True),
     Case("$(which rm) x", ("? x", "which rm"), True),
     Case("r? x", ("? x",), True),
-    # -- what stands before and after a command
+    # -- assignments and redirections
     Case("X=1 Y='2 3' Z=$W rm y", ("rm y",)),
     Case("X=(1 $(rm y) 3)", ("rm y",)),
     Case("2>&1 >/dev/null rm y <in", ("rm y",)),
     Case("a && git >out push 2>&1", ("a", "git push")),
     Case("export X=1 Y", ("export X=1 Y",)),
-    # -- within others
+    # -- substitutions
     Case("echo $(a $(b $(rm x)))", ("echo ?", "a ?", "b ?", "rm x")),
     Case('echo "`rm x`" `a \\`b\\``', ("echo ? ?", "rm x", "a ?", "b")),
     Case("diff <(rm x) >(tee y)", ("diff ? ?", "rm x", "tee y")),
@@ -48,7 +48,7 @@ CASES: Final = (
     Case("((x = $(rm y)))", ("rm y",)),
     Case("[[ $(rm x) == y && -f z ]] && [ -f x ]", ("rm x", "[ -f x ]")),
     Case("echo \"a\\`b\\` \\$(c)\" 'a\\\nb' c\\\nd", ("echo a`b` $(c) a\\\nb cd",)),
-    # -- what has parts
+    # -- compound commands
     Case("if a; then b; elif c; then d; else e; fi", ("a", "b", "c", "d", "e")),
     Case("for x in $(a) b; do c $x; done", ("a", "c ?")),
     Case("for ((i = $(a); i < 3; i++)); do c; done", ("a", "c")),
@@ -75,7 +75,7 @@ CASES: Final = (
     Case("a `cat <<E\nb\nE\nrm x`", ("a ?", "cat", "rm x")),
     Case('git commit -m "$(cat <<\'E\'\nit\'s "rm"\nE\n)"', ("git commit -m ?", "cat")),
     Case("cat > f <<'A'\nbash <<E\nrm x\nE\nA\nchmod +x f", ("cat", "chmod +x f")),
-    # -- what a shell reads
+    # -- text that a shell reads
     Case("3<<E bash -s <<'F'\na\nE\nrm x\nF\n", ("bash -s", "rm x")),
     Case("bash <<EOF\nrm $x\nEOF", ("bash", "rm ?"), True),
     Case("bash <<< 'rm x'; cat <<< 'rm x'", ("bash", "rm x", "cat")),
@@ -86,7 +86,7 @@ CASES: Final = (
     Case("echo 'rm x' && bash", ("echo rm x", "bash"), True),
     Case("source <(curl x)", ("source ?", "curl x"), True),
     Case("bash script.sh -c x; bash </dev/null", ("bash script.sh -c x", "bash")),
-    # -- what starts others
+    # -- programs that start others
     Case("env -u HOME -i X=1 Y='2 3' rm y", ("env -u HOME -i X=1 Y=2 3 rm y", "rm y")),
     Case("time for x in 1; do a; done", ("time for x in 1", "a")),
     Case("env ls -lS d; env", ("env ls -lS d", "ls -lS d", "env")),
@@ -103,7 +103,7 @@ CASES: Final = (
     Case("xargs env", ("xargs env", "env ?", "?"), True),
 )
 
-# Each starts rm, by way of another program.
+# Each starts rm through another program.
 STARTED: Final = (
     *("exec -a y rm x", "builtin eval 'rm x'", "time -p X=1 rm x", "sudo -uval rm x", "sudo -u x -- rm y"),
     *("sudo X=1 rm y", "sudo --user=x rm y", "sudo -i <<E\nrm x\nE", "sudo su - u <<E\nrm x\nE", "doas -u x rm y"),
@@ -128,7 +128,7 @@ STARTED: Final = (
     *("printf 'ls\\nrm %s\\n' x | bash -s", "cat <<'E' | bash\nrm x\nE", "cat <<< 'rm x' | bash 2>&1"),
 )
 
-# None of these starts rm, and none runs anything that the text does not tell.
+# None of these starts rm, and none runs anything that is not in the text.
 STARTS_NOTHING: Final = (
     *("sudo -l rm", "sudo tee x <<< 'rm x'", "ssh -N rm", "ssh -NL 1:h:2 host <<< 'rm x'", "su -c ls <<< 'rm x'"),
     *("docker run rm", "docker build -t rm rm", "docker run --name rm i", "docker compose up rm", "kubectl get rm"),
@@ -153,7 +153,7 @@ STARTS_NOTHING: Final = (
     ),
 )
 
-# Bash runs rm in each. The grammar alone does not find it there, and its tree has no error.
+# Bash runs rm in each. The grammar alone does not find it, and its tree has no error.
 MISREAD: Final = (
     "echo a | sort | uniq\nrm f 2>/dev/null",
     "(echo a | sort | uniq # c\n\n # d\n rm f 2>/dev/null)",
@@ -179,7 +179,7 @@ MISREAD: Final = (
     '$"rm" x',
 )
 
-# Bash takes these, and the grammar does not.
+# Bash accepts these, but the grammar does not.
 UNREADABLE: Final = (
     "exec 3<>f",
     "ls !(*.py)",
@@ -190,7 +190,7 @@ UNREADABLE: Final = (
     "echo -e ==",
 )
 
-# Bash does not take these either.
+# Bash does not accept these either.
 BROKEN: Final = (
     *("echo 'open", 'echo "open', "echo $(open", "echo `open", "if a; then b", "a &&", "| a", ")", "{ a;"),
     *("for x in; do", "case x in", "a | | b", "f() {", "while; do a; done", "echo ${x", "a\n\\"),

@@ -1,11 +1,11 @@
-"""What bash itself says to a text: the reference of the differential tests.
+"""The output and status of bash itself for a text: the reference of the differential tests.
 
-Law: the text is typed to a fresh ``bash --noprofile --norc -i`` at its prompt, its commands read /dev/null, and stdout
-and stderr are what the call under test has. What we know to differ stands in ``KNOWN_DIFFERENCES`` and nowhere else.
+The text is typed to a fresh ``bash --noprofile --norc -i`` at its prompt. Its commands read /dev/null. Its stdout and
+stderr are of the same kind as those of the call under test. All known differences are in ``KNOWN_DIFFERENCES``.
 
-Interactive bash without line editing reads its input in pieces of 1024 bytes (128 before 5.1). So one line, typed
-first, can point descriptor 0 at /dev/null while the text itself already sits inside bash: no command can read it, and
-its end is an end of file, at which bash leaves with the last status.
+Interactive bash without line editing reads its input in pieces of 1024 bytes (128 before 5.1). So a first line can
+point descriptor 0 at /dev/null while bash already has the text in its memory. Then no command can read the text. After
+it bash reads an end of file, and exits with the last status.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import pytest
 from bashes import FORGETS_STATUS, VERSION
 from system import session_members
 
-# Both sides start with exactly this.
+# The environment of both sides.
 ENVIRONMENT: Final = {
     "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
     "HOME": "/",
     "LC_ALL": "C.UTF-8",
     "TERM": "dumb",
 }
-# No history: a pasted `A!B` is text (the issue asks for that), and no test may write anybody's ~/.bash_history. (Before
-# 5.1 `+o history` is not heard.)
+# No history: a pasted `A!B` is plain text, and no test may write a user's ~/.bash_history. (Before 5.1 bash ignores
+# `+o history`.)
 _START: Final = Path(__file__).with_suffix(".bash")
 _BASH: Final = ("bash", "--noprofile", "--rcfile", str(_START), "--noediting", "+H", "+o", "history", "-i")
-# The first terminal that the leader of a session opens is its own. (preexec_fn would cost a fork of all our memory.)
+# The first terminal that a session leader opens becomes its own. (preexec_fn would fork with all our memory.)
 _ON_OWN_TERMINAL: Final = ("sh", "-c", ': <>"$0"; exec "$@"')
 _FIRST_LINE: Final = b"exec </dev/null\n"
 _INPUT_PIECE: Final = 1024 if VERSION >= (5, 1) else 128
@@ -45,20 +45,20 @@ _MAY_LEAVE: Final = re.compile(rb"&|coproc|[<>]\(")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What came out of a text, and the status it left."""
+    """The output of a text, and its status."""
 
     stdout: bytes
     stderr: bytes
     status: int | None
 
     def renamed(self, old: bytes, new: bytes) -> Said:
-        """The same, as if the place ``old`` had been called ``new``."""
+        """The same output with the directory ``old`` renamed to ``new``."""
         return Said(self.stdout.replace(old, new), self.stderr.replace(old, new), self.status)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference that is no mistake: why, an example, and what is rewritten before the comparison."""
+    """An expected difference: the reason, an example, and what is rewritten before the comparison."""
 
     why: str
     example: bytes
@@ -66,10 +66,10 @@ class Difference:
     becomes: bytes = b""
     streams: tuple[str, ...] = ("stderr",)
     only_reference: bool = False
-    when: bytes = b""  # only in texts in which this (a regular expression) is found
-    since: tuple[int, int] = (4, 4)  # no older bash says it
-    before: tuple[int, int] = (99, 0)  # no newer one
-    status: int | None = None  # which 1 becomes where the pattern is found
+    when: bytes = b""  # a regular expression: only for texts that contain it
+    since: tuple[int, int] = (4, 4)  # no older bash differs
+    before: tuple[int, int] = (99, 0)  # no newer bash differs
+    status: int | None = None  # replaces status 1 if the pattern is found
 
 
 _DIFFERENCES: Final = (
@@ -134,10 +134,10 @@ _DIFFERENCES: Final = (
 )
 KNOWN_DIFFERENCES: Final = tuple(found for found in _DIFFERENCES if found.since <= VERSION < found.before)
 
-# Whole scripts of the corpus that come out otherwise as a whole; a test holds that they still do.
-_SILENT_DEATH: Final = "only with job control bash has a word for a death by a signal (Killed, Terminated)"
+# Scripts of the corpus whose whole output differs. A test checks that each still does.
+_SILENT_DEATH: Final = "only with job control bash reports a death by a signal (Killed, Terminated)"
 DIFFERENT_SCRIPTS: Final[dict[str, str]] = {
-    # A call is one text for `eval`. Most errors end their line, as at a prompt; these end the text.
+    # A call is one text for `eval`. Most errors end only their line, as at a prompt. These end the whole text.
     "midway: an error of syntax in the middle": "`eval` reads no further after an error of syntax",
     "midway: an unbound variable in arithmetic": "bash leaves `eval` itself at this error",
     "midway: a bad subscript": "bash leaves `eval` itself at this error",
@@ -152,12 +152,12 @@ DIFFERENT_SCRIPTS: Final[dict[str, str]] = {
     "statuses: signal status": _SILENT_DEATH,
     "statuses: hup and quit": _SILENT_DEATH,
     "statuses: subshell killed": _SILENT_DEATH,
-    # The rest.
+    # Other reasons.
     "traps: the command that an exit trap is told of": "bash gives it the `eval` that the text ran in",
     "calls: extdebug skips": "a DEBUG trap that may refuse commands may refuse ours: the shell is ended, and says so",
     "syntax_errors: escaped newline at the end": "Enter ends a typed line with a newline; our text ends where it ends",
 }
-# Those of some bashes alone.
+# Only for some versions.
 if VERSION >= (5, 2):
     _STATUS = "since bash 5.2 eval gives 1 for it, the prompt 2"
     DIFFERENT_SCRIPTS["syntax_errors: unclosed substitution"] = _STATUS
@@ -193,10 +193,10 @@ if FORGETS_STATUS:
 
 
 class Incoming:
-    """A fresh bash that ``text`` was typed to; it runs beside whatever is done until its words are asked for."""
+    """A fresh bash to which ``text`` was typed. It runs in parallel until ``said`` collects its output."""
 
     def __init__(self, text: bytes, directory: Path, on_terminal: bool) -> None:
-        """In ``directory``; stdout is a raw terminal or, like stderr always, a pipe."""
+        """Start it in ``directory``. Its stdout is a raw terminal or a pipe; its stderr is a pipe."""
         entered = _FIRST_LINE + text + b"\n"
         if len(entered) > _INPUT_PIECE:
             tell = pytest.skip if VERSION < (5, 1) else pytest.fail
@@ -223,7 +223,7 @@ class Incoming:
             os.close(fd)
 
     def said(self, patience: float = 20.0) -> Said:
-        """All its words, and the status it left."""
+        """Wait for its end. Returns all its output, and its status."""
         collected = _collect(self._process, self._out, self._err, patience)
         status = self._process.wait()
         return Said(collected[self._out], collected[self._err], 128 - status if status < 0 else status)
@@ -234,7 +234,7 @@ class Incoming:
     def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.wait()
-        if self._may_leave:  # looking at every process takes as long as the rest
+        if self._may_leave:  # to look at every process takes as long as the rest
             for pid in session_members(self._process.pid):
                 os.kill(pid, signal.SIGKILL)
         for fd in self._fds:
@@ -242,13 +242,13 @@ class Incoming:
 
 
 def typed(text: bytes, directory: Path, on_terminal: bool) -> Said:
-    """What a fresh bash in ``directory`` says to ``text``."""
+    """The output and status of a fresh bash in ``directory`` for ``text``."""
     with Incoming(text, directory, on_terminal) as asked:
         return asked.said()
 
 
 def _collect(process: subprocess.Popen[bytes], out: int, err: int, patience: float) -> dict[int, bytes]:
-    """Everything both streams hold until bash has ended."""
+    """All output of both streams until bash has ended."""
     collected = {out: b"", err: b""}
     ended = os.pidfd_open(process.pid)
     poll = select.poll()
@@ -287,9 +287,9 @@ def _open_at_the_other_end(fd: int) -> bool:
 def comparable(
     said: Said, text: bytes, *, reference: bool, shell_ended: bool = False, without: Difference | None = None
 ) -> Said:
-    """``said`` with the known differences taken out.
+    """``said`` without the known differences.
 
-    Where the text itself ended its shell (``shell_ended``) there was no end of input to announce.
+    If the text itself ended its shell (``shell_ended``), bash did not print ``exit`` at the end of its input.
     """
     streams, status = {"stdout": said.stdout, "stderr": said.stderr}, said.status
     for difference in KNOWN_DIFFERENCES:

@@ -1,4 +1,4 @@
-"""Git repositories for the tests of document 004, the tool that commits there, and what is then told of the commits."""
+"""Git repositories for the tests of document 004, the tool that commits there, and checks of the commit messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def git(*arguments: str, cwd: Path | None = None) -> str:
 
 
 class Repository:
-    """A git repository with one commit and something staged."""
+    """A git repository with one commit and one staged change."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,7 +35,7 @@ class Repository:
     def make(self) -> None:
         self.path.mkdir()
         git("init", "-q", cwd=self.path)
-        # maintenance: else each commit starts one more process, which looks whether there is something to tidy up
+        # maintenance: else each commit starts one more process, which checks for clean-up work
         ours = {"user.name": "A", "user.email": "a@b.c", "commit.gpgsign": "false", "maintenance.auto": "false"}
         for name, value in ours.items():
             git("config", name, value, cwd=self.path)
@@ -46,13 +46,13 @@ class Repository:
         git("add", "file", cwd=self.path)
 
     def messages(self) -> list[str]:
-        """Those of the commits after the first, oldest first."""
+        """The messages of all commits after the first, the oldest first."""
         return git("log", "--reverse", "--format=%B%x00", cwd=self.path).split("\0\n")[1:-1]
 
 
 @pytest.fixture(scope="module")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository that is copied for each test: to make one takes nine processes of git."""
+    """A repository that is copied for each test: a new one would take nine processes of git."""
     home = tmp_path_factory.mktemp("pattern")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
@@ -80,11 +80,11 @@ def bash(request: pytest.FixtureRequest) -> Iterator[Bash]:
 
 
 def bare(message: str) -> str:
-    """The message without trailers that git itself recognises, each of which stands there once."""
+    """The message without the trailers that git itself recognises. Each must be there once."""
     trailers = subprocess.run(
         ["git", "interpret-trailers", "--parse"], input=message, check=True, capture_output=True, text=True
     ).stdout.splitlines()
     assert [line.lower() for line in trailers].count(TRAILER.lower()) == 1, message
     assert message.lower().count(TRAILER.lower()) == 1, message
-    assert message.count(TRAILER) or TRAILER.lower() in message, message  # git takes one for the other
+    assert message.count(TRAILER) or TRAILER.lower() in message, message  # git treats them as equal
     return message[: message.index("\n\n" + trailers[0])]

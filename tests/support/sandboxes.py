@@ -1,4 +1,4 @@
-"""What the sandbox's tests share: whether there can be one here, and running a test as an ordinary user."""
+"""Shared by the tests of the sandbox: whether this machine can have one, and tests that run as an ordinary user."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-# Loaded before anybody becomes another user: Python itself may be where only root looks.
+# Imported before a change of user: Python itself may be where only root can read.
 import shellsession.engine.verbs.expect  # noqa: F401
 from shellsession import Sandbox, Session
 
@@ -39,7 +39,7 @@ def open_place(user: str) -> Iterator[Path]:
 
 
 def run_as(user: str, scenario: Callable[[], object]) -> None:
-    """Do it here, or in a child that has become an ordinary user; what fails there fails here."""
+    """Call the function here, or in a child that becomes an ordinary user. A failure there is a failure here."""
     if "ordinary" not in user:
         scenario()
         return
@@ -55,9 +55,9 @@ def run_as(user: str, scenario: Callable[[], object]) -> None:
 
 
 def fork_as(user: str, scenario: Callable[[], object], writing: int) -> int:
-    """A child that does it; what fails there it writes down there."""
+    """Fork a child that calls the function, and writes its failure to the descriptor ``writing``."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: a fork among threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork beside threads
         child = os.fork()
     if child == 0:
         said = ""
@@ -101,7 +101,7 @@ def mine(user: str) -> Iterator[Path]:
 
 @pytest.fixture
 def ours() -> Iterator[Path]:
-    """A directory of who we are."""
+    """A directory of the current user."""
     with open_place("as who we are") as place:
         yield place
 

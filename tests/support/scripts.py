@@ -1,6 +1,6 @@
-"""The corpus: scripts by theme in ``corpus/*.sh``, each under a line ``### name``.
+"""The corpus of bash scripts: they are in ``corpus/*.sh`` by theme, each after a line ``### name``.
 
-A line ``#--- next call`` parts a script into several calls of one session.
+A line ``#--- next call`` divides a script into several calls of one session.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CORPUS = Path(__file__).with_name("corpus")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A text, or several for one session one after the other."""
+    """One text, or several that one session runs in order."""
 
     name: str
     calls: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""The package's own source, and what each of its modules imports."""
+"""The source of the package, and the imports of each of its modules."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 import shellsession
 
 ROOT: Final = Path(shellsession.__file__).parent
-TREES: Final = dict[str, ast.Module]()  # each module, packages too; see ``trees``
-# Types alone: who names them touches nothing.
+TREES: Final = dict[str, ast.Module]()  # of each module and package; see ``trees``
+# Only types: to import them touches nothing.
 _NO_IO: Final = {("os", "PathLike")}
 
 
@@ -28,7 +28,7 @@ MODULES: Final = sorted(_PATHS.keys() - set(PACKAGES))
 
 
 class Import(NamedTuple):
-    """One imported module: one of ours by its dotted place in the package, or a foreign one by its first name."""
+    """One imported module. One of ours has its dotted name within the package; another one has its top-level name."""
 
     name: str
     ours: bool
@@ -37,7 +37,7 @@ class Import(NamedTuple):
 
 @pytest.fixture(scope="module", autouse=True)
 def trees() -> Iterator[None]:
-    """For these tests only: each fork of the others would take longer beside so much."""
+    """Parse the source for these tests only: so much memory would slow down each fork of other tests."""
     TREES.update((name, ast.parse(path.read_text(encoding="utf-8"), str(path))) for name, path in _PATHS.items())
     yield
     TREES.clear()
@@ -46,7 +46,7 @@ def trees() -> Iterator[None]:
 
 @functools.cache
 def imports(module: str, typing_too: bool = False) -> tuple[Import, ...]:
-    """What a module imports when it runs, inside functions too."""
+    """What a module imports when it runs, including imports inside functions."""
     return tuple(_imports(module, typing_too))
 
 
@@ -61,7 +61,7 @@ def _imports(module: str, typing_too: bool) -> Iterator[Import]:
             parts = package.split(".") if package else []
             base = parts[: len(parts) - node.level + 1] + (node.module.split(".") if node.module else [])
             target = ".".join(base)
-            if target in PACKAGES:  # `from . import pump` names modules
+            if target in PACKAGES:  # `from . import pump` imports modules
                 for alias in node.names:
                     yield Import(".".join([*base, alias.name]), True, node.lineno)
             else:

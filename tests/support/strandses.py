@@ -1,4 +1,4 @@
-"""What the tests of document 001 share: an agent, its tool, and what is run with it."""
+"""Shared by the tests of document 001: an agent, its tool, and calls of that tool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTHING = {"output": "", "error": ""}
 
 
 class Agent:
-    """What holds a session: any object will do."""
+    """The owner of a session: any object will do."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def execute(bash: Bash, command: str, **fields: object) -> Any:
 
 
 def output(bash: Bash, command: str) -> str:
-    """What a command prints that has nothing to complain of."""
+    """The output of a command, whose stderr must be empty."""
     found = execute(bash, command)
     assert found["error"] == ""
     return str(found["output"])

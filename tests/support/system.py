@@ -1,4 +1,4 @@
-"""What several test files need: waiting for events, and looking at processes from outside."""
+"""Shared by many tests: waits for events, and facts about processes as seen from outside."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-# Slow machines get more patience, never another meaning: SHELLSESSION_TEST_PATIENCE=3 makes every safety limit 3 x.
+# SHELLSESSION_TEST_PATIENCE=3 triples every safety limit, for slow machines. It changes nothing else.
 PATIENCE: Final = 20.0 * float(os.environ.get("SHELLSESSION_TEST_PATIENCE", "1"))
 
-# Who looks again after a tenth of the time that he has waited looks 40 times in a quarter of a second, and not 120.
+# Polls come after a tenth of the time waited so far: 40 polls in a quarter of a second, and not 120.
 _TICK, _LONGEST_TICK = 0.002, 0.02
 _numbers = itertools.count(os.getpid() % 10_000 * 1000)
 
 
 def unique_seconds() -> str:
-    """A number of seconds for ``sleep`` that no other process on this machine sleeps: its command line is its name."""
+    """A number of seconds for ``sleep`` that no other process uses, so that the command line identifies it."""
     return f"7{next(_numbers) % 10**8:08d}"
 
 
 def wait_until(question: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-    """Ask again until the answer is true; the answer. No fixed sleeps: it costs what the event costs."""
+    """Poll until the answer is true, and return it. Takes about as long as the event takes."""
     begin = time.monotonic()
     while not (answer := question()):
         waited = time.monotonic() - begin
@@ -42,7 +42,7 @@ def _tick(waited: float) -> float:
 
 
 async def until(question: Callable[[], object]) -> None:
-    """As ``wait_until``, where the loop has to go on meanwhile."""
+    """As ``wait_until``, while the loop goes on."""
     begin = time.monotonic()
     async with asyncio.timeout(PATIENCE):
         while not question():  # noqa: ASYNC110 - an event of another process
@@ -50,7 +50,7 @@ async def until(question: Callable[[], object]) -> None:
 
 
 def in_thread(verb: Callable[[], T]) -> tuple[threading.Thread, list[T]]:
-    """Have it done by a thread, which puts what comes of it into the list."""
+    """Start a thread that calls ``verb`` and appends its result to the list."""
     results: list[T] = []
     thread = threading.Thread(target=lambda: results.append(verb()))
     thread.start()
@@ -61,8 +61,8 @@ def process_ids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _told(pid: int, name: str) -> bytes:
-    """What /proc says of a process, nothing when it is gone; in few calls, as thousands are asked of."""
+def _read(pid: int, name: str) -> bytes:
+    """A file of a process in /proc; empty if the process is gone. It takes few calls, as tests read thousands."""
     try:
         with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
             return file.read()
@@ -71,12 +71,12 @@ def _told(pid: int, name: str) -> bytes:
 
 
 def command_line(pid: int) -> bytes:
-    return _told(pid, "cmdline")
+    return _read(pid, "cmdline")
 
 
 def stat_fields(pid: int) -> list[str]:
-    """State, parent, process group, session ... of a process; empty when it is gone."""
-    return _told(pid, "stat").rpartition(b")")[2].decode().split()
+    """State, parent, process group, session and so on of a process; empty if it is gone."""
+    return _read(pid, "stat").rpartition(b")")[2].decode().split()
 
 
 def is_alive(pid: int) -> bool:
@@ -86,17 +86,17 @@ def is_alive(pid: int) -> bool:
 
 def naps(pid: int) -> int:
     """How often a process has gone to sleep."""
-    return int(_told(pid, "status").partition(b"\nvoluntary_ctxt_switches:")[2].split()[0])
+    return int(_read(pid, "status").partition(b"\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def with_argument(argument: str) -> list[int]:
-    """Every living process that has exactly this word on its command line."""
+    """Every living process with exactly this word on its command line."""
     word = argument.encode()
     return [pid for pid in process_ids() if word in command_line(pid).split(b"\0") and is_alive(pid)]
 
 
 def mentioning(text: str) -> list[int]:
-    """Every living process that has this text anywhere on its command line."""
+    """Every living process with this text anywhere on its command line."""
     return [pid for pid in process_ids() if text.encode() in command_line(pid) and is_alive(pid)]
 
 
@@ -117,17 +117,17 @@ def descendants(root: int) -> set[int]:
 
 
 def descriptors() -> set[tuple[str, str]]:
-    """Those of this process, each with what it is open on."""
+    """The descriptors of this process, each with the file behind it."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the one that listed the directory
+        with suppress(FileNotFoundError):  # the descriptor that listed the directory
             found.add((name, os.readlink(f"/proc/self/fd/{name}")))
     return found
 
 
 @contextmanager
 def descriptors_left(number: int) -> Iterator[None]:
-    """Everything that this process may open is open, but for so many."""
+    """Use up the descriptors of this process, except for so many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(int(fd) for fd, _ in descriptors()) + 10, hard))
     taken: list[int] = []

@@ -1,4 +1,4 @@
-"""Who takes the output of a command slowly, on a loop with lazy tasks and on one with eager ones."""
+"""A slow consumer of a command's output, on a loop with lazy tasks and on one with eager tasks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from system import PATIENCE
 
-PATIENCE = 20.0
 _factory: Any = None
 
 
 @pytest.fixture(params=["lazy", "eager"], autouse=True)
 def factory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What makes a task of a coroutine: an eager one is run before who makes it goes on, perhaps to its end."""
+    """The task factory of the loop. An eager task runs at once, perhaps to its end, before its creator goes on."""
     if request.param == "eager":
         if sys.version_info < (3, 12):
             pytest.skip("eager tasks came with Python 3.12")
@@ -37,7 +37,7 @@ def in_a_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Pa
 
 
 class Taker:
-    """Takes one piece at a time, and each only once ``gate`` is open."""
+    """Takes one piece of output at a time. Each call returns only once ``gate`` is open."""
 
     def __init__(self) -> None:
         self.taken = 0

@@ -1,4 +1,4 @@
-"""Bash texts written by hypothesis from a small grammar: every line is complete, ends, and says the same each time."""
+"""Bash texts that hypothesis makes from a small grammar: each line is complete, ends, and prints the same each time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 Text = st.SearchStrategy[str]
 
-# The reference holds the whole text in bash's input buffer of 1024 bytes. (Before 5.1 it has 128.)
+# The reference needs the whole text in bash's input buffer of 1024 bytes (128 before 5.1).
 _LONGEST = 960
 _LONGEST_CALLS = _LONGEST if VERSION >= (5, 1) else 104
 
@@ -18,7 +18,7 @@ _VARIABLES = st.sampled_from(["v", "w"])
 
 
 def _glue(*parts: str | Text) -> Text:
-    """Strings and strategies for strings, one after the other."""
+    """The concatenation of strings and of strategies for strings."""
     return st.tuples(*(st.just(part) if isinstance(part, str) else part for part in parts)).map("".join)
 
 
@@ -95,7 +95,7 @@ def _compound(commands: Text, words: Text, functions: bool, traced: bool) -> Tex
         _glue("! ", commands),
         _glue("{ ", commands, "; } ", redirected),
     ]
-    if not traced:  # two processes would trace at once, in any order
+    if not traced:  # with a trace two processes would print at once, in any order
         filters = [" | cat", " | tr a-z A-Z", " | wc -c", ' | { read v; cat; echo "$v"; }', " |& cat"]
         kinds += [_glue(commands, st.sampled_from(filters)), _glue("cat <( ", commands, " )")]
     if functions:
@@ -114,7 +114,7 @@ def _commands(depth: int, traced: bool, functions: bool = False) -> Text:
 
 def _lines(traced: bool) -> st.SearchStrategy[bytes]:
     kinds = [_commands(3, traced, functions=True)]
-    if not traced:  # a command of several lines has a notice of several lines: the shortest will do
+    if not traced:  # the notice of a command repeats its lines, so keep the command short
         kinds.append(_glue(_commands(0, traced), " & wait"))
     lines = _some(st.one_of(kinds), "\n", least=1, most=6)
     return lines.map(str.encode).filter(lambda text: len(text) <= _LONGEST)
@@ -125,7 +125,7 @@ def texts() -> st.SearchStrategy[bytes]:
     return st.one_of(_lines(traced=False), _lines(traced=True))
 
 
-# Each line is a call of its own. What a session may be like, and what leaves a status or throws bash out of a line.
+# Each line is a call of its own: states of a session, and commands that leave a status or make bash abandon a line.
 _STATES = r"""
 set -e
 set +e
@@ -237,14 +237,14 @@ source /dev/stdin <<<'echo s; return 5'
 # only
 """
 _EXIT_TRAP = b"trap 'echo T$?' EXIT"
-# What it says is dropped then; and before bash 5.2 `$?` is another for it where a signal ends the shell.
+# With these the output of the EXIT trap is lost. Before bash 5.2 its `$?` also differs if a signal ends the shell.
 _WITHOUT_EXIT_TRAP = {b"set -x", b"set -v", b"trap 'echo D >&2' DEBUG"}
 if VERSION < (5, 2):
     _WITHOUT_EXIT_TRAP.add(b"{ kill -USR1 $$; } 2>/dev/null")
 
 
 def calls() -> st.SearchStrategy[tuple[bytes, ...]]:
-    """Two to eight calls that end in unusual ways, or in an unusual session."""
+    """Two to eight calls that end in unusual ways, or run in an unusual session."""
     one = st.sampled_from(_STATES.encode().splitlines()[1:]) | st.sampled_from(_ENDS.encode().splitlines()[1:])
     several = st.lists(one, min_size=2, max_size=8).map(tuple)
     return several.filter(

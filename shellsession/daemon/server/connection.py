@@ -1,6 +1,8 @@
-"""A request as it came to the daemon, and the answer to it.
+"""One client of the daemon: its connection, its requests, and the answers to them.
 
-Law: what is not there, and should be, is said by the verb's name.
+``Connection`` reads requests and writes answers. It reads no more while the client is slow or has many requests, so one
+client never fills the daemon's memory. ``Incoming`` is a request with what came with it, ``Answer`` is its reply.
+``Listener`` sends the events of one request, also after its client has come back on another connection.
 """
 
 from __future__ import annotations
@@ -8,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from ...engine.kernel import proc
@@ -21,75 +22,40 @@ from ..protocol.endpoint import peer
 from ..protocol.messages import from_error
 from ..protocol.wire import ID_MAX, Decoder, Message, encode
 
-
-class Answer(NamedTuple):
-    """The reply's header (``result`` or ``value``) and its parts."""
-
-    header: dict[str, Any]
-    parts: tuple[bytes, ...] = ()
-
-
-class Incoming(NamedTuple):
-    """A request, what came with it, and from where."""
-
-    request: Any
-    parts: tuple[bytes, ...]
-    connection: Connection
-    listener: Listener
-
-    @property
-    def part(self) -> bytes:
-        if not self.parts:
-            raise InvalidRequest(f"{self.request.verb}: its bytes are to follow the header as a part")
-        return self.parts[0]
-
-    @property
-    def second(self) -> bytes:
-        if len(self.parts) < 2:
-            raise InvalidRequest(f"{self.request.verb}: its stdin is to follow the command as a second part")
-        return self.parts[1]
-
-    def outline(self, header: dict[str, Any]) -> str:
-        """Who asked for what, and how that ended: never what it was about."""
-        request = self.request
-        agent = f" of agent {request.agent!r}" if hasattr(request, "agent") else ""
-        ended = header.get("error", {}).get("code") or header.get("result", {}).get("outcome") or "done"
-        return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
-
-
 LOG: Final = logging.getLogger("shellsession.daemon")
-
-# Output for a slow client: beyond this its command stands still, in bytes. As large as a pipe: more would gain nothing.
+LEFT: Final = "its client left while it was queued: it was not run"
+# Bytes of unsent output at which the command of a slow client pauses. As large as a pipe: more would gain nothing.
 _BUFFER: Final = 1 << 20
-# How far behind a watcher may be before it misses output, in bytes, and before its connection is ended.
+# Bytes of unsent data at which a watcher misses output, and at which its connection is closed.
 _BEHIND: Final = 1 << 20
 _TOO_FAR: Final = 16 << 20
-# Requests of one connection that are served at a time; then no more are read.
+# Bytes of output that are kept to be sent again. More cannot be under way to a client: our buffer and one piece (1.6
+# MiB), what the kernel holds, and one piece more when the client is gone. The rest is for a relay in between.
+_RESENT: Final = 3 << 20
+# Requests of one connection that are served at a time. Beyond that no more are read.
 IN_FLIGHT: Final = 32
-
-
-# Where what comes is read to, by one connection after the other: asyncio's own 256 KiB for each read cost 15 us.
+# The buffer into which every connection reads. asyncio's own buffer of 256 KiB for each read cost 15 us.
 _INBOX: Final = memoryview(bytearray(1 << 16))
 
 
 class Host(Protocol):
-    """Who serves what a connection brings: the server."""
+    """What a connection needs of the server."""
 
     def admit(self, connection: Connection) -> ShellSessionError | None:
-        """Note a new connection; the error, if there may be no more."""
+        """Add a new connection. Returns the error with which to refuse it, or None."""
 
-    def take(self, connection: Connection, message: Message, at_once: bool = False) -> None:
-        """Serve one message, or answer it again."""
+    def take(self, connection: Connection, message: Message) -> None:
+        """Serve one message, or send its answer again."""
 
     def leave(self, connection: Connection) -> None:
-        """The connection has ended."""
+        """Remove a connection that has ended."""
 
     def may_be_idle(self, connection: Connection) -> None:
-        """It has sent all that was waited for."""
+        """Note that the connection may have become idle."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Reads requests for ``server`` and writes what it answers."""
+    """A client's connection: reads requests for ``server``, and writes its answers and events."""
 
     def __init__(self, server: Host) -> None:
         self._server = server
@@ -100,21 +66,21 @@ class Connection(asyncio.BufferedProtocol):
         self._missed = 0
         self._in_flight = 0
         self._taking = False
-        self._messages: deque[Message] = deque()  # not taken yet
+        self._messages: deque[Message] = deque()  # not yet given to the server
         self.number = 0
         self.pid = 0  # of the client
-        self._at_end: list[Callable[[], None]] = []
+        self._at_close: list[Callable[[], None]] = []
 
-    # -- asyncio's side
+    # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_BUFFER)
         self.pid, user = peer(self._transport.get_extra_info("socket"))
-        # Our commands are not confined: a sandbox in which the socket can be seen would be none.
+        # The daemon's commands are not confined: a process in a sandbox could use them to get out.
         confined = proc.is_confined(self.pid)
         if confined or user != os.getuid():
-            if user != os.getuid() or proc.alive(self.pid):  # else it has ended meanwhile, and nobody is refused
+            if user != os.getuid() or proc.alive(self.pid):  # else it has ended meanwhile: nothing to report
                 LOG.warning("refused a connection of user %s%s", user, " from a sandbox" if confined else "")
             self._transport.abort()
             self._transport = None
@@ -129,24 +95,22 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, size: int) -> None:
         try:
             self._messages += self._decoder.feed(bytes(_INBOX[:size]))
-            self._take_some(at_once=True)
-            self._decoder.feed(b"")  # what is no message behind one that is
+            self._take_some()
+            self._decoder.feed(b"")  # raises for bad data behind a good message, after that one is served
         except ProtocolError as error:
             self.fail(error)
 
-    def _take_some(self, at_once: bool = False) -> None:
-        """Have as many served as may be; the rest waits here, and nothing more is read meanwhile."""
-        if self._taking:  # one was answered while it was taken
+    def _take_some(self) -> None:
+        """Give the server as many messages as may be served now. The rest waits, and nothing more is read meanwhile."""
+        if self._taking:  # called again by an answer that was sent at once
             return
         self._taking = True
-        # Not while answers wait to be taken either: each may be 2 MiB long. What a watcher has not taken may be as
-        # much as it likes: its next key is perhaps the Ctrl-C that ends that.
+        # Nor while the client has many unread answers: each may be 2 MiB long. The limit leaves room for a watcher's
+        # unread output: its next key may be the Ctrl-C that ends the flood.
         try:
             while self._messages and self._in_flight < IN_FLIGHT and self._has_room_for_answers:
                 self._in_flight += 1
-                # At once what came alone; of many the loop gets its turn between any two.
-                self._server.take(self, self._messages.popleft(), at_once)
-                at_once = False
+                self._server.take(self, self._messages.popleft())
         finally:
             self._taking = False
         if self._transport is not None and bool(self._messages) == self._transport.is_reading():
@@ -159,19 +123,19 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(error)
 
     def on_close(self, do: Callable[[], None]) -> None:
-        """At its end; now, where that is past (its request waited for a turn)."""
+        """Call ``do`` when the connection ends; at once if it has ended (while its request was queued, say)."""
         if self._transport is None:
             do()
         else:
-            self._at_end.append(do)
+            self._at_close.append(do)
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
         self._room.set()
-        while self._at_end:
-            self._at_end.pop()()
+        while self._at_close:
+            self._at_close.pop()()
         self._server.leave(self)
-        while self._messages:  # what came before the end is served all the same: a key typed in attach, say
+        while self._messages:  # served even so: it may be a key that was typed in attach
             self._server.take(self, self._messages.popleft())
 
     def pause_writing(self) -> None:
@@ -182,23 +146,23 @@ class Connection(asyncio.BufferedProtocol):
         self._take_some()
         self._server.may_be_idle(self)
 
-    # -- the server's side
+    # -- called by the server
 
     def served(self) -> None:
-        """One of its requests has been answered, or has moved to another connection: there is room for another."""
+        """Note that a request has been answered, or has moved to another connection: another one may be served."""
         self._in_flight -= 1
         if self._messages:
             self._take_some()
         self._server.may_be_idle(self)
 
     def send(self, data: bytes) -> None:
-        """To be sent; nothing happens when the client is gone."""
+        """Send data; does nothing if the client is gone."""
         if (transport := self._open) is not None:
             transport.write(data)
 
     @property
     def _open(self) -> asyncio.Transport | None:
-        """The transport, while anything can be sent."""
+        """The transport, or None once nothing can be sent."""
         return self._transport if self._transport is not None and not self._transport.is_closing() else None
 
     @property
@@ -211,13 +175,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_serving(self) -> bool:
-        """Is a request of its client being served?"""
+        """True while a request of its client is served."""
         return self._in_flight > 0
 
     @property
     def is_idle(self) -> bool:
-        """Is nothing on its way, and has it nothing (the session, a place from which to look on) that ends with it?"""
-        busy = self._in_flight or self._messages or self._at_end or self.congested or self._decoder.is_incomplete
+        """True if no data is under way, and nothing (a hold, a watcher) ends with this connection."""
+        busy = self._in_flight or self._messages or self._at_close or self.congested or self._decoder.is_incomplete
         return self._open is not None and not busy
 
     @property
@@ -225,25 +189,28 @@ class Connection(asyncio.BufferedProtocol):
         return not self._room.is_set()
 
     async def drain(self) -> None:
-        """Until the client has taken enough, or is gone; or until ``drop_unsent``."""
+        """Wait until the client has read enough or is gone, or until ``wake_waiting``."""
         await self._room.wait()
 
-    def drop_unsent(self) -> None:
-        """Who waits for room here is to look again."""
+    def wake_waiting(self) -> None:
+        """Make every ``drain`` return: the request has moved to another connection."""
         if self.congested:
             self._room.set()
             self._room.clear()
 
     def offer(self, data: bytes, size: int) -> None:
-        """Send output to a watcher: it misses what it is too slow for, and gets the number of bytes."""
+        """Send an event to a watcher. A slow watcher misses output, and later gets the number of bytes it missed.
+
+        ``size``: bytes of output in the event; 0 for other events, which are never dropped.
+        """
         if self._transport is None:
             return
         behind = self._transport.get_write_buffer_size()
         if size and behind > _BEHIND:
             self._missed += size
             return
-        if behind > _TOO_FAR:  # commands and their ends are not dropped, and must not pile up either
-            LOG.warning("connection %d looks on and does not read: it is ended", self.number)
+        if behind > _TOO_FAR:  # commands and their ends are not dropped, but must not pile up
+            LOG.warning("connection %d watches an agent but does not read: closing it", self.number)
             self._transport.abort()
             return
         if self._missed:
@@ -252,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         self.send(data)
 
     def fail(self, error: ShellSessionError, request: object = None) -> None:
-        """Say what is wrong with what was sent. Without a ``request`` nothing more of it can be understood: the end."""
+        """Send an error. Without a ``request`` also close: what the client sent could not be read at all."""
         header, parts = from_error(error)
         known = request if isinstance(request, str) and len(request) <= ID_MAX else None
         self.send(encode({"id": known, "error": header}, *parts))
@@ -260,123 +227,72 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """Send what is left, then end."""
+        """Send what is left, then close."""
         if self._transport is not None:
             self._transport.close()
 
 
-def begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Run it up to its first wait; the task that goes on from there, None when it has ended.
-
-    A task begins with the loop's next turn: 25 us, a fifth of what the daemon adds to a command.
-    """
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        task = asyncio.Task(work, loop=loop, eager_start=True)
-        return None if task.done() else task
-    try:
-        waits_for = work.send(None)
-    except StopIteration:
-        return None
-    return loop.create_task(_Begun(work, waits_for))
-
-
-class _Begun(Coroutine[Any, Any, None]):
-    """The rest of ``work``, which waits for something already.
-
-    No generator: a task that is cancelled before its first turn throws that into its coroutine, and one that has not
-    begun ends there. ``work`` would stay where it is, say as the first who waits for a lock, and nobody get that any
-    more.
-    """
-
-    def __init__(self, work: Coroutine[Any, Any, None], waits_for: Any) -> None:
-        self._work = work
-        self._first = [waits_for]
-
-    def send(self, value: Any) -> Any:
-        return self._first.pop() if self._first else self._work.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        self._first.clear()
-        return self._work.throw(*error)
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        raise TypeError("a task is made of it, and nothing else")
-
-
-# How much output is sent again, in bytes: more cannot be on its way to a client (our buffer and a piece over it, 1.6
-# MiB, and what the kernel holds), and one piece more when it is gone; the rest is for a relay between us.
-_RESENT: Final = 3 << 20
-
-
-LEFT: Final = "its client left before its turn came: it was not run"
-
-
 class Listener:
-    """One request, and the connection on which its client is just now."""
+    """The receiver of one request's events and answer: the connection that its client uses now."""
 
     def __init__(self, request: str, connection: Connection) -> None:
         self.request, self.connection = request, connection
-        self.queued = (
-            False  # for its turn: nothing was begun for it, and it is given up when its client leaves for good
-        )
-        self.late = False  # its turn did not come in time
-        self.behind = LATE  # its error then
-        self.begun = False  # its task has had its first turn
-        self.task: asyncio.Task[None] | None = None  # that serves it; None where it was served at once
-        self.outcome: Delivery | None = None  # of its command, which was cancelled
+        # While it is queued nothing has begun for it, and it is dropped when its client leaves for good.
+        self.queued = False
+        self.late = False  # it was queued for too long
+        self.behind = LATE  # the message of its error then
+        self.begun = False  # its task has run
+        self.task: asyncio.Task[None]  # serves it
+        self.outcome: Delivery | None = None  # of its command, if that was cancelled
         self.abandoned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._patience: asyncio.TimerHandle | None = None  # which holds us
-        self._moves = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # holds a reference to us
+        self._changed = asyncio.Event()
         self._sent: deque[bytes] = deque()
         self._size = self._at = 0
 
     @property
     def missed_by(self) -> str:
-        """The request, if its client has gone: it misses what is sent to it now."""
+        """The request's id if its client is gone, and so misses what is sent now; else ""."""
         return self.request if self.connection.is_gone else ""
 
     def reconnect(self, connection: Connection) -> None:
-        """Its client lost the first connection, and asks for the same on another."""
-        self.connection.drop_unsent()  # nobody may ever read what it holds
+        """Continue on another connection: the client has lost the first one, and sent the request again."""
+        self.connection.wake_waiting()  # what it holds may never be read
         self.connection = connection
-        if self.abandoned.done() and not self.queued:  # what only waited is being given up already
+        if self.abandoned.done() and not self.queued:  # a queued request is being dropped already
             self.abandoned = asyncio.get_running_loop().create_future()
         for event in self._sent:
             connection.send(event)
-        self._moves.set()
+        self._changed.set()
 
     def give_up_in(self, seconds: float) -> None:
-        """Unless its turn has come by then."""
-        self._patience = asyncio.get_running_loop().call_later(seconds, self.give_up, True)
+        """Drop the request if it is still queued after so many seconds."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.give_up, True)
 
     def abandon(self) -> None:
-        """It was answered, or the client has been gone for so long that nobody waits for it any more."""
-        if self._patience is not None:
-            self._patience.cancel()
+        """Note that no client waits any more: the request was answered, or its client has been gone for too long."""
+        if self._timer is not None:
+            self._timer.cancel()
         if not self.abandoned.done():
             self.abandoned.set_result(None)
-        self._moves.set()
+        self._changed.set()
 
     def give_up(self, late: bool = False) -> None:
-        """What still waits for its turn is not waited for any more."""
-        if self.queued and self.task is not None:
+        """Drop the request if it is still queued. ``late``: because its time is up."""
+        if self.queued:
             self.late = self.late or late
             self.task.cancel()
 
     async def until_connected(self) -> None:
-        """Until its client is back, or has left for good."""
+        """Wait until its client is back, or has left for good."""
         while self.connection.is_gone and not self.abandoned.done():
-            self._moves.clear()
-            await self._moves.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     def send_output(self, stream: Stream, data: bytes, **also: int) -> bool:
-        """Send it output; has it taken enough of that? Else no more is to be printed until it has: see ``taken``.
+        """Send output to the client. False if the client is behind: then pause the command until ``taken`` returns.
 
-        ``also``: ``so_far``, of what came before the request: how many bytes are missing before these.
+        ``also``: ``so_far``, for output from before the request: how many bytes are missing in front of it.
         """
         event = encode({"id": self.request, "event": "output", "stream": stream, "at": self._at, **also}, data)
         self._at += len(data)
@@ -388,13 +304,48 @@ class Listener:
         return not (self.connection.congested or self.connection.is_gone)
 
     async def taken(self) -> None:
-        """Wait until it has taken enough, also of what is sent again: more would push out what it has not got."""
+        """Wait until the client has read enough, also of what is sent again. More output would push that out."""
         while self.connection.congested or (self.connection.is_gone and not self.abandoned.done()):
             await (self.until_connected() if self.connection.is_gone else self.connection.drain())
 
     def take_sent(self) -> bytes:
-        """The output that is sent again to a client which asks again after the answer. The ledger keeps it then."""
+        """Remove and return the output that may have to be sent again; from now on the ledger keeps it."""
         sent = b"".join(self._sent)
         self._sent.clear()
         self._size = 0
         return sent
+
+
+class Incoming(NamedTuple):
+    """A request, the parts that came with it, and its connection."""
+
+    request: Any
+    parts: tuple[bytes, ...]
+    connection: Connection
+    listener: Listener
+
+    @property
+    def part(self) -> bytes:
+        if not self.parts:
+            raise InvalidRequest(f"{self.request.verb}: its bytes are missing: send them as a part behind the header")
+        return self.parts[0]
+
+    @property
+    def second(self) -> bytes:
+        if len(self.parts) < 2:
+            raise InvalidRequest(f"{self.request.verb}: its stdin is missing: send it as a second part")
+        return self.parts[1]
+
+    def outline(self, header: dict[str, Any]) -> str:
+        """A line for the log: the connection, the verb and how it ended, but never a command or its output."""
+        request = self.request
+        agent = f" of agent {request.agent!r}" if hasattr(request, "agent") else ""
+        ended = header.get("error", {}).get("code") or header.get("result", {}).get("outcome") or "done"
+        return f"connection {self.connection.number}: {request.verb}{agent} ({request.id}): {ended}"
+
+
+class Answer(NamedTuple):
+    """The reply's header (``result`` or ``value``) and its parts."""
+
+    header: dict[str, Any]
+    parts: tuple[bytes, ...] = ()

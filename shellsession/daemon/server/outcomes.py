@@ -1,6 +1,8 @@
-"""How the commands of one session ended: their deliveries, by the requests that ran them.
+"""The ends of a session's commands, kept for clients that ask for them later.
 
-Law: pure; no byte of output is delivered twice.
+A command is named by the request that ran it. Its end goes to one client, as its ``Delivery`` says.
+
+Law: pure. No byte of output is delivered twice.
 """
 
 from __future__ import annotations
@@ -11,40 +13,40 @@ from ...engine.verbs.delivery import DELIVERED, PENDING, Delivery
 from ...errors import NotRunning
 from ...models import Result
 
-# Endings that are kept for clients that have not asked yet; the last one alone with its output.
+# So many ends are kept for clients that have not asked yet. Only the last one keeps its output.
 _KEPT: Final = 16
 
 
 def end_of(result: Result) -> dict[str, object]:
-    """What a watcher gets of it."""
+    """The fields of a result that watchers get."""
     return {"exit_code": result.exit_code, "outcome": result.outcome, "reason": result.reason}
 
 
 class Outcomes:
-    """Of one session."""
+    """The deliveries of one session: of its last command, and of earlier ones whose ends nobody has asked for."""
 
     def __init__(self) -> None:
-        self.last = Delivery()  # of the command begun last
-        self._ended: dict[str, Delivery] = {}  # by name, the oldest first: for who names it
+        self.last = Delivery()  # of the command that began last
+        self._ended: dict[str, Delivery] = {}  # by the command's name, the oldest first
 
     def begin(self, request: str) -> Delivery:
-        """Another command begins, which that request runs."""
+        """Begin the delivery of a command that this request runs."""
         self.release()
         self.last = Delivery()
         self.last.name = request
         return self.last
 
     def release(self) -> None:
-        """Another command begins, or the shell has ended: the last ending is only for a client that names it."""
+        """Keep the last end only for a client that names its command: another one begins, or the shell has ended."""
         last = self.last
         last.withdraw()
         if last.is_due:
             self.keep(last)
-        if last.state != PENDING:  # else `run` is still to bring its ending
+        if last.state != PENDING:  # else `run` will still return its end
             last.abandon()
 
     def keep(self, outcome: Delivery) -> None:
-        """It has ended: keep how for a client that names it."""
+        """Keep the end of a command for a client that names it."""
         self._ended.pop(outcome.name, None)
         for other in self._ended.values():
             other.forget_output()
@@ -53,10 +55,9 @@ class Outcomes:
             del self._ended[next(iter(self._ended))]
 
     def take(self, command: str | None, missed_by: str = "") -> Result | None:
-        """Deliver the ending of that command, or the last one if it has not been; None: the session has to give it.
+        """Deliver the end of that command, or of the last one. None if the caller must ask the session.
 
-        ``missed_by``: the request that asks, if its client has gone. Raises NotRunning if the command is not known
-        any more.
+        ``missed_by``: the request that asks, if its client is gone. Raises NotRunning if the command is not known.
         """
         last, command = self.last, command or None
         if last.handed_back and command in (None, last.name):
@@ -65,7 +66,7 @@ class Outcomes:
         if outcome is None and last.is_due and command in (None, last.name):
             outcome = last
         if outcome is None and command is not None:
-            raise NotRunning("the command that was handed back here has ended, and how is no longer known")
+            raise NotRunning("the command that was handed back here has ended, and its result is no longer kept")
         if outcome is None or outcome.result is None:
             return None
         result = self.send(outcome, outcome.result, missed_by)
@@ -74,21 +75,22 @@ class Outcomes:
         return result
 
     def send(self, outcome: Delivery, result: Result, missed_by: str = "") -> Result:
-        """Deliver a result of that command, as ``Delivery.send``; no output is kept that was delivered."""
+        """Deliver a result of that command, as ``Delivery.send`` does, and forget output that was delivered."""
         result = outcome.send(result, missed_by)
         if outcome.state == DELIVERED:
             outcome.forget_output()
         return result
 
     def acknowledge(self, request: str) -> None:
-        """The client of that request came back, and got the answer that it had missed."""
+        """Note that the client of that request came back, and got the answer that it had missed."""
         self.last.acknowledge(request)
         if self.last.state == DELIVERED:
             self.last.forget_output()
 
     def check(self, command: str | None) -> None:
-        """Refuse to go on with a command that has ended. Raises NotRunning."""
+        """Raise NotRunning unless that command still runs, handed back."""
         if command and not (self.last.handed_back and command == self.last.name):
             raise NotRunning(
-                "there is no running command to send to: the one that was handed back here has ended; wait() tells how"
+                "there is no running command to send to: the one that was handed back here has ended; wait() returns"
+                " its result"
             )

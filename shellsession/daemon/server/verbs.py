@@ -1,6 +1,7 @@
-"""A request as it came to the daemon, and the answer to it.
+"""The verbs of a session as the daemon carries them out: ``serve`` takes a request and returns its answer.
 
-Law: what is not there, and should be, is said by the verb's name.
+Commands and input wait while another client holds the session. Requests that only look, or that end something, do not:
+a client can always see what runs, and stop it.
 """
 
 from __future__ import annotations
@@ -41,83 +42,226 @@ if TYPE_CHECKING:
     from ...engine.verbs.verbs import Engine
     from .shared import Sessions
 
-
-def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
-    """The answer that brings a result of that command, which one runs on, and what was typed for it in vain."""
-    header, parts = from_result(result)
-    answer: dict[str, Any] = {"result": header}
-    if result.runs_on:
-        last = shared.outcomes.last
-        answer["command"] = last.name if last.handed_back else ""
-    elif unread := shared.unread(command):
-        answer["unread"] = unread.decode("latin-1")
-    return Answer(answer, parts)
+# Seconds until a verb that has not returned is woken again.
+_WAKE_AGAIN: Final = 0.05
+# Seconds after which the client of a queued request is notified.
+_NOTIFY_AFTER: Final = 1.0
 
 
-def of_the_daemon(error: ShellUnavailable) -> ShellUnavailable:
-    """What stands in its way, as its clients are to understand it: the limit is not theirs."""
-    before, limit, _ = str(error).partition(". Raise the limit")
-    if type(error) is not LimitReached or not limit:
-        return error
-    return LimitReached(
-        f"{before.replace('this process', f'the daemon (pid {os.getpid()})', 1)}: close sessions (`shellsession kill`),"
-        " or end it (`shellsession stop`) and start it from a shell that may open more (ulimit -Hn, ulimit -n)"
-    )
-
-
-def room_for(count: int) -> int:
-    """Characters of a text, so that a list of so many fits into a message (a character may take 12 bytes in JSON)."""
-    return min(4096, PARTS_MAX // (32 * max(1, count)))
-
-
-def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, looks_on: bool) -> None:
-    """Who stays with a command is not to be that command: it would wait for itself, or print what it prints.
-
-    ``pid``: who asks. Raises InvalidRequest.
-    """
-    shell = engine.shell
-    if shell is None or not (looks_on or engine.state == "running") or not _is_of(shell, pid):
-        return
-    # What an earlier command has left in the background may have its turn: nobody waits for it.
-    if looks_on or not shell.family.tags.is_earlier(pid):
-        asked = "attach" if looks_on else verb  # that is what watches and holds
-        raise InvalidRequest(
-            f"{asked} was asked for inside its own session, that of agent {agent!r}, which would wait for itself: take"
-            " another agent's session, or just run the command"
-        )
-
-
-def _is_of(shell: Shell, pid: int) -> bool:
-    """Was it started in the session of that shell? Also by a session within it, whose tag is another."""
-    first = shell.slot.tag
-    return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
-
-
-# How soon a verb is woken again that has not gone on, in seconds.
-_AGAIN: Final = 0.05
-
-
-@contextmanager
-def observing(engine: Engine, listener: Listener) -> Iterator[None]:
-    """While a verb only looks at what was handed back: once its client has left for good it looks no more."""
-    call = engine.handed_back
-    looking = True
-
-    def let_go(_: object = None) -> None:
-        if looking and call is not None and call is engine.handed_back:
-            if call is engine.attended and engine.shell is not None:
-                call.following = call.has_output = True  # as if it had printed something
-                engine.shell.wake()
-            asyncio.get_running_loop().call_later(_AGAIN, let_go)  # perhaps its turn has not come yet
-
-    listener.abandoned.add_done_callback(let_go)
+async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
+    """Carry out a request about an agent's session, and return the answer."""
+    request = incoming.request
+    shared = sessions.of(request.agent)
+    if type(request) in _NOT_FROM_INSIDE:
+        watches = isinstance(request, requests.Watch | requests.Hold)
+        refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, watches)
+    if getattr(request, "tell", False):
+        asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
+    if (seconds := request.turn_within) is not None:
+        check_seconds("turn_within", seconds)
+        incoming.listener.give_up_in(seconds)
     try:
-        yield
-    finally:
-        looking = False
-        listener.abandoned.remove_done_callback(let_go)
-        if call is not None:
-            call.following = False
+        shared.users += 1
+        try:
+            if type(request) not in _DESPITE_HOLD:
+                await shared.hold.enter(request, incoming.listener)
+            answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
+        finally:
+            shared.users -= 1
+    except ShellUnavailable as error:
+        if not (shared.opened or shared.users) and shared.session.state == "new":  # it would count as a session
+            await shared.session.close()
+            sessions.dismiss(shared)
+        raise of_the_daemon(error) from error
+    except SessionClosed as error:  # closed while the request was queued
+        raise SessionClosed(closed_meanwhile(shared.agent)) from error
+    answer.header.setdefault("pid", shared.session.pid)
+    shared.opened = shared.opened or shared.session.pid is not None
+    if shared.session.closed:
+        sessions.dismiss(shared)
+    return answer
+
+
+# -- verbs that run, wait for or end a command
+
+
+async def _start(shared: SharedSession, _: Incoming) -> None:
+    with shared.attending():
+        await shared.session.open()
+
+
+async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
+    listener = incoming.listener
+    listener.queued = True
+    while True:
+        async with shared.turn:
+            await shared.until_unattended()
+            if not (listener.connection.is_gone or listener.connection.congested):
+                listener.queued = False
+                return await _run_now(shared, incoming)
+        # A client that is gone may have sent the command again: to run this one could run it twice. And while a client
+        # does not read its answers, no more of them may pile up here.
+        await listener.taken()
+        if listener.abandoned.done():  # the task is being cancelled, and another round would never let that happen
+            raise SessionBusy(LEFT)
+
+
+async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
+    request: requests.Run = incoming.request
+    command = incoming.part
+    options = request.given(incoming.second if request.stdin == "bytes" else None)
+    by_person = request.holder is not None
+    shared.is_next(command, by_person)
+    fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
+    with shared.attending() as ending, _streaming(fanout, incoming):
+        try:
+            run = shared.session._request(command, {**options, "on_output": fanout})
+            result = await shared.session._run(run)
+        except ShellSessionError as error:
+            shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
+            raise
+        except asyncio.CancelledError:
+            if (end := shared.session._came_of(command)) is not None:
+                incoming.listener.outcome = shared.cancel(outcome, end)
+                shared.first_result(outcome, command, end, fanout)
+            raise
+        ending.set_result(result)
+    shared.first_result(outcome, command, result, fanout)
+    return _answer(shared, incoming, outcome, result)
+
+
+async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
+    return await _wait_until(shared, incoming, _deadline(shared, incoming))
+
+
+async def _wait_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
+    if (answer := await _shared_end(shared, incoming, until)) is not None:
+        return answer
+    with observing(shared.engine, incoming.listener):
+        if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
+            _send_so_far(call, incoming.listener)
+        left = None if until is None else max(0.001, until - time.monotonic())
+        return await _wait_in_session(shared, incoming, shared.session.wait(left))
+
+
+async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
+    """The answer without waiting in the session: another client waits there already, or the end is kept. Else None."""
+    command = incoming.request.command or shared.outcomes.last.name
+    result = await shared.share_end(until, incoming.listener, incoming.request.command)
+    return None if result is None else answer_with(shared, incoming, result, command)
+
+
+def _send_so_far(call: Call, listener: Listener) -> None:
+    """Send what a command has printed since its last result. Its next result will contain that too.
+
+    There is no await between this and the live output that follows, so nothing is missing in between.
+    """
+    captures: tuple[tuple[Stream, Capture], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
+    for stream, capture in captures:
+        data, omitted, cut = capture.peek()
+        for piece, missing in ((data[:cut], 0), (data[cut:], omitted)):
+            if piece or missing:
+                listener.send_output(stream, piece, so_far=missing)
+
+
+async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
+    if (answer := await _shared_end(shared, incoming, time.monotonic())) is not None:
+        return answer
+    return await _wait_in_session(shared, incoming, shared.session.poll())
+
+
+async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
+    until = _deadline(shared, incoming)
+    await _type_text(shared, incoming, until)
+    return await _wait_until(shared, incoming, until)
+
+
+async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
+    command = incoming.request.command
+    if command and (result := shared.outcomes.take(command, incoming.listener.missed_by)) is not None:
+        return answer_with(shared, incoming, result, command)
+    return await _wait_in_session(shared, incoming, shared.session.interrupt())
+
+
+async def _wait_in_session(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
+    with shared.attending() as ending, _streaming(shared.fanout, incoming):
+        outcome = shared.outcomes.last
+        try:
+            result = await verb
+        except asyncio.CancelledError:
+            _note_cancelled(shared, incoming, outcome)
+            raise
+        ending.set_result(result)
+    shared.next_result(outcome, result)
+    return _answer(shared, incoming, outcome, result)
+
+
+def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery) -> None:
+    """Note the end of a command that ended because the verb that waited for it was cancelled."""
+    if outcome is shared.outcomes.last and (result := shared.session._came_of()) is not None:
+        shared.next_result(outcome, result)
+        incoming.listener.outcome = shared.cancel(outcome, result)
+
+
+async def _type(shared: SharedSession, incoming: Incoming) -> None:
+    await _type_text(shared, incoming, _deadline(shared, incoming))
+
+
+async def _type_text(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
+    text = incoming.part
+    incoming.listener.queued = True
+    await shared.until_handed_back(until)
+    incoming.listener.queued = False
+    shared.outcomes.check(incoming.request.command)
+    with shared.attending():
+        await shared.type(text, until)
+
+
+async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
+    until = _deadline(shared, incoming)
+    incoming.listener.queued = True
+    if not await shared.until_unattended(until):
+        return Answer({"value": False}, (b"",))
+    incoming.listener.queued = False
+    shared.outcomes.check(incoming.request.command)
+    with shared.attending(), observing(shared.engine, incoming.listener):
+        outcome = shared.outcomes.last
+        try:
+            text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
+        except asyncio.CancelledError:
+            _note_cancelled(shared, incoming, outcome)
+            raise
+    if (end := shared.engine.due) is not None:  # perhaps no client waits for it any more
+        shared.next_result(outcome, end)
+    outcome.owner = incoming.request.id
+    return Answer({"value": ended}, (text,))
+
+
+async def _restart(shared: SharedSession, incoming: Incoming) -> None:
+    with shared.attending():
+        before, ran = shared.engine.shell, shared.engine.current is not None
+        try:
+            await shared.session.restart()
+        finally:
+            if shared.engine.shell is not before:  # else it was refused, and the command runs on
+                shared.lose(RESTARTED)
+                if before is not None and not ran:  # else the command's ending says so
+                    shared.audience.show("restarted", {})
+
+
+async def _close(shared: SharedSession, _: Incoming) -> None:
+    await shared.session.close()
+    shared.lose()
+
+
+async def _hold(shared: SharedSession, incoming: Incoming) -> None:
+    request: requests.Hold = incoming.request
+    if request.holder is None:
+        raise InvalidRequest("hold: `holder` is missing: send a name, and send it with each request of the holder")
+    shared.hold.take(request.holder, request.others == "refuse", incoming.connection)
+
+
+# -- verbs that do not wait for a command
 
 
 async def _jobs(shared: SharedSession, _: Incoming) -> Answer:
@@ -163,7 +307,7 @@ def _job(session: AsyncSession, number: int) -> Job:
     raise InvalidRequest(f"there is no job {number} in this session: it was restarted, or the job ended long ago")
 
 
-BESIDE: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
+_WITHOUT_COMMAND: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Jobs: _jobs,
     requests.JobOutput: _job_output,
     requests.KillJob: _kill_job,
@@ -171,225 +315,6 @@ BESIDE: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]
     requests.Info: _info,
     requests.Watch: _watch,
 }
-
-
-# How long a request waits for its turn until its client is notified, in seconds.
-_NOTIFY_AFTER: Final = 1.0
-
-
-async def serve(sessions: Sessions, incoming: Incoming) -> Answer:
-    """Carry out the request of one agent's session."""
-    request = incoming.request
-    shared = sessions.of(request.agent)
-    if type(request) in _ATTENDING:
-        looks_on = isinstance(request, requests.Watch | requests.Hold)
-        refuse_from_inside(shared.engine, shared.agent, incoming.request.verb, incoming.connection.pid, looks_on)
-    if getattr(request, "tell", False):
-        asyncio.get_running_loop().call_later(_NOTIFY_AFTER, shared.notify_queued, incoming.listener)
-    if (seconds := request.turn_within) is not None:
-        check_seconds("turn_within", seconds)
-        incoming.listener.give_up_in(seconds)
-    try:
-        shared.users += 1
-        try:
-            if type(request) not in _UNHELD:
-                await shared.hold.enter(request, incoming.listener)
-            answer = await _OF_AGENT[type(request)](shared, incoming) or Answer({"value": None})
-        finally:
-            shared.users -= 1
-    except ShellUnavailable as error:
-        if not (shared.opened or shared.users) and shared.session.state == "new":  # it would take up a place
-            await shared.session.close()
-            sessions.dismiss(shared)
-        raise of_the_daemon(error) from error
-    except SessionClosed as error:  # while it waited for its turn
-        raise SessionClosed(closed_meanwhile(shared.agent)) from error
-    answer.header.setdefault("pid", shared.session.pid)
-    shared.opened = shared.opened or shared.session.pid is not None
-    if shared.session.closed:
-        sessions.dismiss(shared)
-    return answer
-
-
-# -- verbs of a session
-
-
-async def _start(shared: SharedSession, _: Incoming) -> None:
-    with shared.attending():
-        await shared.session.open()
-
-
-async def _run(shared: SharedSession, incoming: Incoming) -> Answer:
-    listener = incoming.listener
-    listener.queued = True
-    while True:
-        async with shared.turn:
-            await shared.until_unattended()
-            if not (listener.connection.is_gone or listener.connection.congested):
-                listener.queued = False
-                return await _run_now(shared, incoming)
-        # Whoever asked may have given up, and asked anew: to run it now could be to run it twice. And who does not
-        # read the last answers is to have no more of them piled up here.
-        await listener.taken()
-        if listener.abandoned.done():  # it is being cancelled; to go round again would never let that happen
-            raise SessionBusy(LEFT)
-
-
-async def _run_now(shared: SharedSession, incoming: Incoming) -> Answer:
-    request: requests.Run = incoming.request
-    command = incoming.part
-    given = request.given(incoming.second if request.stdin == "bytes" else None)
-    by_person = request.holder is not None
-    shared.is_next(command, by_person)
-    fanout, outcome = shared.begin(command, request.id, incoming.connection if by_person else None)
-    with shared.attending() as ending, _streaming(fanout, incoming):
-        try:
-            asked = shared.session._request(command, {**given, "on_output": fanout})
-            result = await shared.session._run(asked)
-        except ShellSessionError as error:
-            shared.audience.show("refused", {"reason": str(error), "begun": fanout.begun})
-            raise
-        except asyncio.CancelledError:
-            if (end := shared.session._came_of(command)) is not None:
-                incoming.listener.outcome = shared.cancel(outcome, end)
-                shared.first_result(outcome, command, end, fanout)
-            raise
-        ending.set_result(result)
-    shared.first_result(outcome, command, result, fanout)
-    return _answer(shared, incoming, outcome, result)
-
-
-async def _wait(shared: SharedSession, incoming: Incoming) -> Answer:
-    return await _stay_until(shared, incoming, _moment(shared, incoming))
-
-
-async def _stay_until(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer:
-    if (answer := await _shared_end(shared, incoming, until)) is not None:
-        return answer
-    with observing(shared.engine, incoming.listener):
-        if incoming.request.so_far and (call := shared.engine.handed_back) is not None:
-            _send_so_far(call, incoming.listener)
-        left = None if until is None else max(0.001, until - time.monotonic())
-        return await _stay(shared, incoming, shared.session.wait(left))
-
-
-async def _shared_end(shared: SharedSession, incoming: Incoming, until: float | None) -> Answer | None:
-    """Where another client stays with the command, or its end is kept: it is not to be waited for in the session."""
-    command = incoming.request.command or shared.outcomes.last.name
-    result = await shared.share_end(until, incoming.listener, incoming.request.command)
-    return None if result is None else answer_with(shared, incoming, result, command)
-
-
-def _send_so_far(call: Call, listener: Listener) -> None:
-    """What a command has printed since its last result; the next one has it, too.
-
-    Nothing is waited for between this and the output that follows: there is no gap.
-    """
-    captures: tuple[tuple[Stream, Capture], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
-    for stream, capture in captures:
-        data, omitted, cut = capture.peek()
-        for piece, missing in ((data[:cut], 0), (data[cut:], omitted)):
-            if piece or missing:
-                listener.send_output(stream, piece, so_far=missing)
-
-
-async def _poll(shared: SharedSession, incoming: Incoming) -> Answer:
-    if (answer := await _shared_end(shared, incoming, time.monotonic())) is not None:
-        return answer
-    return await _stay(shared, incoming, shared.session.poll())
-
-
-async def _send(shared: SharedSession, incoming: Incoming) -> Answer:
-    until = _moment(shared, incoming)
-    await _typed(shared, incoming, until)
-    return await _stay_until(shared, incoming, until)
-
-
-async def _interrupt(shared: SharedSession, incoming: Incoming) -> Answer:
-    command = incoming.request.command
-    if command and (result := shared.outcomes.take(command, incoming.listener.missed_by)) is not None:
-        return answer_with(shared, incoming, result, command)
-    return await _stay(shared, incoming, shared.session.interrupt())
-
-
-async def _stay(shared: SharedSession, incoming: Incoming, verb: Awaitable[Result]) -> Answer:
-    with shared.attending() as ending, _streaming(shared.fanout, incoming):
-        outcome = shared.outcomes.last
-        try:
-            result = await verb
-        except asyncio.CancelledError:
-            _note_cancelled(shared, incoming, outcome)
-            raise
-        ending.set_result(result)
-    shared.next_result(outcome, result)
-    return _answer(shared, incoming, outcome, result)
-
-
-def _note_cancelled(shared: SharedSession, incoming: Incoming, outcome: Delivery) -> None:
-    """The verb that waited for that command was cancelled, which has ended the command."""
-    if outcome is shared.outcomes.last and (result := shared.session._came_of()) is not None:
-        shared.next_result(outcome, result)
-        incoming.listener.outcome = shared.cancel(outcome, result)
-
-
-async def _type(shared: SharedSession, incoming: Incoming) -> None:
-    await _typed(shared, incoming, _moment(shared, incoming))
-
-
-async def _typed(shared: SharedSession, incoming: Incoming, until: float | None) -> None:
-    text = incoming.part
-    incoming.listener.queued = True
-    await shared.until_handed_back(until)
-    incoming.listener.queued = False
-    shared.outcomes.check(incoming.request.command)
-    with shared.attending():
-        await shared.type(text, until)
-
-
-async def _glimpse(shared: SharedSession, incoming: Incoming) -> Answer:
-    until = _moment(shared, incoming)
-    incoming.listener.queued = True
-    if not await shared.until_unattended(until):
-        return Answer({"value": False}, (b"",))
-    incoming.listener.queued = False
-    shared.outcomes.check(incoming.request.command)
-    with shared.attending(), observing(shared.engine, incoming.listener):
-        outcome = shared.outcomes.last
-        try:
-            text, ended = await shared.session._do(glimpse(shared.session._mine(), until))
-        except asyncio.CancelledError:
-            _note_cancelled(shared, incoming, outcome)
-            raise
-    if (end := shared.engine.due) is not None:  # perhaps nobody waits for it any more
-        shared.next_result(outcome, end)
-    outcome.owner = incoming.request.id
-    return Answer({"value": ended}, (text,))
-
-
-async def _restart(shared: SharedSession, incoming: Incoming) -> None:
-    with shared.attending():
-        before, ran = shared.engine.shell, shared.engine.current is not None
-        try:
-            await shared.session.restart()
-        finally:
-            if shared.engine.shell is not before:  # else it was refused, and what runs there goes on
-                shared.lose(RESTARTED)
-                if before is not None and not ran:  # else its ending says so
-                    shared.audience.show("restarted", {})
-
-
-async def _close(shared: SharedSession, _: Incoming) -> None:
-    await shared.session.close()
-    shared.lose()
-
-
-async def _hold(shared: SharedSession, incoming: Incoming) -> None:
-    request: requests.Hold = incoming.request
-    if request.holder is None:
-        raise InvalidRequest("hold: `holder` is to be a name that the requests of the holder carry")
-    shared.hold.take(request.holder, request.others == "refuse", incoming.connection)
-
-
 _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | None]]] = {
     requests.Start: _start,
     requests.Run: _run,
@@ -402,35 +327,47 @@ _OF_AGENT: dict[type, Callable[[SharedSession, Incoming], Awaitable[Answer | Non
     requests.Restart: _restart,
     requests.Close: _close,
     requests.Hold: _hold,
-    **BESIDE,
+    **_WITHOUT_COMMAND,
 }
-_ATTENDING = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
-# Who holds the session keeps commands and keys out of it, not those who look on, and not those who end something.
-_UNHELD = {*BESIDE, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
+_NOT_FROM_INSIDE = {requests.Run, requests.Wait, requests.Send, requests.Glimpse, requests.Watch, requests.Hold}
+# A hold keeps out the commands and the input of others, but not requests that only look, or that end something.
+_DESPITE_HOLD = {*_WITHOUT_COMMAND, requests.Wait, requests.Poll, requests.Interrupt, requests.Restart, requests.Close}
 
 
-# -- small things
+# -- shared parts of the verbs
 
 
-def _moment(shared: SharedSession, incoming: Incoming) -> float | None:
-    """Until when the verb may stay: as was asked for, or as is usual in this session."""
+def _deadline(shared: SharedSession, incoming: Incoming) -> float | None:
+    """When the verb must return: by the request's timeout, else by the session's."""
     request = incoming.request
     return shared.session._until(request.timeout if "timeout" in request.model_fields_set else ...)
 
 
 def _answer(shared: SharedSession, incoming: Incoming, outcome: Delivery, result: Result) -> Answer:
-    """Send that result of a command to the client; once that has gone, it is kept for the next one that asks."""
+    """The answer with that result. If the client has gone, the result is kept for the next one that asks."""
     result = shared.outcomes.send(outcome, result, incoming.listener.missed_by)
     shared.engine.note_loss(outcome)
     answer = answer_with(shared, incoming, result, outcome.name)
-    if result.runs_on:  # perhaps it has ended meanwhile: that is kept for who names it
+    if result.runs_on:  # it may have ended meanwhile: its end is kept for a client that names it
         answer.header["command"], outcome.owner = outcome.name, incoming.request.id
     return answer
 
 
+def answer_with(shared: SharedSession, incoming: Incoming, result: Result, command: str) -> Answer:
+    """The answer with a result of that command. It also has the id of a command that runs on, and input not read."""
+    header, parts = from_result(result)
+    answer: dict[str, Any] = {"result": header}
+    if result.runs_on:
+        last = shared.outcomes.last
+        answer["command"] = last.name if last.handed_back else ""
+    elif unread := shared.unread(command):
+        answer["unread"] = unread.decode("latin-1")
+    return Answer(answer, parts)
+
+
 @contextmanager
 def _streaming(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
-    """While the request is being served, its client gets the output as it comes, if it asked for that."""
+    """While the request is served, send its client the output as it comes, if the request asks for that."""
     if fanout is None or not getattr(incoming.request, "live", False):
         yield
         return
@@ -439,3 +376,68 @@ def _streaming(fanout: Fanout | None, incoming: Incoming) -> Iterator[None]:
         yield
     finally:
         fanout.listener = before
+
+
+@contextmanager
+def observing(engine: Engine, listener: Listener) -> Iterator[None]:
+    """Make a verb that only watches a handed-back command return once its client has left for good.
+
+    The command runs on. The verb must return, as it keeps the session busy for other clients.
+    """
+    call = engine.handed_back
+    active = True
+
+    def wake(_: object = None) -> None:
+        if active and call is not None and call is engine.handed_back:
+            if call is engine.attended and engine.shell is not None:
+                call.following = call.has_output = True  # as if it had printed something
+                engine.shell.wake()
+            asyncio.get_running_loop().call_later(_WAKE_AGAIN, wake)  # the verb may not have begun to wait yet
+
+    listener.abandoned.add_done_callback(wake)
+    try:
+        yield
+    finally:
+        active = False
+        listener.abandoned.remove_done_callback(wake)
+        if call is not None:
+            call.following = False
+
+
+def refuse_from_inside(engine: Engine, agent: str, verb: str, pid: int, watches: bool) -> None:
+    """Raise InvalidRequest if the client ``pid`` runs inside the session: it would wait for itself.
+
+    A watcher there (``watches``) would also print its own output again and again.
+    """
+    shell = engine.shell
+    if shell is None or not (watches or engine.state == "running") or not _is_of(shell, pid):
+        return
+    # A process that an earlier command left in the background may ask: no command waits for its end.
+    if watches or not shell.family.tags.is_earlier(pid):
+        asked = "attach" if watches else verb  # only attach watches and holds
+        raise InvalidRequest(
+            f"{asked} was asked for inside its own session, that of agent {agent!r}, and would wait for itself: use"
+            " another agent's session, or run the command directly"
+        )
+
+
+def _is_of(shell: Shell, pid: int) -> bool:
+    """Does the process run in the session of that shell, or in a session inside it, which has another tag?"""
+    first = shell.slot.tag
+    return any(one == shell.pid or first <= proc.tag(one) < first + GENERATIONS for one in proc.lineage(pid))
+
+
+def of_the_daemon(error: ShellUnavailable) -> ShellUnavailable:
+    """The error, reworded for clients: the limit that was reached is the daemon's, not theirs."""
+    before, limit, _ = str(error).partition(". Raise the limit")
+    if type(error) is not LimitReached or not limit:
+        return error
+    return LimitReached(
+        f"{before.replace('this process', f'the daemon (pid {os.getpid()})', 1)}: close sessions (`shellsession kill`),"
+        " or end it (`shellsession stop`) and start it from a shell that may open more (ulimit -Hn, ulimit -n)"
+    )
+
+
+def room_for(count: int) -> int:
+    """How many characters of each of ``count`` texts fit into a message. In JSON a character takes up to 12 bytes."""
+    return min(4096, PARTS_MAX // (32 * max(1, count)))

@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from ...errors import GONE
 from ...models import Outcome, Result, Stream as StreamName
+from ...text import signal_name
 from ..bash.shell import Shell
 from ..io.streams import Stream
 from ..io.threads import Steps, T, Wait, shielded
@@ -305,19 +306,14 @@ def _how_it_ended(engine: Core, text: bytes, status: int | None, mark: Mark | No
     if status is None:
         return "the session's bash has ended"
     if status < 0:
-        return f"the session's bash was killed by signal {-status}{_name_of(-status)}"
+        name = signal_name(-status)  # a real-time signal has none
+        return f"the session's bash was killed by signal {-status}" + (f" ({name})" if name else "")
     hint = ""
     if status and (engine.errexit or sets_errexit(text)):
         hint = "; `set -e` does that when a command fails"
     elif status == 1 and closes_descriptors(text):
         hint = "; closing the descriptors from 10 to 12 does that"
     return f"the command ended the session's bash, with exit status {status}{hint}"
-
-
-def _name_of(number: int) -> str:
-    with suppress(ValueError):  # a real-time signal without a name
-        return f" ({signal.Signals(number).name})"
-    return ""
 
 
 def retire(engine: Core, call: Call, mark: Mark) -> Steps[Result]:

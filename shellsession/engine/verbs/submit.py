@@ -18,18 +18,7 @@ from ..io.output import spills_of
 from ..io.streams import Stream
 from ..io.threads import Steps
 from ..kernel import activity, proc
-from ..wire import (
-    READ_MAX,
-    SOURCE,
-    WAYS,
-    Frame,
-    Framer,
-    Mark,
-    from_file,
-    leaving,
-    named_descriptors,
-    quote,
-)
+from ..wire import READ_MAX, SOURCE, WAYS, Frame, Framer, Mark, from_file, leaving, named_descriptors, quote
 from .collect import BROKEN, STOLEN, ask
 from .command import Call, Typed
 from .core import NEVER, Core
