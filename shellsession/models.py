@@ -454,6 +454,12 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
     )
 
 
+_KEYWORDS: Final = frozenset(
+    ("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then")
+    + ("time", "until", "while")
+)
+
+
 def command_bytes(command: object) -> bytes:
     """The text of a command as bash reads it; a list of words is quoted. Raises InvalidRequest."""
     if isinstance(command, list | tuple):
@@ -461,7 +467,10 @@ def command_bytes(command: object) -> bytes:
             raise InvalidRequest("a command of several words is a list of str, the program first")
         import shlex
 
-        command = shlex.join(command)
+        program = shlex.quote(command[0])
+        if program == command[0] and ("=" in program or program in _KEYWORDS):
+            program = f"'{program}'"  # quoted it is no assignment, and no keyword of bash's
+        command = " ".join([program, *map(shlex.quote, command[1:])])
     return to_bytes("command", command)
 
 
