@@ -455,8 +455,10 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
 
 
 _KEYWORDS: Final = frozenset(
-    ("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then")
-    + ("time", "until", "while")
+    (
+        *("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select"),
+        *("then", "time", "until", "while"),
+    )
 )
 
 
