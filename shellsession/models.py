@@ -471,6 +471,14 @@ def streams_of(result: Result) -> tuple[tuple[Stream, bytes, int, int], ...]:
     )
 
 
+_KEYWORDS: Final = frozenset(
+    (
+        *("case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select"),
+        *("then", "time", "until", "while"),
+    )
+)
+
+
 def command_bytes(command: object) -> bytes:
     """Return the text of a command as bash reads it, with the words of a list quoted. Raises InvalidRequest."""
     if isinstance(command, list | tuple):
@@ -478,7 +486,10 @@ def command_bytes(command: object) -> bytes:
             raise InvalidRequest("a command of several words is a list of str: the program first, then its arguments")
         import shlex
 
-        command = shlex.join(command)
+        program = shlex.quote(command[0])
+        if program == command[0] and ("=" in program or program in _KEYWORDS):
+            program = f"'{program}'"  # quoted it is no assignment, and no keyword of bash's
+        command = " ".join([program, *map(shlex.quote, command[1:])])
     return to_bytes("command", command)
 
 

@@ -292,6 +292,8 @@ def test_a_debug_trap_that_speaks_everywhere_does_not_get_into_a_long_text(sh: S
 def test_a_list_of_words_is_quoted(sh: Session) -> None:
     words = ["a b", "$HOME", "it's", "", "-n", "*"]
     assert sh.run(["printf", "%s|", *words]).stdout == "".join(f"{word}|" for word in words)
+    for word in ("A=1", "time", "if", "function", "coproc"):
+        assert sh.run([word, "x"]).exit_code == 127  # there is no such program
     for wrong in ([], ["echo", b"x"], ["echo", 3]):
         with pytest.raises(InvalidRequest, match="list of str"):
             sh.run(wrong)  # type: ignore[arg-type]
